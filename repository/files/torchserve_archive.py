@@ -5,6 +5,7 @@ tar file and its folder perhaps one folder further down. Sources: pytorch/serve,
 docs/configuration.md ("Config model"), and archives that torch-model-archiver 0.12 wrote.
 """
 
+import ast
 import json
 import tarfile
 import zipfile
@@ -27,7 +28,7 @@ from repository.files.archive import Limits
 
 FOLDER = "MAR-INF"
 MANIFEST = f"{FOLDER}/MANIFEST.json"
-STREAMS = b"send_intermediate_predict_response"  # a source that names it answers in several parts
+STREAMS = "send_intermediate_predict_response"  # a source that names it answers in several parts
 
 MAX_TEXT_BYTES = 4 << 20  # of a manifest, a model-config.yaml, or a source
 _MAX_NODES = 100_000  # of a model-config.yaml, whose aliases may stand for more than it holds
@@ -105,10 +106,23 @@ def streams(path: Path) -> bool:
     """Whether a source of the archive names what sends answers in several parts."""
     with _opened(path) as archive:
         return any(
-            STREAMS in archive.read(name)
+            _names(archive.read(name), STREAMS)
             for name, size in archive.sizes.items()
             if name.endswith(".py") and size <= MAX_TEXT_BYTES
         )
+
+
+def _names(source: bytes, name: str) -> bool:
+    """Whether a source's code has a name; one that only a comment or a text has does not count."""
+    if name.encode() not in source:
+        return False
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    return any(
+        name in (getattr(node, "id", None), getattr(node, "attr", None), getattr(node, "name", None)) for node in nodes
+    )
 
 
 def unpack(path: Path, destination: Path, limits: Limits | None = None) -> None:

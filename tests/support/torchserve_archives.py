@@ -31,6 +31,7 @@ def files_of(
     version: str = "1.0",
     config: Mapping[str, Any] | None = None,
     files: Mapping[str, str | bytes] | None = None,
+    runtime: str = "python",
     **named: str,
 ) -> dict[str, bytes]:
     """Return what an archive holds. handler: a source, kept as handler.py; handler_name: in place of that in the manifest.
@@ -46,7 +47,7 @@ def files_of(
         model["configFile"] = "model-config.yaml"
     for path, content in (files or {}).items():
         found[path] = content.encode() if isinstance(content, str) else content
-    manifest = {"createdOn": "22/11/2026 12:28:24", "runtime": "python", "model": model, "archiverVersion": "0.12.0"}
+    manifest = {"createdOn": "22/11/2026 12:28:24", "runtime": runtime, "model": model, "archiverVersion": "0.12.0"}
     found["MAR-INF/MANIFEST.json"] = json.dumps(manifest, indent=2).encode()
     return found
 

@@ -35,6 +35,7 @@ DATA = "data"
 DEFAULT_TIMEOUT_S = 120
 DEFAULT_DELAY_MS = 100
 
+_CPP = "LSP"
 _PIECEWISE = ("pp", "tp", "pptp")
 
 
@@ -51,6 +52,8 @@ def complete(config: ModelConfig, archive: Path) -> None:
         streams = torchserve_archive.streams(archive)
     except RepositoryError as error:
         raise told(error) from None
+    if manifest.runtime.upper() == _CPP:
+        raise unsupported("the archive's runtime is LSP: its handler is a C++ library, which this server does not run")
     refuse_piecewise(settings)
     _complete_tensors(config, settings)
     _complete_batching(config, settings)

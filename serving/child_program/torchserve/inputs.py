@@ -27,6 +27,7 @@ Decoder = Callable[[bytearray], Any]
 Part = tuple[str, Decoder | None]
 
 _DATA = "data"
+_BODY = "body"
 _NO_DETAILS: RequestDetails = {}
 _NO_HEADERS: Headers = {"explain": "False", "url_path": ""}
 _MAX_KNOWN = 512  # texts that repeat from request to request, kept with what they mean
@@ -72,25 +73,20 @@ class InputReader:
         """Return the entries of the input `data`: bytes, one entry for each row of theirs."""
         _, _, shape, offset, length = row
         values = _values(memory, offset, offset + length)
+        rows = shape[0] if self._batched else 1
+        each = len(values) // max(rows, 1)
         named = parameters.get("torchserve_parts")
-        if named is not None:
-            parts: list[Part] = self._parts(named)
-            return [
-                {
-                    name: value if decode is None else decode(value)
-                    for (name, decode), value in zip(parts, values, strict=False)
-                }
-            ]
-        count = shape[0] if self._batched else 1
-        each = len(values) // max(count, 1)
-        if each == 1:
+        parts = self._parts(named) if isinstance(named, str) else None
+        if parts is not None and rows == 1:
+            return [_entry(parts, values)]
+        if parts is None and each == 1:
             content_type = parameters.get("content_type")
             decode = self._types(content_type) if isinstance(content_type, str) else None
-            return [{_DATA: value if decode is None else decode(value)} for value in values]
-        return [
-            {f"{_DATA}{index or ''}": value for index, value in enumerate(values[row * each : (row + 1) * each])}
-            for row in range(count)
-        ]
+            return [SingleElement(value if decode is None else decode(value)) for value in values]
+        parts = parts or [(f"{_DATA}{index or ''}", None) for index in range(each)]
+        return [_entry(parts, values[start : start + each]) for start in range(0, rows * each, each or 1)] or [
+            {}
+        ] * rows
 
     def _headers_of(self, parameters: Mapping[str, Any], details: RequestDetails) -> Headers:
         """Return the headers of a request as handlers see them: with the types of its parts, and what is asked for."""
@@ -98,15 +94,43 @@ class InputReader:
             return _NO_HEADERS
         found: Headers = {"explain": "True" if parameters.get("torchserve_explain") else "False", "url_path": ""}
         types = parameters.get("torchserve_parts")
-        if types is not None:
-            found.update(self._types_of_parts(types))
+        if isinstance(types, str):
+            found.update(self._types_of_parts(types) or {})
         if "sequence" in details:  # of the V2 protocol; TorchServe's clients say it by these headers themselves
             flags = details["flags"]
             found["ts_request_sequence_id"] = str(details["sequence"])
             found["ts_request_sequence_start"] = str(bool(flags & 1))
             found["ts_request_sequence_end"] = str(bool(flags & 2))
-        found.update(self._headers(parameters.get("torchserve_headers", "[]")))
+        sent = parameters.get("torchserve_headers")
+        if isinstance(sent, str):
+            found.update(self._headers(sent) or {})
         return found
+
+
+class SingleElement(Entry):
+    """An entry of a client of the V2 protocol, with one element: handlers find it as `data`, and as the `body` that they
+    are given by TorchServe's clients, whichever of the two they look for."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__({_DATA: value})
+
+    def __missing__(self, key: str) -> Any:
+        if key == _BODY:
+            return self[_DATA]
+        raise KeyError(key)
+
+    def __contains__(self, key: object) -> bool:
+        return key == _BODY or super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[_DATA] if key == _BODY else super().get(key, default)
+
+
+def _entry(parts: list[Part], values: Sequence[bytearray]) -> Entry:
+    """Return the parts of one request by their names. Of those with one name the last one stays."""
+    return {
+        name: value if decode is None else decode(value) for (name, decode), value in zip(parts, values, strict=False)
+    }
 
 
 def _values(memory: Memory, start: int, end: int) -> list[bytearray]:
@@ -143,7 +167,7 @@ def _array(kind: str, shape: Sequence[int], memory: Memory, offset: int, length:
 
 
 class _Known:
-    """What texts that come again and again mean."""
+    """What texts that come again and again mean; None for a text that means nothing, as a client may have made it."""
 
     def __init__(self, read: Callable[[str], Any]) -> None:
         self._read = read
@@ -153,23 +177,28 @@ class _Known:
         try:
             return self._known[text]
         except KeyError:
-            if len(self._known) >= _MAX_KNOWN:
-                self._known.clear()
-            found = self._known[text] = self._read(text)
-            return found
+            pass
+        if len(self._known) >= _MAX_KNOWN:
+            self._known.clear()
+        try:
+            found = self._read(text)
+        except (ValueError, TypeError, AttributeError, RecursionError):
+            found = None
+        self._known[text] = found
+        return found
 
 
 def _parsed_parts(text: str) -> list[Part]:
-    return [(name, _decoder(content_type) if content_type else None) for name, content_type, *_ in json.loads(text)]
+    return [(str(name), _decoder(kind) if kind else None) for name, kind, *_ in json.loads(text)]
 
 
 def _parsed_types(text: str) -> Headers:
     """Return the types of parts as TorchServe's handlers find them among the headers, under the parts' names."""
-    return {name: {"content-type": content_type} for name, content_type, *_ in json.loads(text) if content_type}
+    return {str(name): {"content-type": kind} for name, kind, *_ in json.loads(text) if kind}
 
 
 def _parsed_headers(text: str) -> Headers:
-    return dict(json.loads(text))
+    return {str(name): str(value) for name, value in json.loads(text)}
 
 
 # -- decoding by content type ------------------------------------------------------------------------------------------

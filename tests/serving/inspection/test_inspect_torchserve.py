@@ -83,6 +83,7 @@ def test_an_unpacked_archive_and_a_tar_file_are_archives_too(form: str, tmp_path
         ({"serializedFile": "net.pt"}, "the archive has no 'net.pt', which its manifest names"),
         ({"config": {"batchSize": "many"}}, "batchSize must be a whole number from 1"),
         ({"config": {"parallelType": "tp"}}, "divides one model among several processes"),
+        ({"runtime": "LSP"}, "its handler is a C++ library"),
         (
             {"files": {"model-config.yaml": "a: ["}, "configFile": "model-config.yaml"},
             "in YAML cannot be read (line 1)",

@@ -84,6 +84,31 @@ async def test_rows_of_the_v2_protocol_are_entries_of_the_handlers_list(tmp_path
     assert typed["parts"] == {"data": ["list", [1]]}
 
 
+@pytest.mark.asyncio
+async def test_a_client_of_v2_may_name_its_parts_and_need_not(tmp_path: Path) -> None:
+    reads_body = (
+        "def handle(data, context):\n    return [bytes(row['body']) + bytes(row.get('body')) for row in data or []]\n"
+    )
+    model(tmp_path, "body", handler=reads_body, config={"batchSize": 4})
+    model(tmp_path, "describes", handler=DESCRIBES, config={"batchSize": 4})
+    named = {"torchserve_parts": '[["a", "application/json"], ["b", null]]', "torchserve_headers": '[["X-One", "1"]]'}
+    async with core(tmp_path, load_model=("body", "describes")) as server:
+        assert await ask(server, "body", b"x") == b"xx"
+        answer = await response(server, "describes", {"data": strings([[b"1", b"2"], [b"3", b"4"]])}, parameters=named)
+        for odd in (
+            {"torchserve_parts": "{"},
+            {"torchserve_parts": "[1]"},
+            {"torchserve_headers": 5},
+            {"content_type": True},
+        ):
+            assert json.loads(await ask(server, "describes", b"1", parameters=odd))["parts"] == {
+                "data": ["bytearray", None]
+            }
+    rows = [json.loads(row) for row in answer.outputs["data"][:, 0]]
+    assert [row["parts"]["a"][0] for row in rows] == ["int", "int"]
+    assert {row["headers"]["X-One"] for row in rows} == {"1"}
+
+
 @pytest.mark.parametrize(
     ("value", "body"),
     [

@@ -134,6 +134,10 @@ def test_texts_are_cleaned_and_become_the_numbers_of_their_words_and_pairs(impor
     numbers, words = handler.preprocess([{"body": bytearray("<b>It isn't</b> Café!".encode())}])
     assert words == ["it", "is", "not", "cafe"]
     assert numbers.tolist() == [1, 2, 3, 4, 0, 5, 0]
+    handler.model = lambda numbers, offsets: torch.stack([numbers.sum() - 9.0, torch.tensor(0.0)])[None]
+    (explained,) = handler.explain_handle((numbers, words), [{"body": "It isn't Café!", "target": 0}])
+    assert explained["words"] == words
+    assert max(zip(explained["importances"], words, strict=True))[1] == "not"
     torch.save({"a": 1}, importable / "source_vocab.pt")
     assert handler._load_vocabulary(handler.get_source_vocab_path(context(importable))) == {"a": 1}
     torch.save({"a": Path("x")}, importable / "source_vocab.pt")

@@ -37,6 +37,17 @@ def setup_ort_session(model_pt_path: str, map_location: str) -> Any:
     return onnxruntime.InferenceSession(model_pt_path, options, providers=wanted)
 
 
+def attributes() -> Any:
+    """Return captum.attr; ImportError with what to do where it is missing."""
+    try:
+        from captum import attr
+    except ModuleNotFoundError as error:
+        if error.name != "captum":
+            raise
+        raise ImportError("explanations of this handler need captum: run pip install captum") from None
+    return attr
+
+
 class BaseHandler(ABC):  # noqa: B024
     """What a handler of one's own derives from. `model`, `device`, `mapping` and `manifest` are there after initialize."""
 

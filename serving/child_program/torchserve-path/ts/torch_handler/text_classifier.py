@@ -22,8 +22,12 @@ class TextClassifier(TextHandler):
             text = text.decode("utf-8")
         text = self._expand_contractions(self._remove_html_tags(text).lower())
         words = self._tokenize(self._remove_punctuation(self._remove_accented_characters(text)))
+        return self._numbers(words), words
+
+    def _numbers(self, words: list[str]) -> Any:
+        """Return the numbers of words, and of those that follow each other."""
         numbers = [self._number(one) for one in ngrams_iterator(words, self.ngrams)]
-        return torch.as_tensor(numbers, device=self.device), words
+        return torch.as_tensor(numbers, dtype=torch.int64, device=self.device)
 
     def _number(self, word: str) -> int:
         """Return the number of a word; of one that the vocabulary lacks, that of <unk>, or 0."""
@@ -35,6 +39,18 @@ class TextClassifier(TextHandler):
     def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:
         numbers, _ = data
         return super().inference(numbers, torch.as_tensor([0], device=self.device))
+
+    def get_insights(self, text_preprocess: Any, _: Any, target: int = 0) -> Any:
+        """Return the words of a text, and how much each counts for a class: by how much its probability falls without it."""
+        _, words = text_preprocess
+        whole = self._probability(words, int(target))
+        falls = [
+            whole - self._probability(words[:index] + words[index + 1 :], int(target)) for index in range(len(words))
+        ]
+        return [{"words": words, "importances": falls}]
+
+    def _probability(self, words: list[str], target: int) -> float:
+        return float(torch.softmax(self.inference((self._numbers(words), words)), dim=-1)[0, target])
 
     def postprocess(self, data: Any) -> list[Any]:
         return map_class_to_label(torch.softmax(data, dim=-1).tolist(), self.mapping)

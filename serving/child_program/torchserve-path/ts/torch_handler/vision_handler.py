@@ -6,12 +6,13 @@ It needs Pillow; `image_processing`, which a handler of its own brings, mostly n
 import base64
 import io
 from abc import ABC
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from ..context import Context
-from .base_handler import BaseHandler
+from .base_handler import BaseHandler, attributes
 
 TORCHVISION = (
     "this handler needs torchvision, which is not installed: run pip install torchvision in the server's environment, or name "
@@ -57,12 +58,11 @@ class VisionHandler(BaseHandler, ABC):
                 images.append(torch.FloatTensor(image))
         return torch.stack(images).to(self.device)
 
+    @cached_property
+    def ig(self) -> Any:
+        """Captum's integrated gradients of the model."""
+        return attributes().IntegratedGradients(self.model)
+
     def get_insights(self, tensor_data: Any, _: Any, target: int = 0) -> Any:
         """Return the attributions of integrated gradients, for each pixel."""
-        try:
-            from captum.attr import IntegratedGradients
-        except ModuleNotFoundError as error:
-            if error.name != "captum":
-                raise
-            raise ImportError("explanations of this handler need captum: run pip install captum") from None
-        return IntegratedGradients(self.model).attribute(tensor_data, target=target, n_steps=15).tolist()
+        return self.ig.attribute(tensor_data, target=target, n_steps=15).tolist()
