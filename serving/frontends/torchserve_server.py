@@ -57,6 +57,8 @@ class HttpApi:
 
     async def drain(self) -> None:
         await self._listener.drain()
+        if self.log is not None:
+            await self.log.write()  # what handlers show goes with their models
 
     async def close(self) -> None:
         if self.log is not None:

@@ -87,7 +87,7 @@ def _choose(match: RouteMatch, head: Head, methods: dict[str, tuple[str, Handler
     if chosen is not None:
         match.group, match.handler = chosen
         return
-    allowed = ", ".join([*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"])
+    allowed = ", ".join(dict.fromkeys([*methods, *(["HEAD"] if "GET" in methods else []), "OPTIONS"]))
     if head.method == "OPTIONS":
         match.handler = partial(_options, allowed)
         return

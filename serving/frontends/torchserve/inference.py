@@ -30,7 +30,7 @@ from serving.torchserve.side import TorchServeSide
 
 HEADS = 1024  # remembered
 LONGEST = 4096  # characters of the headers' values, of a head that is remembered
-LARGE_FORM = 1 << 20  # bytes; a larger form is cut into its parts on another thread
+LARGE_FORM = 256 << 10  # bytes; a larger form is cut into its parts on another thread
 
 
 class _Asked(NamedTuple):

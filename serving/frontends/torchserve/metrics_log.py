@@ -61,8 +61,9 @@ class MetricsLog:
             await self._values.refreshed()
             families = self._values.families
             own = [line for family in families.own for line in self._lines(family)]
-            model = [line for family in families.model for line in self._lines(family)]
-            model += self._custom({family.name: family.unit for family in families.model})
+            custom = dict(self._values.custom())
+            model = [line for family in families.model if family.name not in custom for line in self._lines(family)]
+            model += self._custom(custom, {family.name: family.unit for family in families.model})
             await in_thread(self._append, {"ts_metrics.log": own, "model_metrics.log": model})
         except Exception:
             log.exception("writing the metrics failed; trying again")
@@ -75,9 +76,9 @@ class MetricsLog:
             if told is not None:
                 yield self._line(family.name, family.unit, labels, told)
 
-    def _custom(self, units: Mapping[str, str]) -> Iterator[str]:
+    def _custom(self, families: Mapping[str, str], units: Mapping[str, str]) -> Iterator[str]:
         """Return the lines of what handlers show; of a histogram how its sum and count have grown."""
-        for name, text in self._values.custom():
+        for name, text in families.items():
             for line in text.splitlines():
                 match = None if line.startswith("#") else _SERIES.fullmatch(line)
                 if match is None or match[1].endswith("_bucket"):
