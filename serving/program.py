@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import uvloop
 
@@ -26,9 +26,10 @@ from serving.resources import allocator, python_settings
 from serving.resources.private_folder import PrivateFolder
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.logs import LogSettings, configure_logging
-from serving.torchserve.side import TorchServeSide
-from serving.torchserve.tokens import Tokens
 from serving.workers.pool import FrontendWorkers
+
+if TYPE_CHECKING:
+    from serving.torchserve.side import TorchServeSide
 
 log = logging.getLogger("serving")
 
@@ -167,13 +168,13 @@ def _torchserve_address(name: str, options: Options) -> tuple[str, str, int]:
     return service, str(address.socket) if address.socket else address.host, address.port
 
 
-async def _start_all(server: InferenceServer, side: TorchServeSide | None) -> None:
+async def _start_all(server: InferenceServer, side: "TorchServeSide | None") -> None:
     if side is not None:
         await side.start()
     await server.start()
 
 
-async def _load_and_wait(server: InferenceServer, side: TorchServeSide | None, stop: asyncio.Event) -> int:
+async def _load_and_wait(server: InferenceServer, side: "TorchServeSide | None", stop: asyncio.Event) -> int:
     start = asyncio.create_task(_start_all(server, side))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
@@ -232,8 +233,11 @@ def _frontends(server: InferenceServer, options: Options, workers: FrontendWorke
     return found
 
 
-def _torchserve_side(server: InferenceServer, options: Options, torchserve: TorchServeOptions) -> TorchServeSide:
+def _torchserve_side(server: InferenceServer, options: Options, torchserve: TorchServeOptions) -> "TorchServeSide":
     """Make TorchServe's side; UNAVAILABLE where its tokens cannot be written."""
+    from serving.torchserve.side import TorchServeSide
+    from serving.torchserve.tokens import Tokens
+
     repository = options.model_repository[0] if torchserve.managed else None
     assert repository is None or isinstance(repository, Path)
     try:
@@ -243,7 +247,7 @@ def _torchserve_side(server: InferenceServer, options: Options, torchserve: Torc
     return TorchServeSide(server, torchserve, repository, tokens)
 
 
-def _torchserve_frontends(side: TorchServeSide, options: Options) -> "dict[str, Frontend]":
+def _torchserve_frontends(side: "TorchServeSide", options: Options) -> "dict[str, Frontend]":
     from serving.frontends.torchserve_server import TorchServeListeners
 
     listeners = TorchServeListeners(side, options)

@@ -496,6 +496,8 @@ def _torchserve(parser: argparse.ArgumentParser, values: dict[str, Any]) -> tupl
             parser.error(f"{flag}: '{folder}' is not a folder")
     if options.managed and options.model_store is None:
         parser.error("--model-store is required: the folder that has the archives of the models")
+    if not options.managed and (options.load_models or options.model_snapshot):
+        more.append("--models and load_models have no effect beside --model-repository, which says what is served")
     return options, [*notes, *more]
 
 

@@ -122,7 +122,8 @@ class ModelStore:
             try:
                 check(Path(arriving))
             except RepositoryError as error:
-                raise TorchServeError(400, "InvalidModelException", error.message) from None
+                told = error.message.replace(Path(arriving).name, name)
+                raise TorchServeError(400, "InvalidModelException", told) from None
             self._write_journal(self._journal() | {name: _digest(url)})
             try:
                 os.link(arriving, place)
@@ -233,8 +234,11 @@ def is_address(url: str) -> bool:
 
 
 def file_name(url: str) -> str:
-    """Return the name that a url's file has, or would have, in the store."""
-    path = urllib.parse.urlsplit(url).path if is_address(url) else url
+    """Return the name that a url's file has, or would have, in the store; "" for an address that is none."""
+    try:
+        path = urllib.parse.urlsplit(url).path if is_address(url) else url
+    except ValueError:
+        return ""
     return path.replace("\\", "/").rpartition("/")[2]
 
 

@@ -7,13 +7,15 @@ Runs on the event loop's thread; files and networks are used on others. What is 
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -25,6 +27,7 @@ from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.version_settings import Registering, Settings, overlay
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError
+from serving.resources.network_thread import NetworkThreads
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import (
     TorchServeError,
@@ -36,12 +39,13 @@ from serving.torchserve.errors import (
     server_error,
     version_not_found,
 )
-from serving.torchserve.model_store import ModelStore, StoredArchive, default_name
+from serving.torchserve.model_store import ModelStore, StoredArchive, default_name, is_address
 from serving.torchserve.registered_files import RegisteredFiles
 
 log = logging.getLogger(__name__)
 
 MAX_WORKERS = 1024  # of one version
+MAX_FETCHES = 4  # at a time
 RUNTIMES = ("python", "python3", "LSP")
 LONGEST_PAUSE_S = 60.0  # between two tries to start workers that fail
 
@@ -76,7 +80,7 @@ class Registration:
     retrying: "asyncio.Task[None] | None" = None
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class RegisteredModel:
     """The versions of a model, in the order of their registration, and the one that answers where a request names none."""
 
@@ -104,12 +108,16 @@ class Registrations:
     ) -> None:
         """folder: the model repository that the server has for them."""
         assert options.model_store is not None
-        self.models: dict[str, RegisteredModel] = {}
+        self.models: dict[str, RegisteredModel] = {}  # those that have versions
+        self._known: WeakValueDictionary[str, RegisteredModel] = (
+            WeakValueDictionary()
+        )  # and those that somebody changes
         self.store = ModelStore(options.model_store, options.allowed_urls)
         self.on_changed: Callable[[], Awaitable[None]] = _nobody_asks  # called when a snapshot would differ
         self._server = server
         self._options = options
         self._files = RegisteredFiles(folder)
+        self._network = NetworkThreads(asyncio.get_running_loop(), MAX_FETCHES)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._arriving: set[Path] = set()
         self._closing = False
@@ -194,8 +202,8 @@ class Registrations:
         """Give a version its first workers; where they fail, try again until they do not, or it is changed."""
         if found.workers:
             try:
-                async with self.models[found.name].lock:
-                    await self._apply(found)
+                async with self._locked(found) as model:
+                    await self._apply(model, found)
             except ServingError as error:
                 log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
                 self._retry(found)
@@ -207,12 +215,12 @@ class Registrations:
         pause_s = 1.0
         while True:
             await asyncio.sleep(pause_s)
-            model = self.models.get(found.name)
-            if model is None or model.versions.get(found.version) is not found or not found.workers or self._closing:
+            if not self._is_registered(found) or found.serving or self._closing:
                 return
             try:
-                async with model.lock:
-                    await self._apply(found)
+                async with self._locked(found) as model:
+                    if found.workers and not found.serving:  # nobody has scaled it meanwhile
+                        await self._apply(model, found)
                 return
             except ServingError as error:
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -270,8 +278,8 @@ class Registrations:
     async def _start_or_remove(self, found: Registration) -> None:
         """Start a version's first workers; where they fail, it is registered no longer."""
         try:
-            async with self.models[found.name].lock:
-                await self._apply(found)
+            async with self._locked(found) as model:
+                await self._apply(model, found)
         except ServingError as error:
             log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
             await self._remove(found)
@@ -290,7 +298,8 @@ class Registrations:
     ) -> Registration:
         """Take a version into the table and into the repository, without workers. archive: where there is no url."""
         url = asked.url or ""
-        stored, manifest, in_archive = await _in_thread(self._read, url, archive)
+        run = self._network.run if is_address(url) else _in_thread
+        stored, manifest, in_archive = await run(self._read, url, archive)
         kept = False
         try:
             name = asked.model_name or manifest.name or fallback_name
@@ -301,23 +310,19 @@ class Registrations:
             except RepositoryError as error:
                 raise bad_request(f"Model name '{name[:80]}' cannot be used: {error.message}") from None
             version = manifest.version or "1.0"
-            model = self.models.setdefault(name, RegisteredModel(name))
+            model = self._known.get(name) or self._known.setdefault(name, RegisteredModel(name))
             async with model.lock:
-                if self.models.get(name) is not model:  # unregistered while this waited
-                    self.models[name] = model
-                try:
-                    if version in model.versions:
-                        raise conflict(f"Model version {version} is already registered for model {name}")
-                    number = next(model.numbers)
-                    await _in_thread(self._files.add_version, name, number, stored.path)
-                    settings = Settings.of(asked, in_archive, manifest, self._options, name, version, said)
-                    found = Registration(name, version, number, url, stored, manifest, in_archive, settings)
-                    model.versions[version] = found
-                    model.default = model.default or version
-                    kept = True
-                finally:
-                    if not model.versions:
-                        self.models.pop(name, None)
+                if version in model.versions:
+                    raise conflict(f"Model version {version} is already registered for model {name}")
+                number = next(model.numbers)
+                await _in_thread(self._files.add_version, name, number, stored.path)
+                settings = Settings.of(asked, in_archive, manifest, self._options, name, version, said)
+                found = Registration(name, version, number, url, stored, manifest, in_archive, settings)
+                if not model.versions:
+                    model.default, model.at_startup = version, False
+                model.versions[version] = found
+                self.models[name] = model
+                kept = True
         except RepositoryError as error:
             raise TorchServeError(400, "InvalidModelException", error.message) from None
         except OSError as error:
@@ -371,17 +376,15 @@ class Registrations:
         return Outcome(200, f"{text}, version: {version}" if version else text)
 
     async def _scale(self, found: Registration, min_workers: int, max_workers: int) -> None:
-        model = self.models.get(found.name)
-        if model is None or model.versions.get(found.version) is not found:
-            raise model_not_found(found.name)
-        self._break_off(model, found)
-        async with model.lock:
+        if not min_workers:
+            self._break_off(found)
+        async with self._locked(found) as model:
             before = found.min_workers, found.max_workers, found.workers
             found.min_workers, found.max_workers = min_workers, max_workers
             # As TorchServe: more where there are too few, fewer where there are too many.
             found.workers = 0 if not min_workers else min(max(found.serving, min_workers), max_workers)
             try:
-                await self._apply(found)
+                await self._apply(model, found)
             except ServingError as error:
                 log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
                 if before[2] == found.serving:
@@ -431,10 +434,10 @@ class Registrations:
 
     async def _remove(self, found: Registration) -> None:
         """Take a version out of the table and the repository, and out of the store where it was fetched for it."""
-        model = self.models.get(found.name)
-        if model is None:
+        if not self._is_registered(found):
             return
-        self._break_off(model, found)
+        self._break_off(found)
+        model = self.models[found.name]
         async with model.lock:
             if model.versions.get(found.version) is not found:
                 return
@@ -453,20 +456,35 @@ class Registrations:
             await self._server.registered_drained(found.name)
             if model.versions:
                 await _in_thread(self._files.remove_version, found.name, found.number)
-            elif found.name not in self.models:
+            else:
                 await _in_thread(self._files.remove, found.name)
             if found.archive.fetched:
                 await _in_thread(self.store.remove, found.archive.path)
 
-    def _break_off(self, model: RegisteredModel, found: Registration) -> None:
-        """Wait no longer for workers of this version that are being started: they may hang."""
-        if model.changing is found and not found.serving:
+    def _is_registered(self, found: Registration) -> bool:
+        model = self.models.get(found.name)
+        return model is not None and model.versions.get(found.version) is found
+
+    @contextlib.asynccontextmanager
+    async def _locked(self, found: Registration) -> AsyncIterator[RegisteredModel]:
+        """Change a model, one after another; TorchServeError where the version is registered no longer by then."""
+        model = self._known.get(found.name)
+        if model is None:
+            raise model_not_found(found.name)
+        async with model.lock:
+            if not self._is_registered(found):
+                raise version_not_found(found.name, found.version) if model.versions else model_not_found(found.name)
+            yield model
+
+    def _break_off(self, found: Registration) -> None:
+        """Wait no longer for first workers of this version that are being started: they may hang."""
+        model = self.models.get(found.name)
+        if model is not None and model.changing is found and not found.serving:
             self._server.break_off_registered(found.name)
 
     # -- what serves -----------------------------------------------------------------------------------------------
-    async def _apply(self, found: Registration) -> None:
+    async def _apply(self, model: RegisteredModel, found: Registration) -> None:
         """Bring a version to the workers that are wanted. Where that fails, what served before serves on, and it is raised."""
-        model = self.models[found.name]
         if not found.serving and found.starting is None:
             found.starting = asyncio.Event()
         model.changing = found

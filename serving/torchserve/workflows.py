@@ -30,6 +30,7 @@ from serving.core.errors import ServingError, StepFailed
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest, ParameterValue
 from serving.core.response import Answer, InferenceResponse
+from serving.resources.network_thread import NetworkThreads
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import TorchServeError, bad_request, conflict, server_error
 from serving.torchserve.model_store import ModelStore, StoredArchive
@@ -71,6 +72,7 @@ class Workflows:
         self._repository = repository
         self._folder = repository.parent / "workflows"
         self._workflows: dict[str, Workflow] = {}
+        self._network = NetworkThreads(asyncio.get_running_loop(), 1)
         self._lock = asyncio.Lock()
 
     # -- what there is -------------------------------------------------------------------------------------------------
@@ -114,7 +116,7 @@ class Workflows:
         if url is None:
             raise bad_request("Parameter url is required.")
         async with self._lock:
-            found = await asyncio.to_thread(self._open, url, name)
+            found = await self._network.run(self._open, url, name)
             name = found.name
             try:
                 if name in self._workflows:

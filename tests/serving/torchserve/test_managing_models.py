@@ -1,5 +1,7 @@
 """TorchServe's management API: what it answers, and what serves then."""
 
+import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,7 +9,7 @@ import pytest
 
 from tests.support.serving_process import wait_until
 from tests.support.torchserve_archives import archive
-from tests.support.torchserve_server import TorchServeServer
+from tests.support.torchserve_server import Answered, TorchServeServer
 
 ANSWERS = """
 class Handler:
@@ -88,6 +90,24 @@ def test_a_model_of_the_command_line_is_described_with_its_worker(server: TorchS
             400,
             "BadRequestException",
             "Invalid RuntimeType value: java",
+        ),
+        (
+            "POST /models?url=http://[::1/x.mar",
+            400,
+            "DownloadArchiveException",
+            "Failed to download archive from: http://[::1/x.mar",
+        ),
+        (
+            "POST /models?url=noop-2.0.mar&model_name=a/b",
+            400,
+            "BadRequestException",
+            "Model name 'a/b' cannot be used: a model name does not begin with '.' and has no '/'",
+        ),
+        (
+            "PUT /models/noop?min_worker=5000",
+            400,
+            "BadRequestException",
+            "a model has at most 1024 workers, got 5000",
         ),
         ("GET /models/zzz", 404, "ModelNotFoundException", "Model not found: zzz"),
         (
@@ -230,3 +250,38 @@ def test_v2_loads_nothing_on_a_server_of_registered_models(server: TorchServeSer
     status, body = server.post("/v2/repository/models/noop/unload")
     assert status == 503
     assert "TorchServe's management API" in body["error"]
+
+
+def test_many_who_change_the_same_models_at_once_leave_them_whole(server: TorchServeServer) -> None:
+    """Each of them registers, scales and unregisters versions of two models; another one predicts all the while."""
+    answers: list[Answered] = []
+
+    def change(seed: int) -> None:
+        chance = random.Random(seed)
+        for _ in range(12):
+            name, version = chance.choice("ab"), chance.choice(("1.0", "2.0"))
+            workers, waits = chance.choice((0, 1)), chance.choice(("true", "false"))
+            asked = chance.choice(
+                (
+                    f"POST /models?url=noop-{version}.mar&model_name={name}&initial_workers={workers}&synchronous={waits}",
+                    f"PUT /models/{name}/{version}?min_worker=1&synchronous=true",
+                    f"PUT /models/{name}/{version}/set-default",
+                    f"DELETE /models/{name}/{version}",
+                    "GET /models",
+                )
+            )
+            answers.append(server.manage(*asked.split(" ")))
+
+    threads = [threading.Thread(target=change, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert server.predict("/predictions/noop", b"x").body == 1.0
+    unexplained = [one for one in answers if one.status == 500 and "Failed to start workers" not in str(one.body)]
+    assert unexplained == []
+    assert "failed unexpectedly" not in server.log
+    for _ in range(2):  # the default version goes last
+        for name in "ab":
+            for version in ("1.0", "2.0"):
+                server.manage("DELETE", f"/models/{name}/{version}")
+    assert [row["modelName"] for row in server.manage("GET", "/models").body["models"]] == ["noop"]
