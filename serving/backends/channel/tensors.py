@@ -74,6 +74,11 @@ def type_of(array: Array) -> Datatype:
     raise TypeError(f"numpy dtype '{array.dtype}' has no datatype in the V2 protocol")
 
 
+def dtype_of(kind: str) -> DType:
+    """Return the numpy dtype of a datatype; of BF16 the one that stands in for it where there is none."""
+    return BFLOAT16 if kind == "BF16" and BFLOAT16 is not None else TYPES[kind].dtype
+
+
 def aligned(offset: int) -> int:
     """Return the next multiple of ALIGNMENT."""
     return -(-offset // ALIGNMENT) * ALIGNMENT

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from serving.backends.channel.messages import ParameterValue, RequestMessage, ResponseBody, TensorRow
-from serving.backends.channel.tensors import TYPES, Array, TensorWriter
+from serving.backends.channel.tensors import Array, TensorWriter, dtype_of
 from serving.child_program.torchserve.failures import UNSUPPORTED_OUTPUT, InvalidAnswer
 
 try:
@@ -60,15 +60,10 @@ class AnswerEncoder:
     ) -> list[Callable[[TensorWriter], ResponseBody]]:
         """Return, for each request, what writes its response."""
         processors = context.request_processor
-        if len(requests) == len(answers):
-            return [
-                partial(self._response, [answer], processor)
-                for answer, processor in zip(answers, processors, strict=True)
-            ]
         found: list[Callable[[TensorWriter], ResponseBody]] = []
         start = 0
         for _, rows, _, _ in requests:
-            end = start + max(rows, 1)
+            end = start + rows if self._batched else start + 1
             found.append(partial(self._response, answers[start:end], processors[start]))
             start = end
         return found
@@ -108,12 +103,11 @@ def _tensor(answer: object, name: str, kind: str, outputs: int) -> Array:
             f"an answer of it is {type(answer).__name__}: for several declared outputs a dict by their names was expected",
             UNSUPPORTED_OUTPUT,
         )
-    if hasattr(value, "detach"):
-        value = value.detach().cpu().numpy()
     try:
-        if kind == "BYTES":
-            return _strings(value)
-        return np.asarray(value, TYPES[kind].dtype)
+        if hasattr(value, "detach"):
+            value = value.detach().cpu()
+            value = (value.float() if kind in ("BF16", "FP32") else value).numpy()
+        return _strings(value) if kind == "BYTES" else np.asarray(value, dtype_of(kind))
     except (TypeError, ValueError) as error:
         raise InvalidAnswer(
             f"its answer for output '{name}' is no tensor of {kind}: {error}", UNSUPPORTED_OUTPUT

@@ -19,7 +19,7 @@ import numpy as np
 
 from serving.backends.channel.channel import loads
 from serving.backends.channel.messages import RequestDetails, RequestMessage, TensorRow
-from serving.backends.channel.tensors import TYPES, Array, Memory, deserialize
+from serving.backends.channel.tensors import Array, Memory, deserialize, dtype_of
 
 Entry = dict[str, Any]
 Headers = dict[str, Any]
@@ -62,7 +62,7 @@ class InputReader:
             elif self._as_parts:
                 entries += _named_parts(tensors, memory)
             else:
-                entries += _rows_of(tensors, rows if self._batched else 0, memory)
+                entries += _rows_of(tensors, rows if self._batched else None, memory)
             sent = self._headers_of(parameters, details)
             for index in range(len(headers), len(entries)):
                 headers.append(dict(sent))
@@ -74,7 +74,7 @@ class InputReader:
         _, _, shape, offset, length = row
         values = _values(memory, offset, offset + length)
         rows = shape[0] if self._batched else 1
-        each = len(values) // max(rows, 1)
+        each = len(values) // rows
         named = parameters.get("torchserve_parts")
         parts = self._parts(named) if isinstance(named, str) else None
         if parts is not None and rows == 1:
@@ -84,9 +84,7 @@ class InputReader:
             decode = self._types(content_type) if isinstance(content_type, str) else None
             return [SingleElement(value if decode is None else decode(value)) for value in values]
         parts = parts or [(f"{_DATA}{index or ''}", None) for index in range(each)]
-        return [_entry(parts, values[start : start + each]) for start in range(0, rows * each, each or 1)] or [
-            {}
-        ] * rows
+        return [_entry(parts, values[row * each : (row + 1) * each]) for row in range(rows)]
 
     def _headers_of(self, parameters: Mapping[str, Any], details: RequestDetails) -> Headers:
         """Return the headers of a request as handlers see them: with the types of its parts, and what is asked for."""
@@ -150,10 +148,10 @@ def _named_parts(tensors: Sequence[TensorRow], memory: Memory) -> list[Entry]:
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _rows_of(tensors: Sequence[TensorRow], rows: int, memory: Memory) -> list[Entry]:
-    """Return an entry for each row of the tensors; for 0 rows one entry with all of them."""
+def _rows_of(tensors: Sequence[TensorRow], rows: int | None, memory: Memory) -> list[Entry]:
+    """Return an entry for each row of the tensors; one entry with all of them where they have no batch dimension."""
     arrays = {name: _array(kind, shape, memory, offset, length) for name, kind, shape, offset, length in tensors}
-    if not rows:
+    if rows is None:
         return [dict(arrays)]
     return [{name: array[row] for name, array in arrays.items()} for row in range(rows)]
 
@@ -163,7 +161,7 @@ def _array(kind: str, shape: Sequence[int], memory: Memory, offset: int, length:
     content = bytes(memory[offset : offset + length])
     if kind == "BYTES":
         return deserialize(content, list(shape))
-    return np.frombuffer(bytearray(content), TYPES[kind].dtype).reshape(shape)
+    return np.frombuffer(bytearray(content), dtype_of(kind)).reshape(shape)
 
 
 class _Known:

@@ -128,3 +128,23 @@ async def test_a_declared_output_that_the_handler_does_not_answer_is_named(tmp_p
     async with core(tmp_path, load_model=("sums",)) as server:
         with pytest.raises(HandlerFailed, match="has no 'sum', which is a declared output"):
             await ask(server, "sums", json.dumps({}).encode())
+
+
+@pytest.mark.asyncio
+async def test_without_a_batch_dimension_a_request_is_one_entry_with_whole_tensors(tmp_path: Path) -> None:
+    handler = """
+        import torch
+
+        def handle(data, context):
+            if data is not None:
+                return [torch.tensor(row["a"].astype("float32")).to(torch.bfloat16) * 2 for row in data]
+    """
+    pbtxt = """
+        backend: "torchserve"
+        input [ { name: "a" data_type: TYPE_INT32 dims: [ -1 ] } ]
+        output [ { name: "b" data_type: TYPE_BF16 dims: [ -1 ] } ]
+    """
+    model(tmp_path, "plain", handler=handler, pbtxt=pbtxt)
+    async with core(tmp_path, load_model=("plain",)) as server:
+        found = (await response(server, "plain", {"a": np.array([1, 2, 3], np.int32)})).outputs["b"]
+    assert found.astype(np.float32).tolist() == [2.0, 4.0, 6.0]
