@@ -90,6 +90,11 @@ def read_settings(path: Path) -> ModelSettings:
         return parse_settings(archive.read(name)) if name else ModelSettings()
 
 
+def looks_like_one(path: Path) -> bool:
+    """Whether something of a store is meant as an archive: a file with its suffix, or a folder with a manifest."""
+    return path.is_file() or (path / MANIFEST).is_file() or any(path.glob(f"*/{MANIFEST}"))
+
+
 def file_sizes(path: Path) -> dict[str, int]:
     """Return the name in the archive of each file -> its size in bytes."""
     with _opened(path) as archive:

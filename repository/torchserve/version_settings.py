@@ -14,6 +14,7 @@ from repository.torchserve import parameters as words
 from repository.torchserve.options import TorchServeOptions
 
 MOST = 2**31 - 1
+MAX_WORKERS = 1024  # of one version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +122,17 @@ def overlay(
         if value:
             config.parameters[key].string_value = value
     return config
+
+
+def workers_in_archive(said: ModelSettings) -> tuple[int, int] | None:
+    """Return the least and the most workers that an archive asks for; None where it does not, or not both."""
+    least, most = said.min_workers or 0, said.max_workers or 0
+    return (least, most) if 0 < least <= most else None
+
+
+def workers_said(value: object, default: int, least: int = 1) -> int:
+    """Return a number of workers; the default for anything else, as TorchServe."""
+    return value if _is_number(value) and least <= value <= MAX_WORKERS else default
 
 
 def _first(*values: object, default: int, least: int = 1) -> int:

@@ -492,7 +492,7 @@ def _torchserve(parser: argparse.ArgumentParser, values: dict[str, Any]) -> tupl
     except InvalidProperties as error:
         parser.error(str(error))
     for flag, folder in (("--model-store", options.model_store), ("--workflow-store", options.workflow_store)):
-        if folder is not None and not folder.is_dir():
+        if options.managed and folder is not None and not folder.is_dir():
             parser.error(f"{flag}: '{folder}' is not a folder")
     if options.managed and options.model_store is None:
         parser.error("--model-store is required: the folder that has the archives of the models")

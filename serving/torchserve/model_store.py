@@ -31,6 +31,7 @@ from typing import IO, Any
 from repository.core.errors import RepositoryError
 from repository.files import storage
 from repository.remote import single_object
+from repository.torchserve.archive_names import archives_in, file_name, is_address
 from serving.torchserve.errors import TorchServeError, server_error
 
 log = logging.getLogger(__name__)
@@ -84,8 +85,7 @@ class ModelStore:
 
     def names(self) -> list[str]:
         """Return the names of all that may be archives, sorted: for load_models=all."""
-        found = [one for one in sorted(self.folder.iterdir()) if not one.name.startswith(".")]
-        return [one.name for one in found if one.is_dir() or one.name.endswith((".mar", ".model", ".tar.gz", ".tgz"))]
+        return archives_in(self.folder)
 
     def remove(self, path: Path) -> None:
         """Remove a file that was fetched."""
@@ -226,28 +226,6 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             fp.close()
             raise
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
-
-
-def is_address(url: str) -> bool:
-    """Whether a url is an address, and not the name of a file in the store."""
-    return _ADDRESS.fullmatch(url) is not None
-
-
-def file_name(url: str) -> str:
-    """Return the name that a url's file has, or would have, in the store; "" for an address that is none."""
-    try:
-        path = urllib.parse.urlsplit(url).path if is_address(url) else url
-    except ValueError:
-        return ""
-    return path.replace("\\", "/").rpartition("/")[2]
-
-
-def default_name(url: str) -> str:
-    """Return the name of a model for whose archive neither a person nor the manifest gives one, as TorchServe makes it."""
-    name = url.rpartition("/")[2]
-    if ".model" in url or ".mar" in url:
-        name = name.rpartition(".")[0]
-    return re.sub(r"\W|^_", "_", name, flags=re.ASCII)
 
 
 def _local(url: str) -> Path:

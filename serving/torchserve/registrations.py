@@ -23,8 +23,16 @@ from repository.core.errors import RepositoryError
 from repository.core.layout import check_name
 from repository.files import torchserve_archive
 from repository.files.torchserve_archive import Manifest, ModelSettings
+from repository.torchserve.archive_names import default_name, is_address, named
 from repository.torchserve.options import TorchServeOptions
-from repository.torchserve.version_settings import Registering, Settings, overlay
+from repository.torchserve.version_settings import (
+    MAX_WORKERS,
+    Registering,
+    Settings,
+    overlay,
+    workers_in_archive,
+    workers_said,
+)
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError
 from serving.resources.network_thread import NetworkThreads
@@ -39,12 +47,11 @@ from serving.torchserve.errors import (
     server_error,
     version_not_found,
 )
-from serving.torchserve.model_store import ModelStore, StoredArchive, default_name, is_address
+from serving.torchserve.model_store import ModelStore, StoredArchive
 from serving.torchserve.registered_files import RegisteredFiles
 
 log = logging.getLogger(__name__)
 
-MAX_WORKERS = 1024  # of one version
 MAX_FETCHES = 4  # at a time
 RUNTIMES = ("python", "python3", "LSP")
 LONGEST_PAUSE_S = 60.0  # between two tries to start workers that fail
@@ -158,11 +165,7 @@ class Registrations:
             ]
         else:
             texts = await _in_thread(self.store.names) if options.load_models == ("all",) else list(options.load_models)
-            pairs = [
-                text.split("=", 1) if "=" in text and "://" not in text.partition("=")[0] else ["", text]
-                for text in texts
-            ]
-            wanted = [(name, url, None) for name, url in pairs if url]
+            wanted = [(name, url, None) for name, url in map(named, texts) if url]
         registered = []
         for name, url, said in wanted:
             log.info("registering '%s'", url)
@@ -179,7 +182,7 @@ class Registrations:
         found = await self._register(asked, fallback_name=default_name(url), said=said)
         self.models[found.name].at_startup = said is None
         if said is not None:
-            wanted = _whole(said.get("minWorkers"), 1, 0), _whole(said.get("maxWorkers"), 1, 0)
+            wanted = workers_said(said.get("minWorkers"), 1, 0), workers_said(said.get("maxWorkers"), 1, 0)
             if said.get("defaultVersion") is True:
                 self.models[found.name].default = found.version
         else:
@@ -191,12 +194,12 @@ class Registrations:
         return found
 
     def _workers_at_start(self, found: Registration) -> tuple[int, int]:
-        in_archive = _workers_of(found.said)
+        in_archive = workers_in_archive(found.said)
         if in_archive is not None:
             return in_archive
         said = self._options.models.get(found.name, {}).get(found.version, {})
         workers = self._options.default_workers_per_model or self._gpus() or _cores()
-        return _whole(said.get("minWorkers"), workers), _whole(said.get("maxWorkers"), workers)
+        return workers_said(said.get("minWorkers"), workers), workers_said(said.get("maxWorkers"), workers)
 
     async def _start_workers(self, found: Registration) -> None:
         """Give a version its first workers; where they fail, try again until they do not, or it is changed."""
@@ -251,13 +254,13 @@ class Registrations:
         which has no url."""
         found = await self._register(asked, archive=archive)
         found.workflow = True
-        found.min_workers, found.max_workers = _workers_of(found.said) or (workers, workers)
+        found.min_workers, found.max_workers = workers_in_archive(found.said) or (workers, workers)
         found.workers = found.min_workers
         await self._start_or_remove(found)
 
     async def _register_with_workers(self, asked: Registering, initial: int) -> Outcome:
         found = await self._register(asked)
-        in_archive = _workers_of(found.said)
+        in_archive = workers_in_archive(found.said)
         if initial <= 0 and in_archive is None:
             await self.on_changed()
             return Outcome(
@@ -555,27 +558,9 @@ def _workers_failed(found: Registration) -> TorchServeError:
     return server_error(f"Failed to start workers for model {found.name} version: {found.version}")
 
 
-def _workers_of(said: ModelSettings) -> tuple[int, int] | None:
-    """Return the least and the most workers that an archive asks for; None where it does not, or not both."""
-    least, most = said.min_workers or 0, said.max_workers or 0
-    return (least, most) if 0 < least <= most else None
-
-
 def _refuse_too_many(workers: int) -> None:
     if workers > MAX_WORKERS:
         raise bad_request(f"a model has at most {MAX_WORKERS} workers, got {workers}")
-
-
-def _whole(value: object, default: int, least: int = 1) -> int:
-    """Return a setting that is a number; the default for anything else, as TorchServe."""
-    good = isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_WORKERS
-    return value if good else default  # type: ignore[return-value]
-
-
-def _named(text: str) -> tuple[str, str]:
-    """Return name and url of [name=]url, where an address may have a "=" of its own."""
-    name, equals, url = text.partition("=")
-    return (name, url) if equals and "://" not in name else ("", text)
 
 
 def _cores() -> int:

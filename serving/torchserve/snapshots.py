@@ -18,8 +18,8 @@ from typing import Any, Literal
 from repository.core.errors import RepositoryError
 from repository.files import storage
 from repository.torchserve import java_properties
+from repository.torchserve.archive_names import file_name
 from repository.torchserve.snapshot_files import snapshot_folder, snapshots_in
-from serving.torchserve.model_store import file_name
 from serving.torchserve.registrations import Registrations
 
 log = logging.getLogger(__name__)

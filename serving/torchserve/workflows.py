@@ -25,7 +25,7 @@ from repository.core import layout
 from repository.core.errors import RepositoryError
 from repository.files import storage
 from repository.torchserve.options import TorchServeOptions
-from repository.torchserve.version_settings import Registering
+from repository.torchserve.version_settings import MAX_WORKERS, Registering
 from serving.core.errors import ServingError, StepFailed
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest, ParameterValue
@@ -34,7 +34,7 @@ from serving.resources.network_thread import NetworkThreads
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import TorchServeError, bad_request, conflict, server_error
 from serving.torchserve.model_store import ModelStore, StoredArchive
-from serving.torchserve.registrations import MAX_WORKERS, Outcome, Registrations
+from serving.torchserve.registrations import Outcome, Registrations
 from serving.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
 
 log = logging.getLogger(__name__)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from repository.files.torchserve_archive import read_manifest
+from repository.torchserve.archive_names import default_name
 from serving.torchserve.errors import TorchServeError
-from serving.torchserve.model_store import ModelStore, StoredArchive, default_name
+from serving.torchserve.model_store import ModelStore, StoredArchive
 from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.torchserve_archives import archive
 

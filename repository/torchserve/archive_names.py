@@ -1,0 +1,41 @@
+"""Names of archives: which files of a store may be some, which file a url means, and what a model without a name is called."""
+
+import re
+import urllib.parse
+from pathlib import Path
+
+_ADDRESS = re.compile(r"(?:https?|file)://.*", re.IGNORECASE | re.DOTALL)
+
+
+def archives_in(folder: Path) -> list[str]:
+    """Return the names of all in a store that may be archives, sorted."""
+    found = [one for one in sorted(folder.iterdir()) if not one.name.startswith(".")]
+    return [one.name for one in found if one.is_dir() or one.name.endswith((".mar", ".model", ".tar.gz", ".tgz"))]
+
+
+def is_address(url: str) -> bool:
+    """Whether a url is an address, and not the name of a file in the store."""
+    return _ADDRESS.fullmatch(url) is not None
+
+
+def file_name(url: str) -> str:
+    """Return the name that a url's file has, or would have, in the store; "" for an address that is none."""
+    try:
+        path = urllib.parse.urlsplit(url).path if is_address(url) else url
+    except ValueError:
+        return ""
+    return path.replace("\\", "/").rpartition("/")[2]
+
+
+def default_name(url: str) -> str:
+    """Return the name of a model for whose archive neither a person nor the manifest gives one, as TorchServe makes it."""
+    name = url.rpartition("/")[2]
+    if ".model" in url or ".mar" in url:
+        name = name.rpartition(".")[0]
+    return re.sub(r"\W|^_", "_", name, flags=re.ASCII)
+
+
+def named(text: str) -> tuple[str, str]:
+    """Return name and url of [name=]url, where an address may have a "=" of its own."""
+    name, equals, url = text.partition("=")
+    return (name, url) if equals and "://" not in name else ("", text)

@@ -1,0 +1,203 @@
+"""What a TorchServe set-up serves: each version of each model, with archive, settings and workers; and what is not to be had.
+
+read(options) -> SetUp
+
+A snapshot says which versions are registered, else `load_models` and `models` of config.properties do. What else lies in the
+store is told too, as not registered. It reads manifests, and runs nothing.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from repository.core.errors import RepositoryError
+from repository.core.layout import check_name
+from repository.files import torchserve_archive
+from repository.files.torchserve_archive import Manifest, ModelSettings
+from repository.torchserve.archive_names import archives_in, default_name, file_name, named
+from repository.torchserve.options import TorchServeOptions
+from repository.torchserve.version_settings import Registering, Settings, workers_in_archive, workers_said
+
+UNNAMED_VERSION = "1.0"  # of an archive that names none
+
+
+class Failure(NamedTuple):
+    """An archive that cannot be taken, and why."""
+
+    archive: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetUpVersion:
+    """One version. registered: it serves at the start, with `workers` of them; None where nobody says how many."""
+
+    model: str
+    version: str
+    archive: str  # its name in the store
+    path: Path
+    manifest: Manifest
+    in_archive: ModelSettings
+    settings: Settings
+    workers: int | None
+    max_workers: int | None
+    registered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SetUpModel:
+    """The versions in the order of their numbers, such as 1.9 before 1.10, and the one that answers where none is named."""
+
+    name: str
+    versions: list[SetUpVersion]
+    default: SetUpVersion | None  # None where none is registered
+
+
+@dataclass(frozen=True, slots=True)
+class SetUp:
+    """notes: what was said and means nothing, a sentence each."""
+
+    models: list[SetUpModel] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Wanted(NamedTuple):
+    name: str
+    url: str
+    said: Mapping[str, Any] | None  # of a snapshot, which has everything
+    registered: bool
+
+
+def read(options: TorchServeOptions, archives: Mapping[str, Path] | None = None) -> SetUp:
+    """Return what a set-up serves. archives: name -> file, in place of those of options.model_store."""
+    if archives is None:
+        assert options.model_store is not None
+        archives = {name: options.model_store / name for name in archives_in(options.model_store)}
+    found: dict[tuple[str, str], SetUpVersion] = {}
+    failures, defaults = [], dict[str, str]()
+    for wanted in _wanted(options, archives):
+        try:
+            version = _version(wanted, options, archives)
+            if twin := found.get((version.model, version.version)):
+                raise RepositoryError(
+                    f"version {version.version} of '{version.model}' is in {twin.archive} already; give one of them another "
+                    "version (torch-model-archiver --version)"
+                )
+        except RepositoryError as error:
+            failures.append(Failure(file_name(wanted.url) or wanted.url, error.message))
+            continue
+        found[version.model, version.version] = version
+        if version.registered and (_says_default(version, wanted, options) or version.model not in defaults):
+            defaults[version.model] = version.version
+    models = [_model(name, found, defaults.get(name)) for name in sorted({name for name, _ in found})]
+    return SetUp(models, failures, _unused(options, found))
+
+
+def _wanted(options: TorchServeOptions, archives: Mapping[str, Path]) -> Iterator[_Wanted]:
+    """Yield what is registered at the start, then what else there is."""
+    seen = set()
+    for wanted in _registered(options, archives):
+        seen.add(file_name(wanted.url))
+        yield wanted
+    names = {str(said.get("marName")): name for name, said in _settings(options)}
+    for name in archives:
+        if name not in seen and torchserve_archive.looks_like_one(archives[name]):
+            yield _Wanted(names.get(name, ""), name, None, False)
+
+
+def _registered(options: TorchServeOptions, archives: Mapping[str, Path]) -> Iterator[_Wanted]:
+    if options.model_snapshot is not None:
+        for name, versions in options.model_snapshot.items():
+            for said in versions.values():
+                yield _Wanted(
+                    name, str(said.get("marName") or ""), said, workers_said(said.get("minWorkers"), 1, 0) > 0
+                )
+        return
+    names = {str(said.get("marName")): name for name, said in _settings(options)}
+    if options.load_models == ("all",):
+        wanted = [("", name) for name in archives if torchserve_archive.looks_like_one(archives[name])]
+    else:
+        wanted = [named(text) for text in options.load_models]
+    for name, url in wanted:
+        if url:
+            yield _Wanted(name or names.get(file_name(url), ""), url, None, True)
+
+
+def _settings(options: TorchServeOptions) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for name, versions in options.models.items():
+        for said in versions.values():
+            yield name, said
+
+
+def _version(wanted: _Wanted, options: TorchServeOptions, archives: Mapping[str, Path]) -> SetUpVersion:
+    """Return a version; RepositoryError where its archive cannot be had."""
+    archive = file_name(wanted.url)
+    path = archives.get(archive)
+    if path is None:
+        raise RepositoryError("it is not in the model store; copy it there" if archive else "nobody says where it lies")
+    manifest, in_archive = torchserve_archive.read_manifest(path), torchserve_archive.read_settings(path)
+    name = check_name(wanted.name or manifest.name or default_name(archive))
+    version = manifest.version or UNNAMED_VERSION
+    handler = str(wanted.said.get("handler") or "") if wanted.said is not None else ""
+    asked = Registering(url=wanted.url, handler=handler)
+    settings = Settings.of(asked, in_archive, manifest, options, name, version, wanted.said)
+    workers, most = _workers(wanted, in_archive, options, name, version)
+    return SetUpVersion(
+        model=name,
+        version=version,
+        archive=archive,
+        path=path,
+        manifest=manifest,
+        in_archive=in_archive,
+        settings=settings,
+        workers=workers,
+        max_workers=most,
+        registered=wanted.registered,
+    )
+
+
+def _workers(
+    wanted: _Wanted, in_archive: ModelSettings, options: TorchServeOptions, name: str, version: str
+) -> tuple[int | None, int | None]:
+    """Return the least and the most workers, as those who say one count: a snapshot, the archive, config.properties."""
+    if wanted.said is not None:
+        least = workers_said(wanted.said.get("minWorkers"), 1, 0)
+        return max(least, 1), max(workers_said(wanted.said.get("maxWorkers"), 1, 0), least, 1)
+    if (both := workers_in_archive(in_archive)) is not None:
+        return both
+    said = options.models.get(name, {}).get(version, {})
+    default = options.default_workers_per_model
+    least, most = workers_said(said.get("minWorkers"), default), workers_said(said.get("maxWorkers"), default)
+    return (least, max(least, most)) if least else (None, most or None)
+
+
+def _says_default(version: SetUpVersion, wanted: _Wanted, options: TorchServeOptions) -> bool:
+    said = wanted.said if wanted.said is not None else options.models.get(version.model, {}).get(version.version, {})
+    return said.get("defaultVersion") is True
+
+
+def _model(name: str, found: Mapping[tuple[str, str], SetUpVersion], default: str | None) -> SetUpModel:
+    versions = [one for (model, _), one in found.items() if model == name]
+    versions.sort(key=lambda one: _in_order(one.version))
+    return SetUpModel(name, versions, found[name, default] if default is not None else None)
+
+
+def _in_order(version: str) -> list[tuple[int, int, str]]:
+    """Return what sorts 1.9 before 1.10, and numbers before words."""
+    parts = re.findall(r"[0-9]+|[^0-9.]+", version, re.ASCII)
+    return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
+
+
+def _unused(options: TorchServeOptions, found: Mapping[tuple[str, str], SetUpVersion]) -> list[str]:
+    """Return a sentence for each version that has settings and no archive."""
+    if options.model_snapshot is not None:
+        return []
+    return [
+        f"models: the settings of version {version} of '{name}' are passed over: no archive of the store is that version"
+        for name, versions in options.models.items()
+        for version in versions
+        if (name, version) not in found
+    ]
