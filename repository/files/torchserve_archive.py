@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import yaml
 
@@ -77,6 +77,15 @@ class ModelSettings:
     whole: Mapping[str, Json] = field(default_factory=dict)
 
 
+class ArchiveContents(NamedTuple):
+    """files: the name in the archive of each file -> its size. streams: a source of it sends answers in several parts."""
+
+    manifest: Manifest
+    settings: ModelSettings
+    files: Mapping[str, int]
+    streams: bool
+
+
 def read_manifest(path: Path) -> Manifest:
     """Return the manifest of an archive. NotFound without one at that place, InvalidArchive where it is none, or incomplete."""
     with _opened(path) as archive:
@@ -95,26 +104,27 @@ def looks_like_one(path: Path) -> bool:
     return path.is_file() or (path / MANIFEST).is_file() or any(path.glob(f"*/{MANIFEST}"))
 
 
-def file_sizes(path: Path) -> dict[str, int]:
-    """Return the name in the archive of each file -> its size in bytes."""
+def read_archive(path: Path) -> ArchiveContents:
+    """Return all that an archive says, read once: finding a file in a packed tar file unpacks what lies before it."""
     with _opened(path) as archive:
-        return dict(archive.sizes)
+        manifest = _manifest(archive)
+        name = manifest.config_file
+        return ArchiveContents(
+            manifest,
+            parse_settings(archive.read(name)) if name else ModelSettings(),
+            dict(archive.sizes),
+            any(
+                _names(archive.read(file), STREAMS)
+                for file, size in archive.sizes.items()
+                if file.endswith(".py") and size <= MAX_TEXT_BYTES
+            ),
+        )
 
 
 def read_file(path: Path, name: str) -> bytes:
     """Return a file of an archive, of at most MAX_TEXT_BYTES; NotFound, or InvalidArchive for a larger one."""
     with _opened(path) as archive:
         return archive.read(name)
-
-
-def streams(path: Path) -> bool:
-    """Whether a source of the archive names what sends answers in several parts."""
-    with _opened(path) as archive:
-        return any(
-            _names(archive.read(name), STREAMS)
-            for name, size in archive.sizes.items()
-            if name.endswith(".py") and size <= MAX_TEXT_BYTES
-        )
 
 
 def _names(source: bytes, name: str) -> bool:

@@ -52,10 +52,7 @@ class ArchiveReport:
     def __init__(self, path: Path) -> None:
         """Read the archive; ServingError where it is none."""
         try:
-            self.manifest = torchserve_archive.read_manifest(path)
-            self.settings = torchserve_archive.read_settings(path)
-            self.files = torchserve_archive.file_sizes(path)
-            self.streams = torchserve_archive.streams(path)
+            self.manifest, self.settings, self.files, self.streams = torchserve_archive.read_archive(path)
         except RepositoryError as error:
             raise told(error) from None
         self._path = path

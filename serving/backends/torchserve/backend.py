@@ -53,8 +53,7 @@ class TorchserveBackend(Backend):
         Parameters.of(self.spec.config).warn_of_unknown(words.KNOWN)
         self._private = PrivateFolder(None, _UNPACKED)
         try:
-            self._manifest = torchserve_archive.read_manifest(archive)
-            self._settings = torchserve_archive.read_settings(archive)
+            self._manifest, self._settings, *_ = torchserve_archive.read_archive(archive)
             self._folder = self._private.path / "model"
             torchserve_archive.unpack(archive, self._folder)
             self._python = model_interpreter(self.spec.config, self.spec.version_dir.parent)

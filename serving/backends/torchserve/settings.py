@@ -47,9 +47,7 @@ def archive_path(version_dir: Path, filename: str) -> Path:
 def complete(config: ModelConfig, archive: Path) -> None:
     """Fill in what a configuration does not say from what the archive says. ServingError for an archive that is none."""
     try:
-        manifest = torchserve_archive.read_manifest(archive)
-        settings = torchserve_archive.read_settings(archive)
-        streams = torchserve_archive.streams(archive)
+        manifest, settings, _, streams = torchserve_archive.read_archive(archive)
     except RepositoryError as error:
         raise told(error) from None
     if manifest.runtime.upper() == _CPP:
