@@ -4,7 +4,7 @@ import re
 import urllib.parse
 from pathlib import Path
 
-_ADDRESS = re.compile(r"(?:https?|file)://.*", re.IGNORECASE | re.DOTALL)
+_ADDRESS = re.compile(r"(?:https?|file|s3|gs|as)://.*", re.IGNORECASE | re.DOTALL)
 
 
 def archives_in(folder: Path) -> list[str]:

@@ -42,7 +42,6 @@ STALL_S = 30.0  # for its next bytes
 MAX_REDIRECTS = 5
 MAX_URL = 4096
 _CHUNK = 1 << 20
-_ADDRESS = re.compile(r"(?:https?|file|s3|gs|as)://.*", re.IGNORECASE | re.DOTALL)
 _CLOUD = ("s3:", "gs:", "as:")
 _ARRIVING = ".slipway-arriving-"
 _JOURNAL = ".slipway-fetched.json"
