@@ -61,6 +61,7 @@ class TorchServeOptions:
     load_models: tuple[str, ...] = ()  # "all", or each [name=]archive, of --models too
     models: ModelsSettings = field(default_factory=dict)
     model_snapshot: ModelsSettings | None = None  # of a snapshot: what is loaded instead of load_models
+    snapshot_workflows: tuple[tuple[str, str], ...] = ()  # name and archive of each
     allowed_urls: tuple[str, ...] = ("file://.*", "http(s)?://.*")  # regular expressions for whole addresses
     default_workers_per_model: int = 0  # 0: one for each GPU, else for each core
     default_response_timeout_s: float = 120.0

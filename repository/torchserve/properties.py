@@ -327,7 +327,7 @@ def torchserve_options(
     fields["metrics_location"] = Path(environment.get("METRICS_LOCATION") or "logs")
     if protocol := environment.get("TS_OPEN_INFERENCE_PROTOCOL"):
         fields["open_inference_protocol"] = protocol == "oip"
-    fields["model_snapshot"] = _snapshot(reader)
+    fields |= _snapshot(reader)
     fields["properties"] = {key: value for key, value in properties.values.items() if key not in _SECRET}
     fields |= {name: value for name, value in given.items() if value is not None}
     if fields["workflow_store"] is None:
@@ -372,12 +372,19 @@ def checked_models(value: object, key: str) -> ModelsSettings:
     raise InvalidProperties(f'{key}: expected {{"<model>": {{"<version>": {{<settings>}}}}}}')
 
 
-def _snapshot(reader: _Reader) -> ModelsSettings | None:
-    """Return the models of a snapshot; None where the file is none."""
+def _snapshot(reader: _Reader) -> dict[str, Any]:
+    """Return what a snapshot has: its models, None where the file is none, and its workflows."""
     value = reader.json("model_snapshot")
     if value is None:
-        return None
-    return checked_models(value.get("models") if isinstance(value, dict) else None, "model_snapshot")
+        return {"model_snapshot": None}
+    said = value if isinstance(value, dict) else {}
+    workflows = said.get("workflows", {})
+    if not isinstance(workflows, dict) or not all(isinstance(one, dict) for one in workflows.values()):
+        raise InvalidProperties("model_snapshot: expected the workflows as an object of objects")
+    return {
+        "model_snapshot": checked_models(said.get("models"), "model_snapshot"),
+        "snapshot_workflows": tuple((name, str(one.get("warName", ""))) for name, one in workflows.items()),
+    }
 
 
 def _check_tls(options: TorchServeOptions, properties: Properties) -> None:

@@ -11,7 +11,7 @@ import contextlib
 import itertools
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -116,6 +116,7 @@ class Registrations:
         """folder: the model repository that the server has for them."""
         assert options.model_store is not None
         self.models: dict[str, RegisteredModel] = {}  # those that have versions
+        self.reserved: Container[str] = ()  # names that workflows have
         self._known: WeakValueDictionary[str, RegisteredModel] = (
             WeakValueDictionary()
         )  # and those that somebody changes
@@ -312,6 +313,8 @@ class Registrations:
                 check_name(name)
             except RepositoryError as error:
                 raise bad_request(f"Model name '{name[:80]}' cannot be used: {error.message}") from None
+            if name in self.reserved:
+                raise conflict(f"A workflow {name} is already registered.")
             version = manifest.version or "1.0"
             model = self._known.get(name) or self._known.setdefault(name, RegisteredModel(name))
             async with model.lock:

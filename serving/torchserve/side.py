@@ -29,18 +29,20 @@ class TorchServeSide:
         self.tokens = tokens
         self.registrations = Registrations(server, options, repository) if repository is not None else None
         self.snapshots: Snapshots | None = None
-        if self.registrations is not None and options.config_snapshots:
-            self.snapshots = Snapshots(options.log_location, options.properties, self.registrations)
-            self.registrations.on_changed = partial(self.snapshots.save, "snapshot")
         self.workflows: Workflows | None = None
         if self.registrations is not None and repository is not None:
             self.workflows = Workflows(server, options, self.registrations, repository)
+            if options.config_snapshots:
+                self.snapshots = Snapshots(options.log_location, options.properties, self.registrations, self.workflows)
+                self.registrations.on_changed = partial(self.snapshots.save, "snapshot")
         self.descriptions = Descriptions(server, options, self.registrations)
 
     async def start(self) -> None:
         """Register and load what is wanted at start."""
         if self.registrations is not None:
             await self.registrations.start()
+            if self.workflows is not None:
+                await self.workflows.start(self.options.snapshot_workflows)
             if self.snapshots is not None:
                 await self.snapshots.save("startup")
         self._started = True

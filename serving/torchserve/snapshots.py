@@ -21,6 +21,7 @@ from repository.torchserve import java_properties
 from repository.torchserve.archive_names import file_name
 from repository.torchserve.snapshot_files import snapshot_folder, snapshots_in
 from serving.torchserve.registrations import Registrations
+from serving.torchserve.workflows import Workflows
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +32,13 @@ KEPT = 1000  # files; TorchServe keeps all of them
 class Snapshots:
     """Writes the snapshots of one server, one after another on a thread of its own. Called on the event loop's thread."""
 
-    def __init__(self, log_location: Path, properties: Mapping[str, str], registrations: Registrations) -> None:
+    def __init__(
+        self, log_location: Path, properties: Mapping[str, str], registrations: Registrations, workflows: Workflows
+    ) -> None:
         self._folder = snapshot_folder(log_location)
         self._properties = {key: value for key, value in properties.items() if key != "model_snapshot"}
         self._registrations = registrations
+        self._workflows = workflows
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
 
     async def save(self, occasion: Occasion) -> None:
@@ -52,12 +56,14 @@ class Snapshots:
         now = datetime.datetime.now()
         name = f"{now:%Y%m%d%H%M%S}{now.microsecond // 1000:03d}-{occasion}.cfg"
         models = self._models()
-        content = {
+        content: dict[str, Any] = {
             "name": name,
             "modelCount": sum(len(versions) for versions in models.values()),
             "created": int(now.timestamp() * 1000),
             "models": models,
         }
+        if registered := self._workflows.registered():  # which TorchServe's snapshots do not have
+            content["workflows"] = {name: {"warName": file_name(url)} for name, url in registered.items()}
         properties = self._properties | {"model_snapshot": json.dumps(content, indent=2)}
         return name, java_properties.write(properties, "Saving snapshot")
 

@@ -12,7 +12,7 @@ import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,7 @@ from serving.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, 
 log = logging.getLogger(__name__)
 
 PAGE = 100
+DEFAULT_TIMEOUT_S = 120
 INPUT = "data"
 
 
@@ -72,6 +73,7 @@ class Workflows:
         self._repository = repository
         self._folder = repository.parent / "workflows"
         self._workflows: dict[str, Workflow] = {}
+        registrations.reserved = self._workflows
         self._network = NetworkThreads(asyncio.get_running_loop(), 1)
         self._lock = asyncio.Lock()
 
@@ -81,6 +83,19 @@ class Workflows:
         if found is None:
             raise workflow_not_found(name)
         return found
+
+    def registered(self) -> dict[str, str]:
+        """Return name -> url."""
+        return {name: found.url for name, found in sorted(self._workflows.items())}
+
+    async def start(self, wanted: Iterable[tuple[str, str]]) -> None:
+        """Register what a snapshot has, by name and url; what cannot be is logged and passed over."""
+        for name, url in wanted:
+            log.info("registering workflow '%s'", name)
+            try:
+                await self._register(url, name, DEFAULT_TIMEOUT_S, DEFAULT_TIMEOUT_S)
+            except ServingError as error:
+                log.warning("workflow '%s' is passed over: %s", name, error.message)
 
     def page(self, limit: int, first: int) -> dict[str, Any]:
         """Return a page of the workflows, sorted by name."""
@@ -110,11 +125,24 @@ class Workflows:
 
     # -- registering -----------------------------------------------------------------------------------------------
     async def register(
-        self, url: str | None, name: str = "", response_timeout_s: int = 120, startup_timeout_s: int = 120
+        self,
+        url: str | None,
+        name: str = "",
+        response_timeout_s: int = DEFAULT_TIMEOUT_S,
+        startup_timeout_s: int = DEFAULT_TIMEOUT_S,
     ) -> Outcome:
         """Register a workflow with all of its nodes, or none. TorchServeError where that fails."""
         if url is None:
             raise bad_request("Parameter url is required.")
+        # It goes on where the client has gone: a workflow is registered as a whole, or not at all.
+        name = await asyncio.shield(
+            asyncio.ensure_future(self._register(url, name, response_timeout_s, startup_timeout_s))
+        )
+        await self._registrations.on_changed()
+        return Outcome(200, f"Workflow {name} has been registered and scaled successfully.")
+
+    async def _register(self, url: str, name: str, response_timeout_s: int, startup_timeout_s: int) -> str:
+        """Return the workflow's name."""
         async with self._lock:
             found = await self._network.run(self._open, url, name)
             name = found.name
@@ -128,7 +156,7 @@ class Workflows:
                 await asyncio.to_thread(self._discard, found)
                 raise
             self._workflows[name] = found
-        return Outcome(200, f"Workflow {name} has been registered and scaled successfully.")
+        return name
 
     def _open(self, url: str, name: str) -> Workflow:
         """Find an archive, fetch it if need be, unpack it, and read what it says."""
@@ -197,12 +225,16 @@ class Workflows:
     # -- unregistering ---------------------------------------------------------------------------------------------
     async def unregister(self, name: str) -> Outcome:
         """Let a workflow and its nodes go, once their requests are answered."""
+        await asyncio.shield(asyncio.ensure_future(self._unregister(name)))
+        await self._registrations.on_changed()
+        return Outcome(200, f'Workflow "{name}" unregistered')
+
+    async def _unregister(self, name: str) -> None:
         async with self._lock:
             found = self.find(name)
             del self._workflows[name]
             await self._take_away(found)
             await asyncio.to_thread(self._discard, found)
-        return Outcome(200, f'Workflow "{name}" unregistered')
 
     async def _take_away(self, workflow: Workflow) -> None:
         """Unload the ensemble and unregister its nodes, as far as they are there."""

@@ -15,9 +15,7 @@ from serving.frontends.torchserve.management import Query, changeable, json_obje
 from serving.frontends.torchserve.parts import Part, described, form_parts, is_form, media_type
 from serving.frontends.torchserve.replies import json_reply, status_reply
 from serving.torchserve.side import TorchServeSide
-from serving.torchserve.workflows import Workflows, workflow_not_found
-
-DEFAULT_TIMEOUT_S = 120
+from serving.torchserve.workflows import DEFAULT_TIMEOUT_S, Workflows, workflow_not_found
 
 
 # -- managing ----------------------------------------------------------------------------------------------------------

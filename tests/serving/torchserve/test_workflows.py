@@ -1,12 +1,15 @@
 """TorchServe's workflows: registered whole or not at all, and run as ensembles."""
 
 import json
+import signal
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from repository.torchserve.snapshot_files import last_snapshot
+from tests.support.serving_process import PATIENCE_S
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import TorchServeServer
 
@@ -119,6 +122,8 @@ def test_what_models_answer_side_by_side_comes_together_in_a_function(
     assert server.predict("/predictions/parallel", b"x").status == 404
     again = server.manage("POST", "/workflows?url=parallel.war")
     assert (again.status, again.body["message"]) == (409, "Workflow parallel is already registered.")
+    model = server.manage("POST", "/models?url=one.mar&model_name=parallel")
+    assert (model.status, model.body["message"]) == (409, "A workflow parallel is already registered.")
     tensor = {"name": "data", "datatype": "BYTES", "shape": [1, 1], "data": ["over V2"]}
     status, body = server.post("/v2/models/parallel/infer", {"inputs": [tensor]})
     assert (status, json.loads(body["outputs"][0]["data"][0])) == (200, {"one": "over V2 one", "two": "over V2 two"})
@@ -194,3 +199,14 @@ def test_what_cannot_be_registered_leaves_nothing(
     assert answered.status == status
     assert server.manage("GET", "/models").body == {"models": []}
     assert server.predict("/wfpredict/none", b"x").status == 404
+
+
+def test_a_server_that_was_killed_starts_again_with_its_workflows(tmp_path: Path) -> None:
+    (tmp_path / "store").mkdir()
+    war(tmp_path / "store", "chain", "models: {}\ndag: {pre: [join]}\n")
+    with TorchServeServer(tmp_path) as server:
+        assert server.manage("POST", "/workflows?url=chain.war&workflow_name=own").status == 200
+        server.signal(signal.SIGKILL, PATIENCE_S)
+    with TorchServeServer(tmp_path, f"--ts-config={last_snapshot(tmp_path / 'logs')}") as server:
+        assert server.predict("/wfpredict/own", b"x").body == {"body": "x"}
+        assert server.manage("GET", "/models").body == {"models": []}
