@@ -52,6 +52,11 @@ urlpatterns = [
         name="api_version_make_live",
     ),
     path(
+        "models/<str:name>/versions/<int:number>/model_archive",
+        versions.ModelArchive.as_view(),
+        name="api_model_archive",
+    ),
+    path(
         "models/<str:name>/versions/<int:number>/archive", versions.VersionArchive.as_view(), name="api_version_archive"
     ),
     path(

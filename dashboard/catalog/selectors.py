@@ -44,6 +44,7 @@ class ModelSummary:
     serving_since: datetime | None = None
     warning: str = ""
     server_states: list[ModelState] = field(default_factory=list)
+    archive_versions: dict[int, str] = field(default_factory=dict)  # TorchServe's own of the versions that are archives
 
     @property
     def name(self) -> str:
@@ -217,7 +218,7 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
     rows = list(models)
     states, errors, published = _states(rows), _sync_errors(rows), _published(rows)
     newest = Release.objects.defer("text").in_bulk([row.newest_release for row in rows if row.newest_release])
-    serving = _serving(rows)
+    serving, archives = _serving(rows), _archive_versions(rows)
     return [
         _summary(
             row,
@@ -226,6 +227,7 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
             states[row.name],
             errors.get(row.pk, ""),
             published[row.pk],
+            archives[row.pk],
         )
         for row in rows
     ]
@@ -244,6 +246,7 @@ def _summary(
     states: list[ModelState],
     error: str,
     published: list[tuple[int, str]],
+    archive_versions: dict[int, str],
 ) -> ModelSummary:
     said = [_Said(row.version, row.state, row.word, row.reason) for row in states]
     state, reason = _judge(model.desired_state, wanted.versions if wanted else [], said, error)
@@ -262,7 +265,17 @@ def _summary(
         latest_number=latest_number,
         warning=warnings[0] if state == "ready" and warnings else "",
         server_states=states,
+        archive_versions=archive_versions,
     )
+
+
+def _archive_versions(models: Iterable[Model]) -> dict[int, dict[int, str]]:
+    """Return by the model's id TorchServe's own version of each version that is an archive."""
+    found: dict[int, dict[int, str]] = defaultdict(dict)
+    rows = Version.objects.filter(model__in=list(models), details__has_key="archive")
+    for version in rows.only("model_id", "number", "details"):
+        found[version.model_id][version.number] = version.archive_version
+    return found
 
 
 def _judge(desired: str, wanted: list[int], states: list[_Said], error: str) -> tuple[str, str]:

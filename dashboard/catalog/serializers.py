@@ -20,6 +20,9 @@ class ModelSummarySerializer(serializers.Serializer[Any]):
     reason = serializers.CharField()
     desired_state = serializers.CharField(source="model.desired_state")
     live_versions = serializers.ListField(child=serializers.IntegerField())
+    archive_versions = serializers.DictField(
+        child=serializers.CharField(), help_text="TorchServe's own version of each version that is an archive."
+    )
     serving_release = serializers.IntegerField(source="serving.number", default=None, allow_null=True)
     wanted_versions = serializers.ListField(child=serializers.IntegerField())
     wanted_release = serializers.IntegerField(source="wanted.number", default=None, allow_null=True)

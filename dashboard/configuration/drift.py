@@ -5,6 +5,7 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog import version_states
+from dashboard.catalog.model_archives import BACKEND, facts_in
 from dashboard.configuration.needs import code_of_version
 from dashboard.configuration.services import text_check
 from dashboard.models import Model, Release, Upload, Version
@@ -170,17 +171,21 @@ def _adopt_versions(model: Model, actor: Actor) -> None:
 
 
 def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
-    manifest = storage.hash_tree(managed_repository().version_dir(model.name, number))
+    folder = managed_repository().version_dir(model.name, number)
+    manifest, archive = storage.hash_tree(folder), facts_in(folder)
     text = disk_text(model.name) or ""
     config = model_config.parse(text)
     return Version.objects.create(
         model=model,
         number=number,
-        format=model_config.backend_of(config) or config.platform or "unknown",
+        format=model_config.backend_of(config) or config.platform or (BACKEND if archive else "unknown"),
         filename=next(iter(sorted(manifest.files)), ""),
         size_bytes=manifest.size,
         sha256=manifest.sha256,
-        details={"runs_code": code_of_version(model.name, text, number)},
+        details={
+            "runs_code": code_of_version(model.name, text, number),
+            **({"archive": archive} if archive else {}),
+        },
         config=unstamped(text),
         note="Adopted from the disk",
         created_by=actor.user,

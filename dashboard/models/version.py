@@ -21,6 +21,14 @@ class Signature(TypedDict, total=False):
     outputs: list[TensorRow]
 
 
+class ArchiveFacts(TypedDict):
+    """What TorchServe's archives say of themselves."""
+
+    name: str
+    version: str  # any text, such as "1.0"
+    handler: str
+
+
 class VersionDetails(TypedDict, total=False):
     """What is known of a version beyond its signature. The first five are as the inspection found them.
 
@@ -34,6 +42,7 @@ class VersionDetails(TypedDict, total=False):
     problems: list[Finding]
     signature: SignatureObject | None
     files: list[str]  # their names
+    archive: ArchiveFacts  # of a TorchServe archive alone
     runs_code: list[str]  # what of it runs as code, in sentences (configuration.needs)
     missing: bool  # somebody took its folder out of the repository
 
@@ -62,3 +71,9 @@ class Version(models.Model):
 
     def __str__(self) -> str:
         return f"{self.model} version {self.number}"
+
+    @property
+    def archive_version(self) -> str:
+        """TorchServe's own version of an archive, any text; "" for what is none."""
+        archive = self.details.get("archive")
+        return archive["version"] if archive else ""

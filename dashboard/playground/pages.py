@@ -1,5 +1,6 @@
 """The page that tries a model: a form made from its signature, and the same request as code."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from django.conf import settings
@@ -44,7 +45,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
     text = current_text(model)
     fields, traits, aliases = fields_in(text), traits_of(text), aliases_in(text)
-    choices = _choices([row.number for row in published], live, aliases)
+    choices = _choices([row.number for row in published], live, aliases, head["summary"].archive_versions)
     chosen = _chosen(request, choices)
     version = _version(published, chosen[0], live, aliases)
     signature = served_signature(text, version)
@@ -75,15 +76,23 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     return respond(request, "playground/playground", context, parts=("examples",))
 
 
-def _choices(numbers: list[int], live: list[int], aliases: dict[str, int]) -> list[Choice]:
-    """Return what can be asked: the server's own choice, every published version, and every alias but that of the choice."""
+def _choices(numbers: list[int], live: list[int], aliases: dict[str, int], own: Mapping[int, str]) -> list[Choice]:
+    """Return what can be asked: the server's own choice, every published version, and every alias but that of the choice.
+
+    own: TorchServe's own version of those that are archives.
+    """
     serves = aliases.get(DEFAULT, max(live, default=None))
-    own = Choice("", "What serves" if serves is None else f"What serves · version {serves}")
-    versions = [Choice(str(number), f"Version {number}{' · live' if number in live else ''}") for number in numbers]
-    named = [
-        Choice(alias, f"{alias} · version {number}") for alias, number in sorted(aliases.items()) if alias != DEFAULT
+    said = {number: f"{number} ({own[number]})" if number in own else str(number) for number in numbers}
+    first = Choice("", "What serves" if serves is None else f"What serves · version {said.get(serves, serves)}")
+    versions = [
+        Choice(str(number), f"Version {said[number]}{' · live' if number in live else ''}") for number in numbers
     ]
-    return [own, *versions, *named]
+    named = [
+        Choice(alias, f"{alias} · version {said.get(number, number)}")
+        for alias, number in sorted(aliases.items())
+        if alias != DEFAULT
+    ]
+    return [first, *versions, *named]
 
 
 def _chosen(request: HttpRequest, choices: list[Choice]) -> list[str]:

@@ -1,6 +1,6 @@
 """The parts that templates are built from: icons, states, sparklines, addresses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from django import template
@@ -149,6 +149,13 @@ def sentence(text: str) -> str:
 
 
 @register.filter
+def numbered(versions: Collection[int], archive_versions: Mapping[int, str]) -> str:
+    """Return versions as a list, each with TorchServe's own one behind it where it has one: "2, 3 (1.0)"."""
+    named = {number: f"{number} ({own})" for number in versions if (own := archive_versions.get(number))}
+    return ", ".join(named.get(number, str(number)) for number in versions)
+
+
+@register.filter
 def code_spans(text: str) -> SafeString:
     """Return a text whose words in backticks are set as code."""
     parts = text.split("`")
@@ -176,6 +183,7 @@ _FORMATS = {
     "tensorrt": "TensorRT plan",
     "python": "Python",
     "ensemble": "Ensemble",
+    "torchserve": "TorchServe archive",
 }
 
 

@@ -16,6 +16,7 @@ from repository.config import model_config
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE, parse_version
 from repository.files import archive, storage
+from repository.files.torchserve_archive import MANIFEST
 
 MAX_MODEL_FILE_BYTES = 16 << 20  # of one file beside the versions: labels, a vocabulary
 _LITTER = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__")
@@ -108,7 +109,12 @@ def _labels(config_text: str | None) -> list[str]:
 
 
 def _renamed(names: list[str], config_text: str | None) -> dict[str, str]:
-    """The one model file of the folder gets the name that the server looks for, unless the configuration names it."""
+    """The one model file of the folder gets the name that the server looks for, unless the configuration names it.
+
+    The files of a TorchServe archive that was unpacked keep theirs, which its manifest has.
+    """
+    if MANIFEST in names:
+        return {}
     try:
         given = model_config.parse(config_text or "").default_model_filename
     except InvalidConfig:

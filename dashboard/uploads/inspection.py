@@ -89,7 +89,7 @@ def _inspected(upload: Upload, context: JobContext) -> tuple[Contents, Proposal]
 
 def _check_hashes(upload: Upload, context: JobContext) -> None:
     """What arrived is what the client hashed, where it did."""
-    files = [file for file in upload.files.all() if file.sha256]
+    files = [file for file in upload.files.all() if file.sha256 and file.size]  # an empty file is not there yet
     total, done = sum(file.size for file in files) or 1, 0
     for file in files:
         digest = hashlib.sha256()

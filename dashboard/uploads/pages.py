@@ -9,6 +9,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
+from dashboard.catalog.model_archives import archive_at, archive_in
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
 from dashboard.models import Model, Upload
 from dashboard.servers.selectors import servers
@@ -123,8 +124,10 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int |
     if found.state != UploadState.INSPECTED:
         return {}
     review = upload_review(upload=found, text=text, base_release=base)
+    archive = archive_in(found.folder / "version")
     return {
         "proposal": found.proposal,
+        "archive": archive_at(archive, request.GET.get("file", "")) if archive else None,
         "theirs": _is_theirs(request, found),
         "review": review,
         "refusal": refusal_for(request, review.needs),

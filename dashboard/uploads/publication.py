@@ -20,6 +20,7 @@ from django.db import transaction
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
+from dashboard.catalog.model_archives import facts_in
 from dashboard.catalog.services import last_number_ever
 from dashboard.configuration.model_files import file_of_upload
 from dashboard.configuration.needs import beside_files, code_of_version, rights_of
@@ -239,6 +240,7 @@ def _record(upload: Upload, model: Model, publication: Publication, manifest: Ma
 
 def _version_row(upload: Upload, model: Model, actor: Actor, publication: Publication, manifest: Manifest) -> Version:
     proposal = upload.proposal
+    archive = facts_in(managed_repository().version_dir(model.name, publication.number))
     kept = ("opset", "producer", "backend", "problems", "class_names", "signature")
     return Version.objects.create(
         model=model,
@@ -250,6 +252,7 @@ def _version_row(upload: Upload, model: Model, actor: Actor, publication: Public
         signature=signature_with(upload.proposal, publication.text or ""),
         details={
             **{name: proposal[name] for name in kept if name in proposal},
+            **({"archive": archive} if archive else {}),
             "files": sorted(manifest.files),
             "runs_code": code_of_version(model.name, publication.text or "", publication.number),
         },

@@ -11,6 +11,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
+from dashboard.catalog.model_archives import archive_of
 from dashboard.catalog.pages import model_context
 from dashboard.configuration.editor import base_release
 from dashboard.jobs.selectors import jobs
@@ -70,6 +71,16 @@ def _names_of(aliases: Mapping[str, int]) -> dict[int, list[str]]:
     for alias, number in sorted(aliases.items()):
         names[number].append(alias)
     return dict(names)
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    """Show what the TorchServe archive of a version holds; ?file=NAME for one of its texts in place of the handler."""
+    head = model_context(name, "versions")
+    version = select.version_get(head["model"], number)
+    context = {**head, "version": version, "archive": archive_of(version, request.GET.get("file", ""))}
+    return render(request, "versions/model_archive.html", context)
 
 
 @require_http_methods(["GET", "POST"])

@@ -2,12 +2,13 @@
 
 from functools import partial
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
 from dashboard.catalog import selectors as select
+from dashboard.catalog.model_archives import archive_of
 from dashboard.jobs.rest import after_job
 from dashboard.jobs.serializers import JobSerializer
 from dashboard.models import Model, Version
@@ -63,6 +64,22 @@ class VersionMakeLive(Endpoint):
         given = data_of(request, serializers.MakeLiveSerializer)
         release_promote(version=select.version_get(select.model_get(name), number), actor=self.actor, **given)
         return _version(name, number)
+
+
+class ModelArchive(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(
+        parameters=[
+            OpenApiParameter("file", str, description="A text of the archive, in place of the handler's source.")
+        ],
+        responses=serializers.ModelArchiveSerializer,
+    )
+    def get(self, request: Request, name: str, number: int) -> Response:
+        """What the TorchServe archive of a version holds: manifest, settings, files, and the handler's source up to 64 KiB."""
+        version = select.version_get(select.model_get(name), number)
+        archive = archive_of(version, request.query_params.get("file", ""))
+        return Response(serializers.ModelArchiveSerializer(archive).data)
 
 
 class VersionArchive(Endpoint):

@@ -35,6 +35,39 @@ class VersionSerializer(serializers.ModelSerializer[models.Version]):
         ]
 
 
+class ArchiveSettingSerializer(serializers.Serializer[Any]):
+    key = serializers.CharField()
+    value = serializers.CharField()
+    meaning = serializers.CharField(help_text="What it does here; empty for a key of the handler's own.")
+    served = serializers.BooleanField(help_text="False for what TorchServe acts upon and this server does not.")
+
+
+class ArchivedFileSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    size = serializers.IntegerField()
+
+
+class ShownTextSerializer(serializers.Serializer[Any]):
+    name = serializers.CharField()
+    text = serializers.CharField()
+    cut = serializers.BooleanField(help_text="Whether only the beginning is here.")
+
+
+class ModelArchiveSerializer(serializers.Serializer[Any]):
+    """catalog.model_archives.ModelArchive"""
+
+    manifest = serializers.JSONField(source="manifest.whole", help_text="MAR-INF/MANIFEST.json, whole.")
+    handler_file = serializers.CharField(help_text="Empty for a handler that TorchServe brings.")
+    streams = serializers.BooleanField(help_text="Whether its code sends answers in several parts.")
+    settings = ArchiveSettingSerializer(many=True)
+    files = ArchivedFileSerializer(many=True)
+    files_total = serializers.IntegerField()
+    requirements = serializers.CharField()
+    text = ShownTextSerializer(
+        source="source", allow_null=True, help_text="The handler's source, or the file asked for."
+    )
+
+
 class NoteSerializer(serializers.Serializer[Any]):
     note = serializers.CharField(allow_blank=True)
 

@@ -56,12 +56,30 @@ def extract(path: Path, destination: Path, limits: Limits | None = None) -> list
     return storage.plain_files(destination)
 
 
+def check_bounds(infos: list[zipfile.ZipInfo], packed_bytes: int, limits: Limits) -> int:
+    """Return the bytes that the entries of a zip archive have, as they say. UnsafeArchive as `extract`."""
+    entries = [_zip_entry(info) for info in infos]
+    seen: set[str] = set()
+    for entry in entries:
+        name = _safe_name(entry)
+        if name in seen and not entry.is_dir:
+            raise UnsafeArchive(f"'{name[:80]}' is in the archive twice")
+        seen.add(name)
+    total = sum(entry.size for entry in entries)
+    if len(entries) > limits.max_files or total > limits.max_bytes:
+        raise UnsafeArchive(f"the archive holds more than {limits.max_files} files or {limits.max_bytes >> 20} MiB")
+    if total > _SMALL and total > limits.max_ratio * max(packed_bytes, 1):
+        times = total // max(packed_bytes, 1)
+        raise UnsafeArchive(f"the archive unpacks to {times} times its size; at most {limits.max_ratio} is allowed")
+    return total
+
+
 def _extract_zip(path: Path, destination: Path, limits: Limits) -> None:
     with zipfile.ZipFile(path) as archive:
         infos = archive.infolist()
-        entries = [_zip_entry(info) for info in infos]
-        budget = _checked(entries, path, destination, limits)
-        for info, entry in zip(infos, entries, strict=True):
+        budget = check_bounds(infos, path.stat().st_size, limits)
+        storage.ensure_space(destination, budget, limits.reserve)
+        for info, entry in zip(infos, map(_zip_entry, infos), strict=True):
             if not entry.is_dir:
                 with archive.open(info) as source:
                     budget -= _write(source, destination / entry.name, budget)
@@ -74,26 +92,6 @@ def _zip_entry(info: zipfile.ZipInfo) -> _Entry:
     if info.flag_bits & 0x1:
         raise UnsafeArchive(f"'{info.filename[:80]}' is encrypted")
     return _Entry(info.filename, info.is_dir(), info.file_size)
-
-
-def _checked(entries: list[_Entry], path: Path, destination: Path, limits: Limits) -> int:
-    """Check the entries. Return the bytes that unpacking may write at most."""
-    seen: set[str] = set()
-    for entry in entries:
-        name = _safe_name(entry)
-        if name in seen and not entry.is_dir:
-            raise UnsafeArchive(f"'{name[:80]}' is in the archive twice")
-        seen.add(name)
-    total = sum(entry.size for entry in entries)
-    packed = max(path.stat().st_size, 1)
-    if len(entries) > limits.max_files or total > limits.max_bytes:
-        raise UnsafeArchive(f"the archive holds more than {limits.max_files} files or {limits.max_bytes >> 20} MiB")
-    if total > _SMALL and total > limits.max_ratio * packed:
-        raise UnsafeArchive(
-            f"the archive unpacks to {total // packed} times its size; at most {limits.max_ratio} is allowed"
-        )
-    storage.ensure_space(destination, total, limits.reserve)
-    return total
 
 
 def _safe_name(entry: _Entry) -> str:

@@ -11,7 +11,7 @@ import tarfile
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -140,6 +140,14 @@ def _names(source: bytes, name: str) -> bool:
     )
 
 
+def handler_file(manifest: Manifest, files: Iterable[str]) -> str:
+    """Return the name in the archive of the handler's source; "" for a handler that TorchServe brings."""
+    name = manifest.handler.partition(":")[0].removesuffix(".py").removeprefix("./")
+    held = set(files)
+    paths = (f"{name}.py", f"{name.replace('.', '/')}.py", f"{name}/__init__.py")
+    return next((path for path in paths if path in held), "")
+
+
 def unpack(path: Path, destination: Path, limits: Limits | None = None) -> None:
     """Unpack into `destination`, a folder that does not exist yet; of a folder's entries it gets links.
 
@@ -190,7 +198,7 @@ def _opened(path: Path) -> Iterator[_Archive]:
             yield _Folder(path)
         elif zipfile.is_zipfile(path):
             with zipfile.ZipFile(path) as packed:
-                yield _Zip(packed)
+                yield _Zip(packed, path)
         else:
             with tarfile.open(path) as packed_tar:
                 yield _Tar(packed_tar, path)
@@ -201,8 +209,9 @@ def _opened(path: Path) -> Iterator[_Archive]:
 
 
 class _Zip(_Archive):
-    def __init__(self, packed: zipfile.ZipFile) -> None:
+    def __init__(self, packed: zipfile.ZipFile, path: Path) -> None:
         self._packed = packed
+        zip_archive.check_bounds(packed.infolist(), path.stat().st_size, Limits())
         self.sizes = {_plain_name(info.filename): info.file_size for info in packed.infolist() if not info.is_dir()}
 
     def _content(self, name: str) -> bytes:
@@ -365,7 +374,7 @@ def parse_settings(text: bytes) -> ModelSettings:
     whole = _as_json(loaded, [_MAX_NODES])
     device_type = str(whole.get("deviceType") or "").lower()
     if device_type not in ("", "cpu", "gpu"):
-        raise InvalidArchive(f"deviceType must be cpu or gpu, not {device_type[:40]!r}")
+        raise InvalidArchive(f"'deviceType' must be cpu or gpu, not {device_type[:40]!r}")
     return ModelSettings(
         min_workers=_number(whole, "minWorkers", 0, _MAX_WORKERS),
         max_workers=_number(whole, "maxWorkers", 0, _MAX_WORKERS),
@@ -388,7 +397,7 @@ def _number(values: Mapping[str, Json], key: str, minimum: int, maximum: int) ->
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-        raise InvalidArchive(f"{key} must be a whole number from {minimum} to {maximum}, not {str(value)[:40]!r}")
+        raise InvalidArchive(f"'{key}' must be a whole number from {minimum} to {maximum}, not {str(value)[:40]!r}")
     return value
 
 
@@ -396,7 +405,7 @@ def _device_ids(value: Json) -> tuple[int, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 1024 for one in value):
-        raise InvalidArchive("deviceIds must be a list of numbers of GPUs")
+        raise InvalidArchive("'deviceIds' must be a list of numbers of GPUs")
     return tuple(dict.fromkeys(one for one in value if isinstance(one, int)))
 
 

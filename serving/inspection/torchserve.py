@@ -6,7 +6,7 @@ Nothing of it runs: sources are read by their syntax trees.
 import ast
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
@@ -59,7 +59,7 @@ class ArchiveReport:
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self.notes: list[str] = []
-        self.handler_file = _handler_file(self.manifest, self.files)
+        self.handler_file = torchserve_archive.handler_file(self.manifest, self.files)
         self._look_at_handler()
         self._look_at_settings()
 
@@ -104,9 +104,9 @@ class ArchiveReport:
         try:
             return ast.parse(torchserve_archive.read_file(self._path, file))
         except SyntaxError as error:
-            sentence = f"{file}, line {error.lineno}: {error.msg}" if error.lineno else f"{file} is no Python text"
+            sentence = f"'{file}', line {error.lineno}: {error.msg}" if error.lineno else f"'{file}' is no Python text"
         except (ValueError, RecursionError, MemoryError, RepositoryError):
-            sentence = f"{file} is no Python text"
+            sentence = f"'{file}' is no Python text"
         (self.errors if file == self.handler_file else self.warnings).append(sentence)
         return None
 
@@ -125,18 +125,11 @@ class ArchiveReport:
             self.warnings.append(f"model-config.yaml sets what means nothing here: {', '.join(settings.unserved)}")
         if self.manifest.requirements_file:
             self.notes.append(
-                f"{self.manifest.requirements_file} is installed only where the parameter "
+                f"'{self.manifest.requirements_file}' is installed only where the parameter "
                 "torchserve.install_py_dep_per_model is true"
             )
         if self.streams:
             self.notes.append("the handler answers in several parts, so that the model is decoupled")
-
-
-def _handler_file(manifest: Manifest, files: Mapping[str, int]) -> str:
-    """Return the name in the archive of the handler's source; "" where it has none."""
-    name = manifest.handler.partition(":")[0].removesuffix(".py").removeprefix("./")
-    paths = (f"{name}.py", f"{name.replace('.', '/')}.py", f"{name}/__init__.py")
-    return next((path for path in paths if path in files), "")
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:

@@ -51,7 +51,8 @@ export async function judge(files, table) {
   const models = files.filter(({ path }) => mayHoldModel(path, table));
   if (!models.length) return noModel(files, table);
   for (const { file, path } of models) {
-    const kind = await byContent(file, table);
+    // An archive of TorchServe's holds whatever its handler reads.
+    const kind = endsAs(path, [".mar"]) ? await noArchive(file, table) : await byContent(file, table);
     if (kind && (models.length === 1 || endsAs(path, [".onnx"]))) return { path, kind, missing: [] };
     const missing = endsAs(path, [".onnx"]) ? await missingWeights(file, path, files) : [];
     if (missing.length) return { path, kind: null, missing };
@@ -110,6 +111,18 @@ async function byContent(file, table) {
     const names = await zipNames(file);
     return table.formats.find((kind) => kind.zip_holds && holds(names, kind)) ?? null;
   }
+  return table.formats.find(({ starts }) => starts.some((start) => fits(head, start))) ?? null;
+}
+
+/**
+ * Returns what a file is that is called an archive of TorchServe's; null for one that may be that.
+ * @param {Blob} file
+ * @param {FormatTable} table
+ * @returns {Promise<ForeignFormat | null>}
+ */
+async function noArchive(file, table) {
+  const head = new Uint8Array(await file.slice(0, table.head_bytes).arrayBuffer());
+  if (fits(head, [[0, "504b0304"]]) || fits(head, [[0, "1f8b"]])) return null;
   return table.formats.find(({ starts }) => starts.some((start) => fits(head, start))) ?? null;
 }
 

@@ -55,7 +55,7 @@ def test_an_archive_is_reported_with_its_manifest_its_tensors_and_a_short_config
     missing, unserved = said(report, "warning")
     assert "imports no_such_package, which" in missing
     assert "asyncCommunication" in unserved
-    assert "requirements.txt is installed only where" in said(report, "note")[0]
+    assert "'requirements.txt' is installed only where" in said(report, "note")[0]
 
 
 @pytest.mark.parametrize("form", ["folder", "version folder", "tar"])
@@ -78,10 +78,10 @@ def test_an_unpacked_archive_and_a_tar_file_are_archives_too(form: str, tmp_path
 @pytest.mark.parametrize(
     ("contents", "sentence"),
     [
-        ({"handler": "def handle(:\n"}, "handler.py, line 1: invalid syntax"),
+        ({"handler": "def handle(:\n"}, "'handler.py', line 1: invalid syntax"),
         ({"handler": "", "handler_name": "gone.py"}, "the archive has no handler 'gone.py'"),
         ({"serializedFile": "net.pt"}, "the archive has no 'net.pt', which its manifest names"),
-        ({"config": {"batchSize": "many"}}, "batchSize must be a whole number from 1"),
+        ({"config": {"batchSize": "many"}}, "'batchSize' must be a whole number from 1"),
         ({"config": {"parallelType": "tp"}}, "divides one model among several processes"),
         ({"runtime": "LSP"}, "its handler is a C++ library"),
         (

@@ -1,0 +1,214 @@
+"""A TorchServe archive is uploaded like any model that is code: looked into, published, shown; and what is none is refused."""
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from rest_framework.test import APIClient
+
+from dashboard.access.authorisation import Actor
+from dashboard.configuration.drift import model_adopt
+from dashboard.models import Upload, Version
+from dashboard.shared.exceptions import Forbidden
+from dashboard.uploads.publication import upload_publish
+from dashboard.uploads.services import upload_create
+from dashboard.versions.moves import version_archive
+from tests.dashboard.conftest import text_of, version_from
+from tests.support.torchserve_archives import archive, files_of
+
+pytestmark = pytest.mark.django_db
+
+HANDLER = '''
+def handle(data, context):
+    """Answers <script>alert("nothing")</script>."""
+    if data is None:
+        return None
+    return [{"words": len(row["body"].split())} for row in data]
+'''
+SETTINGS = {"batchSize": 4, "maxBatchDelay": 50, "minWorkers": 2, "continuousBatching": True, "handler": {"beam": 3}}
+BOMB_BYTES = 256 << 20
+
+
+def words(tmp_path: Path, **more: Any) -> bytes:
+    """An archive with everything that people look at."""
+    files = {"requirements.txt": "regex==2024.1\n", "index_to_name.json": '{"0": "cat"}', "weights.bin": b"\x00" * 5000}
+    named = {"handler": HANDLER, "version": "1.0-rc2", "config": SETTINGS, "files": files, **more}
+    return archive(tmp_path / "words.mar", requirementsFile="requirements.txt", **named).read_bytes()
+
+
+@pytest.fixture
+def version(inspected: Callable[..., Upload], actor: Actor, tmp_path: Path) -> Version:
+    upload = inspected({"words.mar": words(tmp_path)}, model_name="words")
+    assert (upload.state, upload.error) == ("inspected", "")
+    return version_from(upload_publish(upload=upload, actor=actor, load=False))
+
+
+def test_an_archive_is_code_and_takes_that_right(person: Callable[..., Any], received: Callable[..., Upload]) -> None:
+    weak = Actor(user=person("upload_data"))
+    with pytest.raises(Forbidden, match=r"words\.mar"):
+        upload_create(actor=weak, model_name="words", files=[{"path": "words.mar", "size": 10}])
+    assert not Upload.objects.exists()
+
+
+def test_the_review_shows_what_the_archive_is(
+    inspected: Callable[..., Upload], actor: Actor, api: APIClient, client: Client, tmp_path: Path
+) -> None:
+    upload = inspected({"words.mar": words(tmp_path)}, model_name="mine")
+    client.force_login(actor.user)
+    page = text_of(client, f"/uploads/{upload.pk}/")
+    for said in (
+        "TorchServe archive",
+        "<b>words</b> 1.0-rc2, published as mine",
+        "sets what means nothing here: continuousBatching",
+        "The largest batch",
+        "&#x27;requirements.txt&#x27; is installed only where",
+        "len(row[&quot;body&quot;].split())",
+        "&lt;script&gt;",
+        "can run code",
+    ):
+        assert said in page, said
+    assert "<script>alert" not in page
+    assert 'backend: "torchserve"' in upload.proposal["config"]
+    assert "cat" in text_of(client, f"/uploads/{upload.pk}/?file=index_to_name.json")
+    told = api.get(f"/api/v1/uploads/{upload.pk}").json()["proposal"]
+    assert (told["format"], told["archive"]["version"]) == ("torchserve", "1.0-rc2")
+
+
+def test_the_versions_page_shows_torchserves_version_and_leads_inside(
+    version: Version, actor: Actor, api: APIClient, client: Client
+) -> None:
+    client.force_login(actor.user)
+    page = text_of(client, "/models/words/versions")
+    assert "1.0-rc2" in page
+    assert "/models/words/versions/1/model-archive" in page
+    inside = text_of(client, "/models/words/versions/1/model-archive")
+    for said in (
+        "1.0-rc2",
+        "handler.py",
+        "regex==2024.1",
+        "4.88 KiB",
+        "beam: 3",
+        "For the handler, as it is",
+        "not served",
+    ):
+        assert said in inside, said
+    assert "Version 1 (1.0-rc2)" in text_of(client, "/models/words/playground")
+    told = api.get("/api/v1/models/words/versions/1/model_archive").json()
+    assert told["manifest"]["model"]["modelVersion"] == "1.0-rc2"
+    assert told["text"]["name"] == "handler.py"
+    assert {row["key"]: row["served"] for row in told["settings"]}["continuousBatching"] is False
+    assert api.get("/api/v1/models/words").json()["archive_versions"] == {"1": "1.0-rc2"}
+
+
+def test_a_text_of_the_archive_is_shown_by_its_name_and_nothing_else_is(version: Version, api: APIClient) -> None:
+    address = "/api/v1/models/words/versions/1/model_archive"
+    assert api.get(address, {"file": "index_to_name.json"}).json()["text"]["text"] == '{"0": "cat"}'
+    for name in ("weights.bin", "missing.py", "../../../etc/passwd.txt", "/etc/hosts.txt"):
+        assert api.get(address, {"file": name}).status_code == 404, name
+
+
+def test_an_archived_version_can_still_be_looked_into(
+    version: Version, inspected: Callable[..., Upload], actor: Actor, api: APIClient, tmp_path: Path
+) -> None:
+    upload = inspected({"words.mar": words(tmp_path, version="2.0")}, model_name="words")
+    version_from(upload_publish(upload=upload, actor=actor, make_live=True))
+    version_archive(version=Version.objects.get(number=1), actor=actor)
+    told = api.get("/api/v1/models/words/versions/1/model_archive")
+    assert told.json()["manifest"]["model"]["modelVersion"] == "1.0-rc2"
+
+
+def test_a_folder_with_an_archive_is_adopted_with_its_version(actor: Actor, settings: Any, api: APIClient) -> None:
+    archive(Path(settings.MODEL_REPOSITORY) / "copied" / "1" / "model.mar", "copied", version="3.1")
+    model_adopt(name="copied", actor=actor)
+    row = Version.objects.get(model__name="copied")
+    assert (row.format, row.archive_version) == ("torchserve", "3.1")
+    assert api.get("/api/v1/models/copied/versions/1/model_archive").json()["handler_file"] == "handler.py"
+
+
+def test_an_archive_that_was_unpacked_keeps_the_names_of_its_files(
+    inspected: Callable[..., Upload], actor: Actor, api: APIClient
+) -> None:
+    upload = inspected({f"words/{name}": content for name, content in files_of("words").items()}, model_name="words")
+    assert (upload.state, upload.error, upload.proposal["format"]) == ("inspected", "", "torchserve")
+    version = version_from(upload_publish(upload=upload, actor=actor, load=False))
+    assert version.details["files"] == ["MAR-INF/MANIFEST.json", "handler.py"]
+    assert api.get("/api/v1/models/words/versions/1/model_archive").json()["text"]["name"] == "handler.py"
+
+
+def test_a_version_of_another_kind_has_no_archive(published: Callable[..., Version], api: APIClient) -> None:
+    published()
+    answer = api.get("/api/v1/models/relu/versions/1/model_archive")
+    assert (answer.status_code, answer.json()["error"]) == (404, "version 1 of 'relu' is no TorchServe archive")
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in files.items():
+            file.writestr(name, data)
+    return content.getvalue()
+
+
+def bomb() -> bytes:
+    """A thousand times as large as it is sent."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in files_of("bomb").items():
+            file.writestr(name, data)
+        with file.open("weights.bin", "w", force_zip64=True) as weights:
+            for _ in range(BOMB_BYTES >> 24):
+                weights.write(bytes(1 << 24))
+    return content.getvalue()
+
+
+def tarred() -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as file:
+        link = tarfile.TarInfo("MAR-INF/MANIFEST.json")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        file.addfile(link)
+    return content.getvalue()
+
+
+WHOLE = files_of("bad")
+BAD = {
+    "cut off": (lambda: packed(WHOLE)[:-40], "no model archive: expected a zip or a tar file"),
+    "text": (lambda: b"not a zip at all", "no model archive: expected a zip or a tar file"),
+    "empty": (lambda: b"", "no model archive"),
+    "no manifest": (
+        lambda: packed({"handler.py": b"x = 1"}),
+        "no MAR-INF/MANIFEST.json: pack it with torch-model-archiver",
+    ),
+    "manifest that is none": (lambda: packed({**WHOLE, "MAR-INF/MANIFEST.json": b"{"}), "is not JSON"),
+    "no handler": (lambda: packed(files_of("bad", handler="")), "the archive has no handler 'handler.py'"),
+    "handler that is none": (
+        lambda: packed(files_of("bad", handler="def handle(:")),
+        "'handler.py', line 1: invalid syntax",
+    ),
+    "weights missing": (lambda: packed(files_of("bad", serializedFile="w.pt")), "no 'w.pt', which its manifest names"),
+    "dots": (
+        lambda: packed({**WHOLE, "../../evil.py": b"x"}),
+        "'../../evil.py' in the archive is not a plain relative",
+    ),
+    "link": (tarred, "is a link or a device"),
+    "settings": (lambda: packed(files_of("bad", config={"batchSize": "many"})), "'batchSize' must be a whole number"),
+    "bomb": (bomb, "times its size; at most 200 is allowed"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_what_is_no_sound_archive_is_refused_with_the_reason_and_leaves_nothing(
+    kind: str, inspected: Callable[..., Upload], as_person: Callable[..., Client], settings: Any
+) -> None:
+    make, reason = BAD[kind]
+    upload = inspected({"bad.mar": make()}, model_name="bad")
+    assert upload.state == "failed"
+    assert reason in upload.error
+    page = text_of(as_person("upload_code"), f"/uploads/{upload.pk}/").replace("&#x27;", "'")
+    assert reason.removeprefix("the ") in page
+    assert not any(Path(settings.MODEL_REPOSITORY).iterdir())
