@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
 MAX_OBSERVED = 1000  # values of one histogram that wait to be taken
+MAX_SERIES = 1000  # of one process; a handler whose labels are those of each request has ever more
 # Of Prometheus' client for Java, which TorchServe uses.
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
 
@@ -44,6 +45,7 @@ class MetricExporter:
         self._units: dict[str, str] = {}
         self._numbers: dict[_Series, int] = {}  # of the series that the server knows; 0: it does not want it
         self._families: set[str] = set()
+        self._full = False  # a series was left out
         self._changed = threading.Event()
         self._lock = threading.Lock()
         caching_metric.listen(self._take)
@@ -70,6 +72,9 @@ class MetricExporter:
             return
         series = kind, metric.metric_name, tuple(metric.dimension_names), values
         with self._lock:
+            known = series in self._values or series in self._observed
+            if not known and len(self._values) + len(self._observed) > MAX_SERIES:
+                return
             self._units[metric.metric_name] = metric.unit
             if kind == "histogram":
                 observed = self._observed.setdefault(series, [])
@@ -102,10 +107,20 @@ class MetricExporter:
     def _change(self, series: _Series, how: str, value: float) -> None:
         number = self._numbers.get(series)
         if number is None:
+            if len(self._numbers) >= MAX_SERIES:
+                self._say_full(series[1])
+                return
             number = self._numbers[series] = self._made(series)
         if number:
             change: MetricChange = {"op": "metric_change", "number": number, "how": how, "value": value}
             self._link.tell(change)
+
+    def _say_full(self, name: str) -> None:
+        if not self._full:
+            log.warning(
+                "metrics of %s and others are left out: a handler may have %d series, not more", name, MAX_SERIES
+            )
+        self._full = True
 
     def _made(self, series: _Series) -> int:
         """Make a series, and its family where it is the first one. 0 where the server does not take it, which is logged."""
