@@ -1,17 +1,17 @@
 """What a TorchServe archive holds, for people who look at an upload or a version; nothing of it runs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import yaml
 
-from dashboard.models import Version
+from dashboard.models import Model, Version
 from dashboard.models.version import ArchiveFacts
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import VersionState
-from dashboard.shared.exceptions import NotFound
+from dashboard.shared.exceptions import DashboardError, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from repository.core.errors import RepositoryError
 from repository.core.json_types import Json
@@ -109,6 +109,18 @@ def archive_of(version: Version, shown: str = "") -> ModelArchive:
     if path is None:
         raise NotFound(f"version {number} of '{name}' is no TorchServe archive")
     return archive_at(path, shown)
+
+
+def served_archive(model: Model, live: Sequence[int]) -> ModelArchive | None:
+    """Return the archive of the newest version that is live, or else published; None where that is none, or cannot be read."""
+    rows = model.versions.filter(state=VersionState.PUBLISHED)
+    version = (rows.filter(number__in=live) if live else rows).select_related("model").order_by("-number").first()
+    if version is None or "archive" not in version.details:
+        return None
+    try:
+        return archive_of(version)
+    except DashboardError:
+        return None
 
 
 @repository_errors()

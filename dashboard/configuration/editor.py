@@ -6,6 +6,7 @@ from dataclasses import asdict, fields
 from django.http import HttpRequest, JsonResponse
 
 from dashboard.access.authorisation import actor_of
+from dashboard.catalog.model_archives import ModelArchive
 from dashboard.configuration import services
 from dashboard.configuration.fields import DATA_TYPES
 from dashboard.configuration.model_files import Arriving
@@ -13,7 +14,7 @@ from dashboard.configuration.needs import Need, refusal, rights_of, unmet
 from dashboard.shared.exceptions import Invalid
 from dashboard.templatetags.slipway import sentence
 
-BACKENDS = ("onnxruntime", "pytorch", "tensorrt", "tensorflow", "python")
+BACKENDS = ("onnxruntime", "pytorch", "tensorrt", "tensorflow", "python", "torchserve")
 RESIDENCIES = (
     ("", "while it is loaded"),
     ("pinned", "while it is loaded, whatever the memory budget"),
@@ -24,12 +25,14 @@ WARMUP_CONTENTS = (("zeros", "zeros"), ("random", "random numbers"), ("own", "as
 KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL", "as the model says"))
 
 
-def editor_context(text: str, applied: str | None = None) -> dict[str, object]:
+def editor_context(text: str, applied: str | None = None, archive: ModelArchive | None = None) -> dict[str, object]:
     """Return the context of configuration/config_editor.html for a text to begin with.
 
-    applied: the text that changes are told against, where that is another one.
+    applied: the text that changes are told against, where that is another one. archive: of TorchServe's, which says what the
+    text leaves out.
     """
     return {
+        "archive_settings": [row for row in archive.settings if row.meaning] if archive else [],
         "text": text,
         "fields": services.fields_in(text),
         "original": {

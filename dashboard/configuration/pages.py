@@ -9,6 +9,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
+from dashboard.catalog.model_archives import served_archive
 from dashboard.catalog.pages import model_context
 from dashboard.configuration import drift, services
 from dashboard.configuration.drift import model_adopt
@@ -55,7 +56,9 @@ def _page(
     base = base_release(request) if error and not conflict else None
     context = {
         **head,
-        **editor_context(current if text is None else text, current),
+        **editor_context(
+            current if text is None else text, current, served_archive(model, head["summary"].live_versions)
+        ),
         "release": release,
         "base_release": (release.number if release else 0) if base is None else base,
         "releases": lives_of(releases(model)[:HISTORY]),

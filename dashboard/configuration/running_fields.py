@@ -24,7 +24,15 @@ _OWN = {
     "inline_below_us": ("inline_below_us",),
 }
 _STAMPED = ("release", "aliases")  # written by the dashboard with each release
-_APART = {SLIPWAY_PREFIX + name for name in (*_OWN, *_STAMPED)}
+# Parameters of TorchServe's archives that have controls of their own -> the fields. Their values are texts.
+_TORCHSERVE = {
+    "torchserve.response_timeout_s": "torchserve_response_timeout_s",
+    "torchserve.startup_timeout_s": "torchserve_startup_timeout_s",
+    "torchserve.handler": "torchserve_handler",
+}
+_INSTALL = "torchserve.install_py_dep_per_model"
+_ON = ("true", "1", "on")
+_APART = {*(SLIPWAY_PREFIX + name for name in (*_OWN, *_STAMPED)), *_TORCHSERVE, _INSTALL}
 _MODES = ("", "pinned", "on_demand", "evictable")
 _CONTENTS = ("zeros", "random", "own")
 
@@ -34,6 +42,8 @@ PATHS: dict[str, str] = {
     "parameters": "parameters",
     **{field: f'parameters["{SLIPWAY_PREFIX}{name}"]' for name, fields in _OWN.items() for field in fields[:1]},
     "residency_idle_seconds": f'parameters["{SLIPWAY_PREFIX}residency"].idle_seconds',
+    **{field: f'parameters["{key}"]' for key, field in _TORCHSERVE.items()},
+    "torchserve_install": f'parameters["{_INSTALL}"]',
 }
 
 
@@ -57,6 +67,10 @@ class RunningFields(TypedDict, total=False):
     isolation: bool  # instances in processes of their own
     execution_timeout_s: float | None
     inline_below_us: float | None
+    torchserve_response_timeout_s: str  # as it is written; "" where the archive decides
+    torchserve_startup_timeout_s: str
+    torchserve_handler: str
+    torchserve_install: bool  # the packages of an archive's requirements
     response_cache: bool
     warmups: list[WarmupFields]
     parameters: list[ParameterFields]
@@ -71,6 +85,10 @@ def running_fields(config: ModelConfig) -> RunningFields:
         "isolation": _value(config, "isolation") == "process",
         "execution_timeout_s": _number(_value(config, "execution_timeout_s")),
         "inline_below_us": _number(_value(config, "inline_below_us")),
+        "torchserve_response_timeout_s": _text(config, "torchserve.response_timeout_s"),
+        "torchserve_startup_timeout_s": _text(config, "torchserve.startup_timeout_s"),
+        "torchserve_handler": _text(config, "torchserve.handler"),
+        "torchserve_install": _text(config, _INSTALL).strip().lower() in _ON,
         "response_cache": config.response_cache.enable,
         "warmups": [_warmup_fields(config, sample) for sample in config.model_warmup],
         "parameters": [
@@ -86,6 +104,10 @@ def _value(config: ModelConfig, name: str) -> Json:
         return get_parameter(config, name)
     except InvalidConfig:  # told with the other problems of the text
         return None
+
+
+def _text(config: ModelConfig, key: str) -> str:
+    return config.parameters[key].string_value if key in config.parameters else ""
 
 
 def _number(value: Json) -> float | None:
@@ -117,6 +139,11 @@ def apply_running(config: ModelConfig, fields: Mapping[str, object]) -> None:
     for name in ("execution_timeout_s", "inline_below_us"):
         if name in fields:
             _set(config, name, _optional(name, fields[name]))
+    for key, field in _TORCHSERVE.items():
+        if field in fields:
+            _set_text(config, key, str(fields[field] or "").strip())
+    if "torchserve_install" in fields:
+        _set_text(config, _INSTALL, "true" if truth(fields["torchserve_install"]) else "")
     if "response_cache" in fields:
         if truth(fields["response_cache"]):
             config.response_cache.enable = True
@@ -137,6 +164,14 @@ def _set(config: ModelConfig, name: str, value: Json) -> None:
         config.parameters.pop(key, None)
     else:
         config.parameters[key].string_value = json.dumps(value)
+
+
+def _set_text(config: ModelConfig, key: str, value: str) -> None:
+    """Write a parameter; take it away for ""."""
+    if value:
+        config.parameters[key].string_value = value
+    else:
+        config.parameters.pop(key, None)
 
 
 def _apply_residency(config: ModelConfig, fields: Mapping[str, object]) -> None:

@@ -124,15 +124,16 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int |
     if found.state != UploadState.INSPECTED:
         return {}
     review = upload_review(upload=found, text=text, base_release=base)
-    archive = archive_in(found.folder / "version")
+    path = archive_in(found.folder / "version")
+    archive = archive_at(path, request.GET.get("file", "")) if path else None
     return {
         "proposal": found.proposal,
-        "archive": archive_at(archive, request.GET.get("file", "")) if archive else None,
+        "archive": archive,
         "theirs": _is_theirs(request, found),
         "review": review,
         "refusal": refusal_for(request, review.needs),
         "preview_url": reverse("upload_preview", args=[found.pk]),
-        **editor_context(review.text),
+        **editor_context(review.text, archive=archive),
     }
 
 

@@ -21,9 +21,12 @@ _APART = ("python", "tensorflow", "torchserve")
 
 _COUNT = (re.compile(r"[0-9]{1,9}"), "expected a whole number (0 for the default)")
 _BYTES = (re.compile(r"[0-9]{1,20}"), "expected a number of bytes")
+_SECONDS = (re.compile(r"[1-9][0-9]{0,8}"), "expected a whole number of seconds from 1")
+_ON_OFF = (re.compile(r"0|1|true|false|on|off", re.IGNORECASE), "expected true or false")
 _SWITCH = (re.compile(r"0|1|true|false", re.IGNORECASE), "expected true or false")
 
-# backend -> parameter -> (pattern, what is expected). Names as in the README of Triton's backend of that name.
+# backend -> parameter -> (pattern, what is expected). Names as in the README of Triton's backend of that name; of torchserve's
+# archives as in serving/backends/torchserve/settings.py.
 _PARAMETERS: dict[str, dict[str, tuple[re.Pattern[str], str]]] = {
     "onnxruntime": {
         "intra_op_thread_count": _COUNT,
@@ -47,6 +50,17 @@ _PARAMETERS: dict[str, dict[str, tuple[re.Pattern[str], str]]] = {
         "ENABLE_JIT_EXECUTOR": _SWITCH,
         "ENABLE_JIT_PROFILING": _SWITCH,
         "ENABLE_TENSOR_FUSER": _SWITCH,
+    },
+    "torchserve": {
+        "torchserve.response_timeout_s": _SECONDS,
+        "torchserve.startup_timeout_s": _SECONDS,
+        "torchserve.min_workers": _COUNT,
+        "torchserve.max_workers": _COUNT,
+        "torchserve.install_py_dep_per_model": _ON_OFF,
+        "torchserve.model_metrics_auto_detect": _ON_OFF,
+        "torchserve.limit_max_image_pixels": _ON_OFF,
+        "torchserve.parts": _ON_OFF,
+        "torchserve.metrics_mode": (re.compile(r"log|prometheus|legacy"), "expected log, prometheus or legacy"),
     },
 }
 

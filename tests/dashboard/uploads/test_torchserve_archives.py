@@ -212,3 +212,54 @@ def test_what_is_no_sound_archive_is_refused_with_the_reason_and_leaves_nothing(
     page = text_of(as_person("upload_code"), f"/uploads/{upload.pk}/").replace("&#x27;", "'")
     assert reason.removeprefix("the ") in page
     assert not any(Path(settings.MODEL_REPOSITORY).iterdir())
+
+
+# -- its configuration -------------------------------------------------------------------------------------------------
+def test_the_form_has_torchserves_settings_in_words_and_says_what_the_archive_decides(
+    version: Version, actor: Actor, client: Client
+) -> None:
+    client.force_login(actor.user)
+    page = text_of(client, "/models/words/configuration")
+    assert "<code>batchSize</code> 4" in page
+    assert "<code>minWorkers</code> 2" in page
+    assert "continuousBatching" not in page
+    assert 'name="torchserve_response_timeout_s"' in page
+
+
+def test_the_form_writes_torchserves_settings_and_refuses_wrong_ones_at_their_fields(
+    version: Version, api: APIClient
+) -> None:
+    address, base = "/api/v1/models/words/config/preview", version.config
+    fields = {
+        "torchserve_response_timeout_s": "7",
+        "torchserve_install": True,
+        "max_batch_size": "16",
+        "batching": True,
+    }
+    told = api.post(address, {"base": base, "fields": fields}, format="json").json()
+    assert told["valid"], told["problems"]
+    assert 'key: "torchserve.response_timeout_s"' in told["text"]
+    assert told["fields"]["torchserve_response_timeout_s"] == "7"
+    assert told["fields"]["parameters"] == []
+    left = {"torchserve_response_timeout_s": "", "torchserve_install": False}
+    assert "torchserve." not in api.post(address, {"base": told["text"], "fields": left}, format="json").json()["text"]
+    wrong = {"torchserve_response_timeout_s": "soon", "torchserve_startup_timeout_s": "0"}
+    problems = api.post(address, {"base": base, "fields": wrong}, format="json").json()["problems"]
+    assert {row["field"]: row["message"][:40] for row in problems} == {
+        "torchserve_response_timeout_s": "expected a whole number of seconds from ",
+        "torchserve_startup_timeout_s": "expected a whole number of seconds from ",
+    }
+
+
+@pytest.mark.parametrize("parameter", ["torchserve.install_py_dep_per_model", "torchserve.handler"])
+def test_what_makes_other_code_run_takes_the_right_to_upload_code(
+    version: Version, person: Callable[..., Any], parameter: str
+) -> None:
+    weak = APIClient()
+    weak.force_authenticate(person("operate"))
+    value = "true" if "install" in parameter else "other.py"
+    text = f'{version.config}\nparameters {{ key: "{parameter}" value {{ string_value: "{value}" }} }}'
+    answer = weak.put("/api/v1/models/words/config", {"text": text}, format="json")
+    assert (answer.status_code, parameter in answer.json()["error"]) == (403, True)
+    batching = f"{version.config}\nmax_batch_size: 8"
+    assert weak.put("/api/v1/models/words/config", {"text": batching}, format="json").status_code == 200
