@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 _MAIN = Path(__file__).parents[2] / "child_program" / "__main__.py"
 _LINE_BYTES = 16 << 10
+LINES_AT_ONCE = 5000
+LINES_PER_S = 500
 _CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "V": logging.DEBUG}
 
@@ -242,11 +244,18 @@ class Heartbeat:
 
 
 class OutputLog:
-    """Logs what a child prints, line by line, under the instance's name; pb_utils.Logger marks its level with 0x1e."""
+    """Logs what a child prints, line by line, under the instance's name; pb_utils.Logger marks its level with 0x1e.
+
+    A child that floods its output loses lines and is never held up: LINES_AT_ONCE are logged, then LINES_PER_S, and how many
+    were left out.
+    """
 
     def __init__(self, name: str, stream: IO[bytes]) -> None:
         self._name = name
         self._tail: deque[str] = deque(maxlen=1)
+        self._may_log = float(LINES_AT_ONCE)
+        self._counted_s = time.monotonic()  # up to when
+        self._left_out = 0
         run = copy_context().run  # what it logs is about the model for which the process was started
         self._thread = threading.Thread(target=run, args=(self._run, stream), name=f"{name}-log", daemon=True)
         self._thread.start()
@@ -267,7 +276,26 @@ class OutputLog:
                     level, text = _LEVELS.get(text[1:2], logging.INFO), text[2:].replace("\x1f", "\n")
                 if text.strip():
                     self._tail.append(text.strip().rpartition("\n")[2])
-                    log.log(level, "%s: %s", self._name, text)
+                    if self._has_room():
+                        log.log(level, "%s: %s", self._name, text)
+        self._say_left_out()
+
+    def _has_room(self) -> bool:
+        """Whether one more line may be logged."""
+        now = time.monotonic()
+        self._may_log = min(LINES_AT_ONCE, self._may_log + (now - self._counted_s) * LINES_PER_S)
+        self._counted_s = now
+        if self._may_log < (LINES_PER_S if self._left_out else 1):  # a second's lines in one piece, not one by one
+            self._left_out += 1
+            return False
+        self._say_left_out()
+        self._may_log -= 1
+        return True
+
+    def _say_left_out(self) -> None:
+        if self._left_out:
+            log.warning("%s: %d lines of its output were left out: it writes too many", self._name, self._left_out)
+        self._left_out = 0
 
 
 def how_it_ended(status: int) -> str:

@@ -100,6 +100,28 @@ async def test_workers_stand_side_by_side_and_what_a_handler_says_is_in_the_mode
 
 
 @pytest.mark.asyncio
+async def test_a_handler_that_floods_its_log_loses_lines_and_answers_all_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    handler = """
+        def handle(data, context):
+            for line in range(20_000 if data is not None else 0):
+                print(line)
+            return data and ["done"]
+    """
+    model(tmp_path, "floods", handler=handler)
+    with caplog.at_level("INFO"):
+        async with core(tmp_path, load_model=("floods",)) as server:
+            assert await ask(server, "floods", b"") == b"done"
+    said = [record.getMessage().removeprefix("floods_0: ") for record in caplog.records]
+    kept = [text for text in said if text.isdigit()]
+    left_out = sum(int(text.split()[0]) for text in said if "lines of its output were left out" in text)
+    assert len(kept) >= 5000
+    assert left_out > 0
+    assert len(kept) + left_out == 20_000
+
+
+@pytest.mark.asyncio
 async def test_declared_tensors_are_arrays_by_name_row_by_row(tmp_path: Path) -> None:
     handler = """
         def handle(data, context):
