@@ -291,11 +291,12 @@ def _judge(desired: str, wanted: list[int], states: list[_Said], error: str) -> 
         return ("unloading" if leaving or any(state.word == "asleep" for state in states) else "unloaded"), ""
     ready = {state.version for state in states if state.word == "ready"}
     asleep = {state.version for state in states if state.word == "asleep"}
-    if ModelStatus.LOADING in said:
+    if ModelStatus.LOADING in said and not error:  # one that failed is tried again: it stays failed until it is ready
         return "loading", ""
     if wanted and set(wanted) <= ready | asleep and not error:
         return ("ready" if set(wanted) & ready else "asleep"), ""
-    reason = error or next((s.reason for s in states if s.word == "unavailable" and s.reason), "")
+    unavailable = (s for s in states if s.word == "unavailable" and (s.version in wanted or not wanted))
+    reason = error or next((s.reason for s in unavailable if s.reason), "")
     if ready and reason:
         return "degraded", reason
     return ("failed", reason) if reason else ("loading", "")

@@ -7,8 +7,9 @@
          |  ^
    began |  | the server is lost
          v  |
-       CHECKING --- failed ---> FAILED --- began: tried again ---> CHECKING
-         |   ^                    ^
+       CHECKING --- failed ---> FAILED --- began: somebody has it tried again ---> CHECKING
+         |   ^                    ^  |
+         |   |                    |  | passed, when `watch` tried again by itself: what serves then is SERVING
   passed |   | began: the server  | failed: its server came back, and could not load it again
   serves |   | came back          |
          v   |                    |
@@ -74,9 +75,14 @@ def state_of(facts: Facts) -> ReleaseState:
 
 
 # -- checks ------------------------------------------------------------------------------------------------------------
-def began(*, release: Release, server: Server) -> ReleaseCheck | None:
-    """A load of the release begins. Return what was known of an earlier one, for `not_begun`."""
+def began(*, release: Release, server: Server, again: bool = False) -> ReleaseCheck | None:
+    """A load of the release begins. Return what was known of an earlier one, for `not_begun`.
+
+    again: it failed, and nobody asked for this load, so that it stays failed until it passes.
+    """
     before = ReleaseCheck.objects.filter(release=release, server=server).first()
+    if again and before is not None and before.state == CheckState.FAILED:
+        return before
     values = {"state": CheckState.RUNNING, "steps": [], "error": "", "started_at": timezone.now(), "ended_at": None}
     ReleaseCheck.objects.update_or_create(release=release, server=server, defaults=values)
     return before

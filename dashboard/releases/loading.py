@@ -9,7 +9,9 @@ from dashboard.releases.overrides import wanted_override
 from dashboard.releases.selectors import last_good, newest_release, same_content
 from dashboard.releases.storage import disk_text, managed_repository, remember_config
 from dashboard.shared.choices import CheckState
+from repository.config import model_config, reload_rule
 from repository.config.release_stamp import same_text, stamped
+from repository.core.errors import InvalidConfig
 from repository.files import publish
 
 _CANDIDATES = 3  # of what served well
@@ -47,6 +49,23 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
     # Nobody took it out of service: an unload leaves none behind.
     went_away = ModelSync.objects.filter(server=server, model=model, release__isnull=False).exists()
     return LoadPlan(wanted, wanted_override(wanted), good, bool(good) and went_away and not passed, passed)
+
+
+def needs_another_load(*, model_id: int, loading: Release | None) -> bool:
+    """Whether what is wanted now takes another load than the one under way, which has begun for an earlier wish.
+
+    Not where the wanted release has the same versions and only what a server changes in place, its names, say: that is done
+    behind the load, which may have taken long already. Asking for the same release again is asking for another load.
+    """
+    model = Model.objects.filter(pk=model_id).first()
+    wanted = newest_release(model) if model else None
+    if wanted is None or loading is None or wanted.pk == loading.pk or wanted.versions != loading.versions:
+        return True
+    try:
+        effect = reload_rule.effect(model_config.parse(loading.text), model_config.parse(wanted.text))
+    except InvalidConfig:
+        return True
+    return effect not in ("none", "in_place")
 
 
 def folder_renew(*, model_id: int, server: Server) -> None:

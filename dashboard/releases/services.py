@@ -10,7 +10,7 @@ from django.db.models import F
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
-from dashboard.models import Model, Release
+from dashboard.models import Model, ModelSync, Release
 from dashboard.releases.storage import disk_text, managed_repository, remember_config
 from dashboard.releases.texts import aliases_in, chosen_versions
 from dashboard.shared.choices import ReleaseKind
@@ -99,8 +99,12 @@ def text_take_back(model: Model) -> bool:
 
 
 def generation_bump(model: Model) -> None:
-    """Raise the model's generation, by which `watch` sees that the servers have to be told something."""
+    """Raise the model's generation, by which `watch` sees that the servers have to be told something.
+
+    What failed of the generation before says nothing of this one.
+    """
     Model.objects.filter(pk=model.pk).update(generation=F("generation") + 1)
+    ModelSync.objects.filter(model=model).exclude(error="").update(error="", attempts=0)
     model.refresh_from_db(fields=["generation"])
 
 

@@ -149,8 +149,13 @@ def model_sync_succeeded(
         server_event_record(server=server, kind=kind, message=message, model_name=_name(model_id))
 
 
-def model_sync_failed(*, server: Server, model_id: int, attempts: int, error: str) -> None:
-    """Record that a load or unload failed. Only a new reason makes an event, so that retries are quiet."""
+def model_sync_failed(*, server: Server, model_id: int, generation: int, attempts: int, error: str) -> None:
+    """Record that a load or unload of a generation failed, while that is what is asked for: what comes next has not failed.
+
+    Only a new reason makes an event, so that retries are quiet.
+    """
+    if not Model.objects.filter(pk=model_id, generation=generation).exists():
+        return
     before = ModelSync.objects.filter(server=server, model_id=model_id).values_list("error", flat=True).first()
     _sync_write(server, model_id, attempts=attempts, error=error)
     if before != error:

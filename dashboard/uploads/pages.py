@@ -10,8 +10,10 @@ from django.views.decorators.http import require_GET, require_POST
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
 from dashboard.catalog.model_archives import archive_at, archive_in
+from dashboard.configuration.callers import Caller, callers_after
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
 from dashboard.models import Model, Upload
+from dashboard.releases.texts import aliases_in
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import ServerStatus, UploadState
 from dashboard.shared.exceptions import DashboardError
@@ -22,6 +24,7 @@ from dashboard.uploads.review import arriving_version, upload_review
 from dashboard.uploads.selectors import existing_model, free_name, missing_paths, name_is_taken, upload_get
 from dashboard.uploads.services import upload_cancel
 from dashboard.uploads.states import UNFINISHED
+from dashboard.uploads.tensors import signature_with
 from dashboard.web.pages import act
 from repository.files.foreign_formats import as_json
 
@@ -131,10 +134,21 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int |
         "archive": archive,
         "theirs": _is_theirs(request, found),
         "review": review,
+        "callers": _callers(found, review.text),
         "refusal": refusal_for(request, review.needs),
         "preview_url": reverse("upload_preview", args=[found.pk]),
         **editor_context(review.text, archive=archive),
     }
+
+
+def _callers(found: Upload, text: str) -> list[Caller]:
+    """The ensembles that call the model, and what of them fails once the upload is live with that text."""
+    model = Model.objects.filter(name=found.model_name).first()
+    if model is None:
+        return []
+    return callers_after(
+        model, signature_with(found.proposal, text), {model.last_number + 1, *aliases_in(text).values()}
+    )
 
 
 def _is_theirs(request: HttpRequest, found: Upload) -> bool:

@@ -8,14 +8,13 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 
 from dashboard.catalog.selectors import ModelSummary, model_summary
+from dashboard.configuration.callers import callers_of
 from dashboard.metrics.recent import NO_NUMBERS, Numbers, recent_numbers
 from dashboard.models import Model, Upload, Version
-from dashboard.releases.selectors import current_text
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import NotFound
 from dashboard.uploads.states import UNFINISHED
-from repository.config import model_config
 from repository.core.errors import RepositoryError
 from repository.core.layout import check_name
 
@@ -76,16 +75,3 @@ def existing_model(name: str) -> Existing | None:
     newest = model.versions.filter(state=VersionState.PUBLISHED).order_by("-number").first()
     numbers = recent_numbers([name], sparks=False).get(name, NO_NUMBERS)
     return Existing(model_summary(model), newest, callers_of(name), numbers)
-
-
-def callers_of(name: str) -> list[str]:
-    """Return the ensembles of which a step is the model."""
-    ensembles = Model.objects.filter(versions__format="ensemble").exclude(name=name).distinct().order_by("name")
-    return [model.name for model in ensembles if name in _steps(current_text(model))]
-
-
-def _steps(text: str) -> list[str]:
-    try:
-        return [step.model_name for step in model_config.parse(text).ensemble_scheduling.step]
-    except RepositoryError:
-        return []

@@ -3,13 +3,14 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from dashboard.configuration.callers import Caller, callers_after
 from dashboard.configuration.services import config_preview
 from dashboard.configuration.signatures import served_signature
 from dashboard.models import Version
 from dashboard.releases.example_fit import unfit_examples
 from dashboard.releases.selectors import current_text, fitting_text
 from dashboard.releases.signatures import signature_changes
-from dashboard.releases.texts import aliases_in, live_text, with_aliases
+from dashboard.releases.texts import aliases_in, chosen_versions, live_text, with_aliases
 from dashboard.shared.exceptions import Problem
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import text as config_text
@@ -37,7 +38,7 @@ class Promotion:
 
     changes: for clients, in sentences without a full stop. present: with the configuration of now. fitting: with the one
     that the version served with last, else the one proposed for its file; None where that is no other. examples: those that
-    do not fit it any more, with why.
+    do not fit it any more, with why. callers: the ensembles that call the model, with what fails in them.
     """
 
     version: Version
@@ -45,6 +46,7 @@ class Promotion:
     present: Choice
     fitting: Choice | None
     examples: dict[str, str]
+    callers: list[Caller]
 
     @property
     def preferred(self) -> Literal["present", "fitting"]:
@@ -66,8 +68,11 @@ def promotion(version: Version) -> Promotion:
     fitting = _choice(version, now, proposed) if proposed else None
     if fitting is not None and same_text(fitting.text, present.text):
         fitting = None
-    signature = served_signature((fitting or present).text, version)
-    return Promotion(version, signature_changes(model, version), present, fitting, unfit_examples(model, signature))
+    text = (fitting or present).text
+    signature = served_signature(text, version)
+    callers = callers_after(model, signature, chosen_versions(model, text))
+    changes, examples = signature_changes(model, version), unfit_examples(model, signature)
+    return Promotion(version, changes, present, fitting, examples, callers)
 
 
 def _choice(version: Version, now: str, text: str) -> Choice:

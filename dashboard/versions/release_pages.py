@@ -6,6 +6,7 @@ from django.views.decorators.http import require_GET
 
 from dashboard.access.authorisation import Right, requires
 from dashboard.catalog.pages import model_context
+from dashboard.configuration.callers import callers_of_release
 from dashboard.models import Model
 from dashboard.releases.going_back import going_back
 from dashboard.releases.selectors import (
@@ -79,5 +80,6 @@ def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "text": text,
         "changed": config_text.diff(unstamped(before.text) if before else "", text),
         "back": None if newest == found else going_back(model, found),
+        "callers": [] if newest == found else callers_of_release(model, found),
     }
     return render(request, "versions/release.html", context)

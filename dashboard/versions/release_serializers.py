@@ -2,10 +2,14 @@
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from dashboard import models
+from dashboard.configuration.callers import callers_of_release
+from dashboard.releases.going_back import GoingBack
 from dashboard.shared.choices import ReleaseKind, ReleaseState
+from dashboard.versions.serializers import CallerSerializer
 
 
 class SpanSerializer(serializers.ModelSerializer[models.ReleaseSpan]):
@@ -49,6 +53,11 @@ class GoingBackSerializer(serializers.Serializer[Any]):
     text = serializers.CharField()
     diff = serializers.CharField()
     effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
+    callers = serializers.SerializerMethodField(help_text="The ensembles that call the model, with what fails in them.")
+
+    @extend_schema_field(CallerSerializer(many=True))
+    def get_callers(self, found: GoingBack) -> object:
+        return CallerSerializer(callers_of_release(found.release.model, found.release), many=True).data
 
 
 class AliasesSerializer(serializers.Serializer[Any]):

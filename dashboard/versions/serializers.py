@@ -89,6 +89,13 @@ class ChoiceSerializer(serializers.Serializer[Any]):
     effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
 
 
+class CallerSerializer(serializers.Serializer[Any]):
+    """configuration.callers.Caller"""
+
+    name = serializers.CharField()
+    troubles = serializers.ListField(child=serializers.CharField())
+
+
 class PromotionSerializer(serializers.Serializer[Any]):
     """versions.promotion.Promotion"""
 
@@ -98,6 +105,7 @@ class PromotionSerializer(serializers.Serializer[Any]):
     present = ChoiceSerializer()
     fitting = ChoiceSerializer(allow_null=True)
     examples = serializers.DictField(child=serializers.CharField(), help_text="Those that do not fit it, with why.")
+    callers = CallerSerializer(many=True, help_text="The ensembles that call the model, with what fails in them.")
 
 
 class RetentionSerializer(serializers.Serializer[Any]):

@@ -7,7 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
@@ -18,7 +18,7 @@ from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, ModelSync, Release, Server
 from dashboard.models.release import CheckStep
 from dashboard.releases import life
-from dashboard.releases.loading import LoadPlan, folder_renew, load_plan
+from dashboard.releases.loading import LoadPlan, folder_renew, load_plan, needs_another_load
 from dashboard.releases.observation import checks_observed, releases_observed
 from dashboard.releases.overrides import override_of
 from dashboard.servers import server_state
@@ -44,6 +44,7 @@ LONG_S = 30.0  # a load that takes longer may hang: others no longer wait for it
 BREAK_OFF_S = 5.0  # a load of what is not wanted any more is broken off after so long
 
 _ENDED = "The inference server ended while it loaded this release."
+_REPLACED = "Another release was wanted before it was ready, so its load was broken off after {:.0f} s."
 _HELD = (
     "The inference server ended {} times in a row while it loaded this model, so it is not tried again by itself. "
     "Load it once more to try, or set slipway.isolation to process in its configuration."
@@ -58,6 +59,14 @@ class _Facts(TypedDict):
     server: Server
 
 
+class _Begun(NamedTuple):
+    """What a load brings, and since when. release: the wanted one, None for a model without releases."""
+
+    generation: int
+    release: Release | None
+    at: float
+
+
 class Reconciler:
     """The control loop of one server. `feed` knows which process of the server answers, once its first event has come."""
 
@@ -67,10 +76,9 @@ class Reconciler:
         self._feed = feed
         self._attempts: dict[str, Attempts] = defaultdict(Attempts)
         self._calls: dict[str, asyncio.Task[None]] = {}
-        self._begun: dict[str, tuple[int, float]] = {}  # of each load: of which generation, and when
-        self._broken_off: dict[
-            str, float
-        ] = {}  # models whose load is to end for the sake of the next one; asked last when
+        self._begun: dict[str, _Begun] = {}  # of each load
+        # Models whose load is to end for the sake of the next one; asked last when.
+        self._broken_off: dict[str, float] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._statuses: list[VersionStatus] | None = None
         self._generations: dict[str, tuple[bool, int]] = {}
@@ -153,7 +161,7 @@ class Reconciler:
             self._attempts[one.name].renew(one.generation)
         again = await self._record_missing(wanted, statuses, busy, now)
         await self._break_off(wanted, now)
-        long = {name for name, (_, began) in self._begun.items() if now - began >= LONG_S}
+        long = {name for name, begun in self._begun.items() if now - begun.at >= LONG_S}
         plan = make_plan(wanted, states, self._attempts, busy, now, again, long)
         self._reloading |= {one.name for one in plan.load if one.name in again}
         for one in plan.load:
@@ -189,7 +197,7 @@ class Reconciler:
     async def _record_failure(self, one: DesiredModel, error: str, attempts: int) -> None:
         logger.warning("model %s: %s", one.name, error)
         await sync_to_async(server_state.model_sync_failed)(
-            server=self.server, model_id=one.id, attempts=attempts, error=error
+            server=self.server, model_id=one.id, generation=one.generation, attempts=attempts, error=error
         )
 
     async def _record_states(self, statuses: list[VersionStatus], *, ready: bool) -> None:
@@ -244,9 +252,12 @@ class Reconciler:
         Again and again, for the load that an earlier `watch` began may stand before ours on the server.
         """
         for one in wanted:
-            generation, began = self._begun.get(one.name, (one.generation, now))
-            since = max(began, self._broken_off.get(one.name, 0.0))
-            if generation != one.generation and now - since >= BREAK_OFF_S:
+            begun = self._begun.get(one.name)
+            if begun is None or begun.generation == one.generation:
+                continue
+            if now - max(begun.at, self._broken_off.get(one.name, 0.0)) < BREAK_OFF_S:
+                continue
+            if not one.loaded or await sync_to_async(needs_another_load)(model_id=one.id, loading=begun.release):
                 self._broken_off[one.name] = now
                 logger.warning("model %s: breaking off the load of what is not wanted any more", one.name)
                 with suppress(DashboardError):  # another make of server cannot
@@ -302,7 +313,7 @@ class Reconciler:
         """Return what to load now, and note that this begins."""
         plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=serves)
         generation = plan.wanted.model.generation if plan is not None and plan.wanted is not None else one.generation
-        self._begun[one.name] = generation, time.monotonic()
+        self._begun[one.name] = _Begun(generation, plan.wanted if plan is not None else None, time.monotonic())
         return plan
 
     async def _load_meanwhile(self, one: DesiredModel) -> None:
@@ -351,7 +362,9 @@ class Reconciler:
         await sync_to_async(server_state.model_sync_overrides)(
             server=self.server, model_id=one.id, override=bool(override)
         )
-        before = await sync_to_async(life.began)(**facts)
+        again = self._attempts[one.name].failures > 0
+        before = await sync_to_async(life.began)(**facts, again=again)
+        began = time.monotonic()
         try:
             answer = await self._client.load(one.name, override, golden)
         except Unreachable as error:
@@ -362,7 +375,9 @@ class Reconciler:
             raise
         except DashboardError as error:
             if release_of(error) in (None, release.number):
-                await sync_to_async(life.failed)(**facts, error=error.message, steps=steps_of(error))
+                broken_off = one.name in self._broken_off
+                why = _REPLACED.format(time.monotonic() - began) if broken_off else error.message
+                await sync_to_async(life.failed)(**facts, error=why, steps=steps_of(error))
                 await self._keep_outcomes(release, steps_of(error))
             else:  # as below
                 await sync_to_async(life.not_begun)(**facts, before=before)
@@ -433,10 +448,7 @@ class Reconciler:
         if not attempts.held:
             return
         error = _HELD.format(attempts.crashes)
-        logger.error("model %s: %s", one.name, error)
-        await sync_to_async(server_state.model_sync_failed)(
-            server=self.server, model_id=one.id, attempts=attempts.crashes, error=error
-        )
+        await self._record_failure(one, error, attempts.crashes)
 
 
 def _golden(model_id: int) -> str:

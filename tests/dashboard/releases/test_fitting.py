@@ -8,9 +8,11 @@ from django.test import Client
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
+from dashboard.configuration.callers import Caller, _troubles
 from dashboard.examples.services import example_create
 from dashboard.models import Example, Model, Upload, Version
 from dashboard.models.upload_json import TensorRow
+from dashboard.models.version import Signature
 from dashboard.releases.example_fit import misfit
 from dashboard.releases.selectors import current_text, fitting_text, newest_release
 from dashboard.releases.signatures import signature_changes
@@ -18,6 +20,7 @@ from dashboard.shared.exceptions import Invalid
 from dashboard.uploads.publication import upload_publish
 from dashboard.versions.promotion import promotion
 from dashboard.versions.services import release_promote
+from repository.config import model_config
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, serve, text_of, version_from
 
 pytestmark = pytest.mark.django_db
@@ -119,6 +122,47 @@ def test_examples_that_do_not_fit_a_version_are_named_before_it_is_made_live(
     assert "Does not fit" not in text_of(operator, "/models/relu/playground")
     release_promote(version=wider, text=WIDER, actor=actor)
     assert "Does not fit" in text_of(operator, "/models/relu/playground")
+
+
+ENSEMBLE = """platform: "ensemble"
+max_batch_size: 8
+input [ { name: "a" data_type: TYPE_FP32 dims: [ 4 ] } ]
+output [ { name: "b" data_type: TYPE_FP32 dims: [ 4 ] } ]
+ensemble_scheduling { step [ { model_name: "relu" model_version: -1
+  input_map { key: "x" value: "a" } output_map { key: "y" value: "b" } } ] }
+"""
+
+
+def test_ensembles_that_call_a_model_are_named_with_what_fails_in_them(
+    model: Model, wider: Version, actor: Actor, received: Callable[..., Upload], as_person: Callable[..., Client]
+) -> None:
+    upload = as_inspected(received({"config.pbtxt": ENSEMBLE.encode()}, "twice"), format="ensemble", config=ENSEMBLE)
+    upload_publish(upload=upload, actor=actor)
+    [caller] = promotion(wider).callers
+    troubles = [
+        "input 'x', which it sends, is FP32 [-1, 6], where it was FP32 [-1, 4]",
+        "output 'y', which it takes, is FP32 [-1, 6], where it was FP32 [-1, 4]",
+    ]
+    assert (caller.name, caller.troubles) == ("twice", troubles)
+    assert promotion(Version.objects.get(number=1, model=model)).callers == [Caller("twice", [])]
+    operator = as_person()
+    operator.force_login(actor.user)
+    assert "which it sends, is FP32 [-1, 6]" in text_of(operator, "/models/relu/versions/2/live")
+    release_promote(version=wider, text=WIDER, actor=actor)
+    page = text_of(operator, "/models/relu/releases/1/").replace("&#x27;", "'")
+    assert "it sends, is FP32 [-1, 4], where it was" in page
+    narrow = as_inspected(received({"model.onnx": relu_bytes()}), inputs=tensors(x=4), outputs=tensors(y=4))
+    assert "it takes output" not in text_of(operator, f"/uploads/{narrow.pk}/")
+    other = as_inspected(received({"model.onnx": relu_bytes()}), inputs=tensors(x=4, m=1), outputs=tensors(p=4))
+    assert "It does not send input 'm'." in text_of(operator, f"/uploads/{other.pk}/").replace("&#x27;", "'")
+
+
+def test_a_step_that_names_a_version_fails_only_without_it() -> None:
+    config = model_config.parse(ENSEMBLE.replace("model_version: -1", "model_version: 1"))
+    [step] = config.ensemble_scheduling.step
+    signature: Signature = {"inputs": [], "outputs": []}
+    assert list(_troubles(step, signature, signature, [1], [1, 2])) == []
+    assert list(_troubles(step, signature, signature, [1], [2])) == ["it calls version 1, which is not served any more"]
 
 
 @pytest.mark.parametrize(

@@ -2,19 +2,23 @@
 
 import itertools
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from dashboard.access.authorisation import Actor
+from dashboard.catalog.selectors import model_summary
 from dashboard.catalog.services import model_load, model_unload
 from dashboard.configuration.services import config_apply
 from dashboard.models import Model, ModelSync, Release, ReleaseCheck, ReleaseSpan, Server, Version
 from dashboard.releases import life
 from dashboard.releases.life import Facts, state_of
+from dashboard.releases.loading import needs_another_load
 from dashboard.releases.observation import checks_observed, releases_observed
 from dashboard.releases.selectors import lives_of, releases, serving_release
-from dashboard.servers.server_state import VersionStatus
+from dashboard.servers.server_state import VersionStatus, model_states_record, model_sync_failed
 from dashboard.shared.choices import CheckState, ReleaseState
+from dashboard.versions.services import aliases_set
 from tests.dashboard.conftest import CONFIG
 
 pytestmark = pytest.mark.django_db
@@ -76,6 +80,46 @@ def test_a_release_is_wanted_checked_live_and_replaced(model: Model, actor: Acto
     said(server, ready(3))
     assert states(model) == ["serving", "failed", "served"]
     assert lives_of(releases(model))[1].error == "no room"
+
+
+def test_a_failed_release_stays_failed_while_it_is_tried_again_by_itself(
+    model: Model, actor: Actor, server: Server
+) -> None:
+    first = releases(model)[0]
+    life.began(release=first, server=server)
+    life.failed(release=first, server=server, error="no room")
+    life.began(release=first, server=server, again=True)
+    assert (states(model), lives_of([first])[0].error) == (["failed"], "no room")
+    life.began(release=first, server=server)
+    assert states(model) == ["checking"]
+
+
+def test_a_new_wish_forgets_what_failed_before_and_a_failure_of_an_old_one_is_not_told(
+    model: Model, actor: Actor, server: Server
+) -> None:
+    old = model.generation
+    fails = partial(model_sync_failed, server=server, model_id=model.pk, attempts=1, error="no room")
+    fails(generation=old)
+    assert model_summary(model).state == "failed"
+    model_states_record(server=server, statuses=[VersionStatus("relu", 1, "LOADING", "")])
+    assert model_summary(model).reason == "no room", "it is tried again, and the page does not jump"
+    edit(model, actor, 2)
+    fails(generation=old)
+    assert model_summary(model).state == "loading"
+
+
+def test_a_load_under_way_goes_on_where_what_came_since_is_changed_in_place(
+    model: Model, actor: Actor, server: Server
+) -> None:
+    def broken_off() -> bool:
+        return needs_another_load(model_id=model.pk, loading=first)
+
+    first = releases(model)[0]
+    assert broken_off(), "somebody asked for it once more"
+    aliases_set(model=model, actor=actor, aliases={"champion": 1})
+    assert not broken_off()
+    config_apply(model=model, text=CONFIG.replace("max_batch_size: 8", "max_batch_size: 4"), actor=actor)
+    assert broken_off()
 
 
 def test_unloading_ends_a_span_and_loading_begins_another_of_the_same_release(

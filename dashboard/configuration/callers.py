@@ -1,0 +1,106 @@
+"""The ensembles that call a model, and what would fail in them with other tensors: said before these come to serve."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+
+from django.db.models import Exists, OuterRef, Subquery
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
+
+from dashboard.configuration.signatures import served_signature
+from dashboard.models import Model, Release, Version
+from dashboard.models.upload_json import TensorRow
+from dashboard.models.version import Signature
+from dashboard.releases.selectors import current_text, wanted_versions
+from dashboard.releases.signatures import answering_number, answering_version
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """An ensemble that calls a model. troubles: what would fail in it, clauses without a full stop; [] where it goes on."""
+
+    name: str
+    troubles: list[str]
+
+
+def callers_of(name: str) -> list[str]:
+    """Return the names of the ensembles of which a step is the model."""
+    return [ensemble for ensemble, _ in _calls(name)]
+
+
+def callers_after(model: Model, after: Signature, served: Collection[int]) -> list[Caller]:
+    """Return the ensembles that call a model, and what of them fails once it has other tensors.
+
+    after: the tensors of what answers then where a step names no version; a side without any is not known. served: the
+    versions that are served then.
+    """
+    calls = _calls(model.name)
+    if not calls:
+        return []
+    before = served_signature(current_text(model), answering_version(model))
+    now = wanted_versions(model)
+    return [
+        Caller(name, [trouble for step in steps for trouble in _troubles(step, before, after, now, served)])
+        for name, steps in calls
+    ]
+
+
+def callers_of_release(model: Model, release: Release) -> list[Caller]:
+    """Return the same for going back to a release."""
+    version = model.versions.filter(number=answering_number(release)).first()
+    return callers_after(model, served_signature(release.text, version), release.versions)
+
+
+def _calls(name: str) -> list[tuple[str, list[ModelEnsembling.Step]]]:
+    """Return the ensembles with the steps that call the model, in one query."""
+    newest = Release.objects.filter(model=OuterRef("pk")).order_by("-number").values("text")[:1]
+    ensembles = Model.objects.filter(Exists(Version.objects.filter(model=OuterRef("pk"), format="ensemble")))
+    rows = ensembles.exclude(name=name).annotate(text=Subquery(newest)).filter(text__contains=name).order_by("name")
+    found = ((ensemble, _steps(text, name)) for ensemble, text in rows.values_list("name", "text"))
+    return [(ensemble, steps) for ensemble, steps in found if steps]
+
+
+def _steps(text: str, name: str) -> list[ModelEnsembling.Step]:
+    try:
+        config = model_config.parse(text)
+    except InvalidConfig:
+        config = ModelConfig()
+    return [step for step in config.ensemble_scheduling.step if step.model_name == name]
+
+
+def _troubles(
+    step: ModelEnsembling.Step, before: Signature, after: Signature, now: Collection[int], then: Collection[int]
+) -> Iterator[str]:
+    if step.model_version > 0:  # it goes on with the version that it names
+        if step.model_version in now and step.model_version not in then:
+            yield f"it calls version {step.model_version}, which is not served any more"
+        return
+    inputs, outputs = _by_name(after.get("inputs", [])), _by_name(after.get("outputs", []))
+    if inputs:
+        yield from _changed("input", "sends", step.input_map, _by_name(before.get("inputs", [])), inputs)
+        for name, row in inputs.items():
+            if name not in step.input_map and not row.get("optional"):
+                yield f"it does not send input '{name}'"
+    if outputs:
+        yield from _changed("output", "takes", step.output_map, _by_name(before.get("outputs", [])), outputs)
+
+
+def _changed(
+    kind: str, verb: str, names: Collection[str], before: dict[str, TensorRow], after: dict[str, TensorRow]
+) -> Iterator[str]:
+    """Yield what is wrong with the tensors that a step maps. verb: what the ensemble does with them."""
+    for name in sorted(names):
+        row, was = after.get(name), before.get(name)
+        if row is None:
+            yield f"it {verb} {kind} '{name}', which is not there any more"
+        elif was and row["datatype"] and was["datatype"] and _in_words(row) != _in_words(was):
+            yield f"{kind} '{name}', which it {verb}, is {_in_words(row)}, where it was {_in_words(was)}"
+
+
+def _by_name(rows: list[TensorRow]) -> dict[str, TensorRow]:
+    return {row["name"]: row for row in rows}
+
+
+def _in_words(row: TensorRow) -> str:
+    return f"{row['datatype']} {row['shape']}"
