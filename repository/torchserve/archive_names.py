@@ -5,6 +5,7 @@ import urllib.parse
 from pathlib import Path
 
 _ADDRESS = re.compile(r"(?:https?|file|s3|gs|as)://.*", re.IGNORECASE | re.DOTALL)
+_USER = re.compile(r"//[^/@]*@")
 
 
 def archives_in(folder: Path) -> list[str]:
@@ -25,6 +26,11 @@ def file_name(url: str) -> str:
     except ValueError:
         return ""
     return path.replace("\\", "/").rpartition("/")[2]
+
+
+def shown(url: str) -> str:
+    """Return what a log may have of a url: an address may carry a password, or a signature in its query."""
+    return _USER.sub("//", url.partition("?")[0]) if is_address(url) else url
 
 
 def default_name(url: str) -> str:

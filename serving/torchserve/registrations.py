@@ -23,7 +23,7 @@ from repository.core.errors import RepositoryError
 from repository.core.layout import check_name
 from repository.files import torchserve_archive
 from repository.files.torchserve_archive import Manifest, ModelSettings
-from repository.torchserve.archive_names import default_name, is_address, named
+from repository.torchserve.archive_names import default_name, is_address, named, shown
 from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.version_settings import (
     MAX_WORKERS,
@@ -169,11 +169,11 @@ class Registrations:
             wanted = [(name, url, None) for name, url in map(named, texts) if url]
         registered = []
         for name, url, said in wanted:
-            log.info("registering '%s'", url)
+            log.info("registering '%s'", shown(url))
             try:
                 registered.append(await self._register_at_start(name, url, said))
             except (ServingError, RepositoryError) as error:
-                log.warning("'%s' is passed over: %s", url, error.message)
+                log.warning("'%s' is passed over: %s", shown(url), error.message.replace(url, shown(url)))
         await asyncio.gather(*(self._start_workers(one) for one in registered))
 
     async def _register_at_start(self, name: str, url: str, said: Mapping[str, Any] | None) -> Registration:

@@ -221,6 +221,12 @@ def describe_model(name: str) -> JsonObject:
     return _document({"title": f"RESTful API for: {name}", "version": "1.0.0"}, operations)
 
 
+def describe_managing(name: str) -> JsonObject:
+    """Return the document of what may be asked about one model."""
+    operations = [operation for operation in MANAGEMENT if operation.path.startswith("/models/{")]
+    return _document({"title": f"RESTful Management API for: {name}", "version": VERSION}, operations)
+
+
 def _document(info: JsonObject, operations: Iterable[Operation]) -> JsonObject:
     paths: dict[str, JsonObject] = {}
     for operation in operations:

@@ -14,7 +14,7 @@ from repository.torchserve.version_settings import Registering
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply
 from serving.frontends.http1.routes import ANY, Route
-from serving.frontends.torchserve.api_description import MANAGEMENT, describe_apis
+from serving.frontends.torchserve.api_description import describe_managing
 from serving.frontends.torchserve.authorisation import MANAGEMENT_GROUP as GROUP
 from serving.frontends.torchserve.authorisation import TOKEN_GROUP
 from serving.frontends.torchserve.replies import json_reply, status_reply
@@ -138,7 +138,7 @@ def renew_token(side: TorchServeSide, exchange: Exchange) -> Reply:
 def describe_api(side: TorchServeSide, exchange: Exchange) -> Reply:
     """Answer what may be asked about a model, where there is one."""
     side.descriptions.describe(*_named(exchange))
-    return json_reply(describe_apis(MANAGEMENT))
+    return json_reply(describe_managing(exchange.route.params["model"]))
 
 
 MODEL = "/models/{model}[/{version}]"

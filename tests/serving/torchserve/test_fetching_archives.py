@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from repository.files.torchserve_archive import read_manifest
-from repository.torchserve.archive_names import default_name
+from repository.torchserve.archive_names import default_name, shown
 from serving.torchserve.errors import TorchServeError
 from serving.torchserve.model_store import ModelStore, StoredArchive
 from tests.support.object_store import BUCKET, ObjectStore
@@ -166,6 +166,11 @@ def test_what_a_killed_server_has_left_is_fetched_again(store: ModelStore, addre
     assert find(again, url).path == path
     with pytest.raises(TorchServeError, match="already exists"):
         find(again, url, used=(path,))
+
+
+def test_a_log_has_no_key_of_an_address() -> None:
+    assert shown("https://me:secret@host/noop.mar?signature=secret") == "https://host/noop.mar"
+    assert shown("noop.mar") == "noop.mar"
 
 
 @pytest.mark.parametrize(

@@ -246,6 +246,14 @@ def test_an_archive_that_is_written_anew_changes_nothing_that_serves(server: Tor
     server.manage("DELETE", "/models/rewritten")
 
 
+def test_what_may_be_asked_about_a_model_is_described(server: TorchServeServer) -> None:
+    told = server.manage("OPTIONS", "/models/noop").body
+    assert told["info"]["title"] == "RESTful Management API for: noop"
+    assert set(told["paths"]["/models/{model_name}"]) == {"get", "put", "delete"}
+    assert server.manage("OPTIONS", "/models/zzz").status == 404
+    assert "/models" in server.manage("OPTIONS", "/").body["paths"]
+
+
 def test_v2_loads_nothing_on_a_server_of_registered_models(server: TorchServeServer) -> None:
     status, body = server.post("/v2/repository/models/noop/unload")
     assert status == 503
