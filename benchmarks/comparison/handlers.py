@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.comparison import measure
-from benchmarks.comparison.encodings import FEATURES, Encoding, check
+from benchmarks.comparison.encodings import FEATURES, Encoding, answer, check
 from benchmarks.comparison.measure import order
 from benchmarks.comparison.peers import expected_numbers
 from benchmarks.comparison.record import Key, Results, Unfinished
@@ -26,7 +26,7 @@ from benchmarks.machine import machine
 from benchmarks.servers.commands import NEEDS, pinned
 from benchmarks.servers.environments import made, variables_of
 from benchmarks.servers.models import write
-from benchmarks.servers.process import CannotStart, Running, ask
+from benchmarks.servers.process import CannotStart, Running
 from tests.support.serving_process import descendants
 from tests.support.torchserve_process import OURS, REAL, Server, torchserve
 
@@ -43,6 +43,7 @@ class Settings:
 QUICK = Settings(rounds=1, seconds=1)
 BATCH_SIZE = 16
 BYTES = bytes(range(256)) * 4
+OCTETS = {"Content-Type": "application/octet-stream"}
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Case:
 
 CASES = [
     Case("mlp512", "mlp512, JSON", "torchserve_handler.py", plain_json("/predictions/mlp512", FEATURES), 3.0, "mlp.py"),
-    Case("bytes", "no-op, 1 KB", "bytes_handler.py", Request("/predictions/bytes", BYTES), 4.0),
+    Case("bytes", "no-op, 1 KB", "bytes_handler.py", Request("/predictions/bytes", BYTES, OCTETS), 4.0),
 ]
 NAMES = {"torchserve": REAL, "slipway": OURS}
 WORKERS = {"torchserve": "model_service_worker", "slipway": "child_program"}  # in a worker's command line
@@ -141,7 +142,7 @@ def _check(server: Server) -> None:
     json_case, bytes_case = CASES
     numbers = Encoding(json_case.title, json_case.request, lambda body: json.loads(body)["output"])
     check(running, numbers, expected_numbers())
-    if ask(running.http, bytes_case.request) != BYTES:
+    if answer(running, bytes_case.request) != BYTES:
         raise CannotStart(f"{server.name} answers other bytes than it was sent")
 
 
