@@ -1,4 +1,4 @@
-"""The corpus: model archives of every kind, made by the real torch-model-archiver."""
+"""The corpus: model archives of every kind, and a workflow, made by the real torch-model-archiver and its sister."""
 
 import json
 import subprocess
@@ -20,9 +20,26 @@ ARCHIVER = """\
 import json, sys
 from model_archiver.arg_parser import ArgParser
 from model_archiver.model_archiver import generate_model_archive
-for line in json.load(sys.stdin):
+from workflow_archiver.workflow_packaging import generate_workflow_archive
+work = json.load(sys.stdin)
+for line in work["models"]:
     sys.argv = ["torch-model-archiver", *line]
     generate_model_archive()
+sys.argv = ["torch-workflow-archiver", *work["workflow"]]
+generate_workflow_archive()
+"""
+WORKFLOW = """\
+models:
+  min-workers: 1
+  max-workers: 1
+  batch-size: 2
+  max-batch-delay: 10
+  first: {url: acts.mar}
+  second: {url: acts.mar}
+dag:
+  pre: [first, second]
+  first: [join]
+  second: [join]
 """
 CONFIG = """\
 minWorkers: 1
@@ -76,10 +93,20 @@ def make_archives(store: Path, parts: Path, archives: Sequence[Archive] = CORPUS
     write_parts(parts)
     store.mkdir(parents=True, exist_ok=True)
     made_in = [parts / f"made{index}" for index in range(len(archives))]
+    lines = [_line(*pair, parts) for pair in zip(archives, made_in, strict=True)]
+    workflow = [
+        "--workflow-name",
+        "flow",
+        "--spec-file",
+        str(parts / "flow.yaml"),
+        "--handler",
+        str(HANDLERS / "flow.py"),
+    ]
+    workflow += ["--export-path", str(store)]
     environment = made("torchserve")
     subprocess.run(
         [str(environment / "bin" / "python"), "-c", ARCHIVER],
-        input=json.dumps([_line(*pair, parts) for pair in zip(archives, made_in, strict=True)]),
+        input=json.dumps({"models": lines, "workflow": workflow}),
         env=variables_of(environment) | {"TMPDIR": str(parts)},  # it gathers the files there, under the model's name
         check=True,
         capture_output=True,
@@ -109,6 +136,7 @@ def write_parts(folder: Path) -> None:
     (folder / "labels.txt").write_text("first\nsecond\n")
     (folder / "model-config.yaml").write_text(CONFIG)
     (folder / "batched.yaml").write_text(BATCHED)
+    (folder / "flow.yaml").write_text(WORKFLOW)
 
 
 def _line(archive: Archive, export_path: Path, parts: Path) -> list[str]:

@@ -131,3 +131,18 @@ LIFE = [
     ),
     manage("unregistered again", "DELETE", "/models/service"),
 ]
+# No predictions: the first of a workflow often fails in TorchServe, after 20 s.
+WORKFLOWS = [
+    manage("no workflows", "GET", "/workflows"),
+    manage("a workflow registered", "POST", "/workflows?url=flow.war"),
+    manage("a workflow registered twice", "POST", "/workflows?url=flow.war"),
+    manage("an unknown workflow registered", "POST", "/workflows?url=nobody.war"),
+    manage("the workflows", "GET", "/workflows"),
+    manage("a workflow described", "GET", "/workflows/flow"),
+    manage("an unknown workflow described", "GET", "/workflows/nobody"),
+    manage("the models beside a workflow", "GET", "/models"),
+    Ask("an unknown workflow asked", "/wfpredict/nobody", b"x"),
+    manage("a workflow unregistered", "DELETE", "/workflows/flow"),
+    manage("an unknown workflow unregistered", "DELETE", "/workflows/flow"),
+    manage("the models after the workflow", "GET", "/models"),
+]

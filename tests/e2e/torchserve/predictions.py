@@ -138,6 +138,8 @@ MODELS = [
 ROUTES = [
     Ask("ping", "/ping", method="GET"),
     Ask("ping by POST", "/ping"),
+    Ask("the head of ping", "/ping", method="HEAD"),
+    Ask("the head of a prediction", "/predictions/acts", headers={"act": "str"}, method="HEAD"),
     Ask("ping with a slash", "/ping/", method="GET"),
     Ask("the root", "/", method="GET"),
     Ask("no route", "/nothing", method="GET"),
