@@ -86,6 +86,8 @@ SERVER_CONTROL_KEY = _secret("control_key")
 REQUIRE_TOKENS = _env["SLIPWAY_REQUIRE_TOKENS"]
 SERVER_INFER_KEY = _secret("infer_key")
 SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
+# TorchServe's config.properties: the bundled server listens in its protocols too.
+TORCHSERVE_CONFIG = _env["SLIPWAY_TORCHSERVE_CONFIG"]
 HUNG_AFTER_SECONDS = _env["SLIPWAY_HUNG_AFTER_SECONDS"]
 STRICT_DEVICES = _env["SLIPWAY_STRICT_DEVICES"]
 ADMIN_USER, ADMIN_PASSWORD = _env["SLIPWAY_ADMIN_USER"], _env["SLIPWAY_ADMIN_PASSWORD"]
@@ -102,6 +104,8 @@ JOB_DAYS = _env["SLIPWAY_JOB_DAYS"]
 UPLOAD_EXPIRY_HOURS = _env["SLIPWAY_UPLOAD_EXPIRY_HOURS"]
 INSPECT_TIMEOUT = _env["SLIPWAY_INSPECT_TIMEOUT"]
 INSPECT_MEMORY_BYTES = _env["SLIPWAY_INSPECT_MEMORY_BYTES"]
+# Folders of TorchServe's that may be taken over from the page and over REST; none unless an administrator says so.
+IMPORT_FOLDERS = _env["SLIPWAY_IMPORT_FOLDERS"]
 
 # -- Django ----------------------------------------------------------------------------------------------------------
 DEBUG = _env["SLIPWAY_DEBUG"]
@@ -262,6 +266,7 @@ JOB_KINDS = {
     "publish": "dashboard.uploads.jobs.PUBLISH",
     "archive": "dashboard.versions.jobs.ARCHIVE",
     "restore": "dashboard.versions.jobs.RESTORE",
+    "import": "dashboard.imports.jobs.IMPORT",
 }
 
 # -- REST API --------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ ROOMS: dict[str, list[str]] = {
         "examples",
         "playground",
         "uploads",
+        "imports",
         "overview",
         "watch",
         "supervisor",

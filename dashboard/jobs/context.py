@@ -66,6 +66,11 @@ class JobContext:
         self._write(**changes)
         self.check_cancelled()
 
+    def report(self, result: dict[str, object]) -> None:
+        """Record what has come of the job so far; it stays where the job fails or is cancelled."""
+        self.job.result = result
+        self._write(result=result)
+
     def log(self, line: str) -> None:
         """Append one line to the job's log; past LOG_LIMIT characters the log stays as it is."""
         rows = self._own().annotate(length=Length("log")).filter(length__lt=LOG_LIMIT)

@@ -45,7 +45,8 @@ def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str
     except JobCancelled:
         return JobState.CANCELLED, {}
     except DashboardError as error:
-        return JobState.FAILED, {"error": error.message, "result": {"status": status_of(error)}}
+        result = {**context.job.result, "status": status_of(error)}
+        return JobState.FAILED, {"error": error.message, "result": result}
     except Exception:
         logger.exception("job %s failed", context.job.pk)
         return JobState.FAILED, {"error": "The job failed for a reason of its own; the worker's log has the details."}

@@ -15,6 +15,21 @@ class JobParams(TypedDict, total=False):
 
     upload: str
     version: int
+    store: "StoreParams"
+
+
+class StoreParams(TypedDict, total=False):
+    """Of a job that takes over a model store of TorchServe's: where it lies, and what was said with it (uploads.imports)."""
+
+    folder: str  # with config.properties, and the store where that names none
+    model_store: str
+    config: str  # the file's path, where it does not lie in `folder`
+    models: list[str]  # what is registered at start: "all", or [name=]archive, in place of load_models and the snapshot
+    snapshots: bool  # whether the last snapshot has a say
+    uploads: list[str]  # archives that were uploaded, in place of a folder
+    properties: str  # the text of config.properties that came with them
+    system: bool  # asked by a command, on behalf of nobody
+    load: bool  # whether who asked may have models served
 
 
 class Job(models.Model):

@@ -37,4 +37,4 @@ def _ended(state: str) -> QuerySet[Job]:
     apart = ~Q(kind__in=_OF_UPLOADS)
     last = Q(uploads__isnull=False) & ~Q(uploads__state__in=UNFINISHED)
     rows = jobs_of().filter(apart | last, state__in=[state] if state else ENDED)
-    return rows.prefetch_related("uploads").defer("log")
+    return rows.prefetch_related("uploads").defer("log").distinct()

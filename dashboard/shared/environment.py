@@ -76,6 +76,13 @@ def _names(value: str) -> list[str]:
     return [name.strip() for name in value.split(",") if name.strip()]
 
 
+def _folders(value: str) -> list[Path]:
+    paths = [Path(name).expanduser() for name in _names(value)]
+    if any(not path.is_absolute() for path in paths):
+        raise ValueError("absolute paths of folders, comma-separated")
+    return [path.resolve() for path in paths]
+
+
 VARIABLES: dict[str, Variable] = {
     "SLIPWAY_DATA": Variable(_path, BASE_DIR / "data", "Folder of everything that is written."),
     "SLIPWAY_HOST": Variable(_text, "127.0.0.1", "Address that all listeners bind to."),
@@ -96,6 +103,8 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_UPLOAD_EXPIRY_HOURS": Variable(_positive, 24, "Hours that an upload waits to be continued."),
     "SLIPWAY_INSPECT_TIMEOUT": Variable(_positive, 300, "Seconds that the inspection of a model file may take."),
     "SLIPWAY_INSPECT_MEMORY_BYTES": Variable(_positive, 32 << 30, "Address space that an inspection may use."),
+    "SLIPWAY_IMPORT_FOLDERS": Variable(_folders, [], "Folders of TorchServe's, comma-separated, that may be imported."),
+    "SLIPWAY_TORCHSERVE_CONFIG": Variable(_path, None, "TorchServe's config.properties: its protocols are served too."),
     "SLIPWAY_SERVER_FLAGS": Variable(_flags, [], "More flags of the bundled inference server, as on a command line."),
     "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_patience, 60, "Silence after which `up` replaces a process that lives."),
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
@@ -127,6 +136,8 @@ class Environment(TypedDict):
     SLIPWAY_UPLOAD_EXPIRY_HOURS: int
     SLIPWAY_INSPECT_TIMEOUT: int
     SLIPWAY_INSPECT_MEMORY_BYTES: int
+    SLIPWAY_IMPORT_FOLDERS: list[Path]
+    SLIPWAY_TORCHSERVE_CONFIG: Path | None
     SLIPWAY_SERVER_FLAGS: list[str]
     SLIPWAY_HUNG_AFTER_SECONDS: int
     SLIPWAY_STRICT_DEVICES: bool

@@ -3,9 +3,10 @@
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 
@@ -13,6 +14,7 @@ from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.heartbeat import heard_since_last
 from dashboard.shared.model_logs import model_logs_folder
+from dashboard.supervisor import torchserve
 from dashboard.supervisor.probes import probe_grpc, probe_http
 from dashboard.supervisor.process import Probe, ProcessSpec, Stop
 
@@ -53,15 +55,17 @@ def _spec(
     stop: Stop,
     says_ready: bytes = b"",
     model_logs: Path | None = None,
+    folder: Path = BASE_DIR,
+    environment: Mapping[str, str] | None = None,
 ) -> ProcessSpec:
     return ProcessSpec(
         name=name,
         title=title,
         command=(sys.executable, *command),
         log=settings.LOG_DIR / f"{name}.log",
-        folder=BASE_DIR,
+        folder=folder,
         model_logs=model_logs,
-        environment={"DJANGO_SETTINGS_MODULE": "dashboard.settings"},
+        environment={"DJANGO_SETTINGS_MODULE": "dashboard.settings", **(environment or {})},
         make_probe=make_probe,
         says_ready=says_ready,
         stop=stop,
@@ -113,6 +117,9 @@ def _server() -> ProcessSpec:
             and await probe_http(host, settings.SERVER_METRICS_PORT, "/metrics")
         )
 
+    where: dict[str, Any] = {}
+    if settings.TORCHSERVE_CONFIG is not None:
+        where = {"folder": torchserve.working_folder(), "environment": {"PYTHONPATH": torchserve.python_path()}}
     return _spec(
         "server",
         "inference server",
@@ -120,6 +127,7 @@ def _server() -> ProcessSpec:
         make_probe=lambda: answers,
         stop=((signal.SIGTERM, EXIT_TIMEOUT_S + 5.0),),
         model_logs=model_logs_folder(),
+        **where,
     )
 
 
@@ -144,6 +152,8 @@ def server_arguments() -> list[str]:
         "--model-environment": "bounded",  # ours has keys and the database's address
         "--strict-devices": str(settings.STRICT_DEVICES).lower(),
     }
+    if settings.TORCHSERVE_CONFIG is not None:
+        arguments["--ts-config"] = settings.TORCHSERVE_CONFIG
     if settings.REQUIRE_TOKENS:
         arguments["--auth-file"] = settings.AUTH_FILE
     return [f"{flag}={value}" for flag, value in arguments.items()]

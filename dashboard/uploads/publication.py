@@ -64,6 +64,7 @@ def upload_publish(
     note: str = "",
     make_live: bool = False,
     load: bool = True,
+    within: Job | None = None,
 ) -> Job:
     """One new version, a release with its configuration, an audit entry. The server may be down: `watch` loads later.
 
@@ -71,6 +72,7 @@ def upload_publish(
     base_release: the model's release that the text was made from, by default the one at the inspection; Outdated where another
     text came meanwhile.
     make_live serves this version alone; load asks the servers for the model. With neither, what is served stays.
+    within: the job that publishes as a part of its own work, by `publication_run`, when this returns.
     A small upload is published when this returns (the job says whether it was), a large one by a worker.
     """
     upload_require_own(upload=upload, actor=actor)
@@ -86,8 +88,8 @@ def upload_publish(
         load=load,
         rights=tuple(right.name for right in rights_of(actor)),
     )
-    at_once = upload.size_bytes <= settings.AT_ONCE_BYTES
-    job = _reserve(upload, actor, request, announce=not at_once)
+    at_once = within is None and upload.size_bytes <= settings.AT_ONCE_BYTES
+    job = _reserve(upload, actor, request, announce=not at_once, within=within)
     if at_once:
         job_run_here(job=job, work=publication_run)
     upload.refresh_from_db()
@@ -101,7 +103,7 @@ def _refuse_unfit(upload: Upload) -> None:
         raise Conflict(f"the upload cannot be published: {error['message']}")
 
 
-def _reserve(upload: Upload, actor: Actor, request: PublishRequest, *, announce: bool) -> Job:
+def _reserve(upload: Upload, actor: Actor, request: PublishRequest, *, announce: bool, within: Job | None) -> Job:
     """Gives out the number and remembers what is to be done, so that it can be finished after a crash."""
     with transaction.atomic():
         model = _model_for(upload, actor)
@@ -110,7 +112,7 @@ def _reserve(upload: Upload, actor: Actor, request: PublishRequest, *, announce:
         number = max([model.last_number, *_numbers_on_disk(model.name)]) + 1
         decide_text(upload=upload, model=model, request=request, number=number, folder=upload.folder / "version")
         Model.objects.filter(pk=model.pk).update(last_number=number)
-        job = job_create(
+        job = within or job_create(
             kind="publish",
             params={"upload": str(upload.pk)},
             actor=actor,

@@ -7,6 +7,7 @@ upload's row, states.py draws.
 import contextlib
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path, PurePosixPath
@@ -118,15 +119,31 @@ def upload_receive_chunk(
     return file
 
 
-def upload_complete(*, upload: Upload, actor: Actor) -> Job:
-    """All bytes are here: queues the inspection."""
+def upload_receive_file(*, upload: Upload, number: int, source: Path, actor: Actor) -> UploadFile:
+    """Take a whole file from this machine's disk in place of chunks; the source may change afterwards."""
+    upload_require_own(upload=upload, actor=actor)
+    file = upload_file(upload=upload, number=number)
+    with storage.locked(upload.folder / f"{number}.lock", "this file"):
+        states.receive(upload)
+        storage.ensure_space(upload.folder, file.size, settings.DISK_RESERVE_BYTES)
+        with storage.full_disk_is_no_space(file.size, upload.folder):
+            shutil.copyfile(source, _path(file))
+        if _path(file).stat().st_size != file.size:
+            raise Conflict(f"file '{file.path}' was changed while it was copied; try again")
+        file.received = file.size
+        file.save(update_fields=["received"])
+    return file
+
+
+def upload_complete(*, upload: Upload, actor: Actor, within: Job | None = None) -> Job:
+    """All bytes are here: queues the inspection. within: the job that inspects the upload as a part of its own work."""
     upload_require_own(upload=upload, actor=actor)
     missing = upload.files.filter(received__lt=F("size")).first()
     if missing is not None:
         raise Conflict(f"file '{missing.path}' has {missing.received} of {missing.size} bytes; send the rest first")
     with transaction.atomic():
         title = f"Inspect the upload for {upload.model_name}"
-        job = job_create(kind="inspect", params={"upload": str(upload.pk)}, actor=actor, title=title)
+        job = within or job_create(kind="inspect", params={"upload": str(upload.pk)}, actor=actor, title=title)
         states.complete(upload, job=job)
     upload.refresh_from_db()
     return job

@@ -335,7 +335,7 @@ def torchserve_options(
     fields["properties"] |= _as_properties(fields)
     options = TorchServeOptions(**fields)
     _check_tls(options, properties)
-    return options, [*_passed_over(properties), *(f"{properties.name}: {note}" for note in reader.notes)]
+    return options, [*passed_over(properties), *(f"{properties.name}: {note}" for note in reader.notes)]
 
 
 def _as_properties(fields: Mapping[str, Any]) -> dict[str, str]:
@@ -405,7 +405,7 @@ def _check_tls(options: TorchServeOptions, properties: Properties) -> None:
     )
 
 
-def _passed_over(properties: Properties) -> list[str]:
+def passed_over(properties: Properties) -> list[str]:
     """Return a sentence for each key that means nothing here, and for each that nobody knows."""
     notes = []
     tls = "private_key_file" in properties.values

@@ -10,7 +10,7 @@ from django.utils import timezone
 from dashboard.models import Server
 from dashboard.shared import heartbeat
 from dashboard.shared.startup import check_database, one_sentence
-from dashboard.supervisor import commands
+from dashboard.supervisor import commands, torchserve
 from dashboard.supervisor.preflight import check_ports, lock_data_folder
 from dashboard.supervisor.process import ProcessSpec
 from dashboard.supervisor.readiness import wait_for_models
@@ -29,7 +29,10 @@ class Command(BaseCommand):
                 lock = lock_data_folder(settings.DATA_DIR)
                 commands.check_server_flags()
                 check_ports(settings.DASHBOARD_HOST, commands.ports())
+                for host, ports in torchserve.ports_by_host().items():
+                    check_ports(host, ports)
                 check_database()
+                self._torchserve = torchserve.listeners()
                 prepared = prepare()
                 specs = commands.process_specs()
         except KeyboardInterrupt:
@@ -109,8 +112,15 @@ class Command(BaseCommand):
             ("Inference, HTTP", f"http://{host}:{settings.SERVER_HTTP_PORT}"),
             ("Inference, gRPC", f"{host}:{settings.SERVER_GRPC_PORT}"),
             ("Metrics", f"http://{host}:{settings.SERVER_METRICS_PORT}/metrics"),
+            *((one.title, f"{one.scheme}://{_shown(one)}" if one.scheme else _shown(one)) for one in self._torchserve),
             ("Logs", str(settings.LOG_DIR)),
         )
-        self.stdout.write("\n" + "".join(f"  {what:<16} {where}\n" for what, where in lines))
+        width = max(len(what) for what, _ in lines)
+        self.stdout.write("\n" + "".join(f"  {what:<{width}} {where}\n" for what, where in lines))
         self.stdout.write("  Ctrl-C stops everything.\n\n")
         self.stdout.flush()
+
+
+def _shown(listener: torchserve.Listener) -> str:
+    host = f"[{listener.host}]" if ":" in listener.host else listener.host
+    return f"{host}:{listener.port}"

@@ -1,0 +1,338 @@
+"""A TorchServe set-up becomes models: asked for, looked at beforehand, done as a job, gone on with.
+
+Each archive becomes a version, numbered in the order of the versions' own names, which stay to be seen. When all versions of a
+model are published, they are served as TorchServe did, the default version by the alias `default`, in one more release. A model
+that was there before, or that people have gone on with since, is left as it is but for the versions that it lacks.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypedDict, cast
+
+from django.conf import settings
+from django.db import transaction
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import SYSTEM, Actor, Right, require
+from dashboard.catalog.services import model_load
+from dashboard.configuration.services import config_apply
+from dashboard.imports.sources import CONFIG, MAX_PROPERTIES_BYTES, Source, allowed_folder, properties_of, read_source
+from dashboard.imports.taking import (
+    NOTE,
+    Taking,
+    label_of,
+    present,
+    refuse_another,
+    refuse_foreign,
+    shown_version,
+    version_take,
+)
+from dashboard.imports.wanted_config import served_text, told
+from dashboard.jobs.context import JobContext
+from dashboard.jobs.services import ENDED, job_create
+from dashboard.models import AuditEntry, Job, Model
+from dashboard.models.job import StoreParams
+from dashboard.releases.selectors import current_text
+from dashboard.releases.storage import managed_repository
+from dashboard.releases.texts import published_numbers
+from dashboard.shared.choices import UploadState
+from dashboard.shared.exceptions import Conflict, DashboardError, Forbidden, Invalid, NotFound, TooLarge
+from dashboard.shared.repository_errors import repository_errors
+from dashboard.uploads.selectors import upload_get
+from dashboard.uploads.services import upload_require_own
+from repository.core.errors import Conflict as Held
+from repository.files import storage
+from repository.torchserve import java_properties
+from repository.torchserve.set_up import SetUpModel, SetUpVersion
+
+ACTION = "model.import"
+KIND = "import"
+LOCK_WAIT_S = 30.0  # a worker that was taken for lost lets go within a step
+_SECRETS = ("keystore_pass",)
+
+Outcome = Literal["taken", "there", "failed", "would"]
+
+
+class Row(TypedDict):
+    """What came of one archive. number: of its version in the repository."""
+
+    archive: str
+    model: str
+    version: str
+    number: int | None
+    outcome: Outcome
+    message: str
+
+
+class Report(TypedDict):
+    """What came of all of them. told: where the set-up was read from; notes: what of it means nothing here."""
+
+    told: list[str]
+    notes: list[str]
+    rows: list[Row]
+
+
+# -- asked for ---------------------------------------------------------------------------------------------------------
+def import_create(
+    *, actor: Actor, folder: str = "", uploads: Sequence[str] = (), properties: str = "", announce: bool = True
+) -> Job:
+    """Make the job that takes over a folder which an administrator has allowed, or archives that were uploaded.
+
+    properties: the text of config.properties that belongs to uploaded archives. Forbidden: the actor may not upload code, or
+    the folder is not one of those.
+    """
+    params = asked(actor=actor, folder=folder, uploads=uploads, properties=properties)
+    title = f"Import {Path(folder).name}" if folder else f"Import {_count(len(uploads), 'archive')}"
+    return job_create(kind=KIND, params={"store": params}, actor=actor, title=title, announce=announce)
+
+
+def asked(*, actor: Actor, folder: str = "", uploads: Sequence[str] = (), properties: str = "") -> StoreParams:
+    """Return what a job of that begins with, checked."""
+    for right in (Right.UPLOAD_DATA, Right.UPLOAD_CODE):
+        require(actor, right)
+    if bool(folder) == bool(uploads):
+        raise Invalid("expected either a folder or archives that were uploaded")
+    load = actor.may(Right.OPERATE)
+    if folder:
+        if properties:
+            raise Invalid(f"a folder has its own {CONFIG}")
+        return {"folder": str(allowed_folder(folder)), "load": load}
+    if len(properties.encode()) > MAX_PROPERTIES_BYTES:
+        raise TooLarge(f"{CONFIG} has at most {MAX_PROPERTIES_BYTES} bytes")
+    for pk in uploads:
+        upload = upload_get(pk, with_files=False)
+        upload_require_own(upload=upload, actor=actor)
+        if upload.state == UploadState.RECEIVING and upload.received_bytes < upload.size_bytes:
+            raise Conflict(f"'{upload.files.all()[0].path}' has not arrived whole; send the rest first")
+    values = {key: value for key, value in properties_of(properties).values.items() if key not in _SECRETS}
+    text = java_properties.write(values) if values else ""
+    return {"uploads": [str(pk) for pk in uploads], "properties": text, "load": load}
+
+
+def import_resume(*, job: Job, actor: Actor) -> Job:
+    """Make a job that goes on where one that was cancelled, or failed, has ended; what is published already stays."""
+    if job.kind != KIND:
+        raise NotFound(f"job {job.pk} is no import")
+    if job.state not in ENDED:
+        raise Conflict(f"job {job.pk} has not ended; wait for it, or cancel it first")
+    before = job.params["store"]
+    if before.get("system"):
+        require(actor, Right.ADMINISTER)
+        params = before
+    else:
+        params = asked(
+            actor=actor,
+            folder=before.get("folder", ""),
+            uploads=before.get("uploads", []),
+            properties=before.get("properties", ""),
+        )
+    return job_create(kind=KIND, params={"store": params}, actor=actor, title=job.title)
+
+
+# -- looked at ---------------------------------------------------------------------------------------------------------
+def import_preview(*, params: StoreParams) -> Report:
+    """Return what an import would do; it changes nothing."""
+    source = read_source(params)
+    rows = _failures(source)
+    for model in source.set_up.models:
+        row = Model.objects.filter(name=model.name).first()
+        number = row.last_number if row else 0
+        for version in model.versions:
+            found = _looked_at(version, model, row)
+            if found["outcome"] == "would":
+                number += 1
+                found["number"] = number
+            rows.append(found)
+    return _report(source, rows)
+
+
+@repository_errors()
+def _looked_at(version: SetUpVersion, model: SetUpModel, row: Model | None) -> Row:
+    try:
+        found = _refused_or_there(version, row)
+    except DashboardError as error:
+        return _row(version, "failed", error.message)
+    if found is not None:
+        return found
+    return _row(version, "would", told(version, model))
+
+
+# -- done --------------------------------------------------------------------------------------------------------------
+def import_run(context: JobContext, check: Callable[[], None] = lambda: None) -> dict[str, Any]:
+    """The job `import`, params {"store": what was asked for}. It goes on where an earlier one was broken off.
+
+    check: called before each archive; whatever it raises ends the job. Conflict at the end where an archive was not taken; the
+    report, which is the job's result, says why of each.
+    """
+    params = context.params["store"]
+    actor = _actor(context.job, params)
+    try:
+        with storage.locked(Path(settings.STAGING_DIR) / "import.lock", "the set of models", wait_s=LOCK_WAIT_S):
+            return _run(context, check, params, actor)
+    except Held:
+        raise Conflict("another import is under way; wait until it has ended, then import again") from None
+
+
+def _run(context: JobContext, check: Callable[[], None], params: StoreParams, actor: Actor) -> dict[str, Any]:
+    source = read_source(params)
+    for line in (*source.told, *source.notes):
+        context.log(line)
+    rows = _failures(source)
+    for row in rows:
+        context.log(line_of(row))
+    whole, done = max(1, sum(len(model.versions) for model in source.set_up.models)), 0
+    taking = Taking(source, actor, context)
+    for model in source.set_up.models:
+        for version in model.versions:
+            check()
+            context.progress(100 * done / whole, f"{model.name}, version {version.version}")
+            row = _taken(taking, model, version)
+            rows.append(row)
+            done += 1
+            context.log(line_of(row))
+            context.report(_as_result(source, rows))
+        check()
+        context.check_cancelled()
+        if problem := _served(model, actor, load=params.get("load", True)):
+            context.log(problem)
+    result = _as_result(source, rows)
+    context.report(result)
+    failed = sum(row["outcome"] == "failed" for row in rows)
+    if not rows:
+        raise Invalid("there is no archive to import")
+    if failed:
+        raise Conflict(
+            f"{failed} of {_count(len(rows), 'archive')} could not be taken over; the report says why of each"
+        )
+    return result
+
+
+def _actor(job: Job, params: StoreParams) -> Actor:
+    """Return who asked, with the rights of now."""
+    if params.get("system"):
+        return SYSTEM
+    if job.created_by is None:
+        raise Forbidden("the account that asked for this is gone")
+    actor = Actor(user=cast(Any, job.created_by))
+    require(actor, Right.UPLOAD_CODE)
+    return actor
+
+
+def _taken(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Row:
+    try:
+        with repository_errors():
+            found = _refused_or_there(version, Model.objects.filter(name=model.name).first())
+            if found is not None:
+                return found
+            number = version_take(taking, model, version).number
+    except DashboardError as error:
+        return _row(version, "failed", error.message)
+    except OSError as error:
+        return _row(version, "failed", f"the archive cannot be read: {error.strerror}")
+    return _row(version, "taken", told(version, model), number)
+
+
+def _refused_or_there(version: SetUpVersion, row: Model | None) -> Row | None:
+    """Return the row of a version that is there already, None for one that is to come. Conflict: it cannot."""
+    if row is None and managed_repository().has_model(version.model):
+        raise Conflict(
+            f"the repository has a folder '{version.model}' that is not managed: adopt it first, or move it away"
+        )
+    refuse_foreign(version.model, row)
+    found = present(row, version.version)
+    if found is None:
+        return None
+    refuse_another(version, found)
+    return _row(version, "there", "it is there already, and stays as it is", found.number)
+
+
+def _served(model: SetUpModel, actor: Actor, *, load: bool) -> str:
+    """Have the imported versions served as they were; return why not, "" where they are.
+
+    Once for each model: what people have changed since stays.
+    """
+    row = Model.objects.filter(name=model.name).first()
+    if row is None or not _is_fresh(row):
+        return ""
+    numbers = {label_of(version): version.number for version in row.versions.all()}
+    registered = [shown_version(one.version) for one in model.versions if one.registered]
+    served = sorted(numbers[label] for label in registered if label in numbers)
+    default = numbers.get(shown_version(model.default.version)) if model.default else None
+    try:
+        with transaction.atomic():
+            if served and load:
+                text = served_text(current_text(row), served, sorted(published_numbers(row)), default)
+                config_apply(model=row, text=text, actor=actor, summary=f"{NOTE}: {_names(numbers)}")
+                model_load(model=row, actor=actor)
+            audit_record(
+                actor=actor,
+                action=ACTION,
+                model=row,
+                summary=f"Imported {row.name} from TorchServe: {_names(numbers)}",
+                after={"versions": numbers, "served": served if load else [], "default": default},
+            )
+    except DashboardError as error:
+        return f"{row.name} is not served yet: {error.message}"
+    return "" if load or not served else f"{row.name} is not served: this account may not load models"
+
+
+def _is_fresh(row: Model) -> bool:
+    """Whether all versions of a model were imported, and nobody has had them served."""
+    if AuditEntry.objects.filter(model=row, action=ACTION).exists():
+        return False
+    return all(version.note == NOTE for version in row.versions.all())
+
+
+def _names(numbers: dict[str, int]) -> str:
+    shown = [
+        f"version {label}" + ("" if label == str(number) else f" as {number}") for label, number in numbers.items()
+    ]
+    return ", ".join(shown)
+
+
+# -- told --------------------------------------------------------------------------------------------------------------
+def _failures(source: Source) -> list[Row]:
+    return [
+        Row(archive=one.archive, model="", version="", number=None, outcome="failed", message=one.why)
+        for one in source.set_up.failures
+    ]
+
+
+def _row(version: SetUpVersion, outcome: Outcome, message: str, number: int | None = None) -> Row:
+    return Row(
+        archive=version.archive,
+        model=version.model,
+        version=version.version,
+        number=number,
+        outcome=outcome,
+        message=message,
+    )
+
+
+_WORDS: dict[Outcome, str] = {"taken": "taken", "there": "there", "failed": "not taken", "would": "would be taken"}
+
+
+def line_of(row: Row) -> str:
+    """Return a row as one line of a log."""
+    who = f"{row['model']} {row['version']} ({row['archive']})" if row["model"] else row["archive"]
+    number = f" as version {row['number']}" if row["number"] and row["outcome"] != "failed" else ""
+    return f"{who}: {_WORDS[row['outcome']]}{number}: {row['message']}"
+
+
+def _report(source: Source, rows: list[Row]) -> Report:
+    return Report(told=source.told, notes=source.notes, rows=rows)
+
+
+def _as_result(source: Source, rows: list[Row]) -> dict[str, Any]:
+    counts = Counter(row["outcome"] for row in rows)
+    return {
+        **_report(source, rows),
+        "taken": counts["taken"],
+        "there": counts["there"],
+        "failed": counts["failed"],
+    }
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number} {word}{'' if number == 1 else 's'}"

@@ -1,0 +1,227 @@
+"""Takes one archive over: it is published as an upload is, in the same steps, and its version says that it was imported.
+
+An upload that an import which was killed has begun is gone on with, whatever state it is in; a version that is there already is
+left as it is. So an import may run any number of times.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from django.db import transaction
+
+from dashboard.access.authorisation import Actor
+from dashboard.imports.sources import Source
+from dashboard.imports.wanted_config import own_settings, settings_of, speaks_for, text_of
+from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
+from dashboard.models import Model, Upload, UploadFile, Version
+from dashboard.releases.selectors import newest_release
+from dashboard.releases.storage import adopted_fingerprint
+from dashboard.shared.choices import UploadState, VersionState
+from dashboard.shared.exceptions import Conflict
+from dashboard.uploads import states
+from dashboard.uploads.inspection import inspection_run
+from dashboard.uploads.publication import publication_run, upload_publish
+from dashboard.uploads.services import upload_complete, upload_create, upload_receive_file
+from repository.core.layout import OVERLAY_FILE
+from repository.files import storage
+from repository.files.storage import FileEntry
+from repository.files.torchserve_archive import MANIFEST
+from repository.torchserve.set_up import UNNAMED_VERSION, SetUpModel, SetUpVersion
+
+NOTE = "Imported from TorchServe"
+ARCHIVE = "model.mar"
+FORMAT = "torchserve"
+
+
+@dataclass(frozen=True, slots=True)
+class Taking:
+    """What is taken over by whom, in which job."""
+
+    source: Source
+    actor: Actor
+    context: JobContext
+
+
+class _Part(JobContext):
+    """The part of a job's work that is one upload's. It ends before the job is cancelled: no upload is left half-way."""
+
+    def __init__(self, whole: JobContext, upload: Upload) -> None:
+        super().__init__(whole.job)
+        self.params = {"upload": str(upload.pk)}
+        self._whole = whole
+
+    def progress(self, percent: float, step: str = "") -> None:
+        """Keep the whole job's progress; say the step."""
+        self._write(**({"step": step[:200]} if step else {}))
+
+    def check_cancelled(self) -> None:
+        try:
+            super().check_cancelled()
+        except JobCancelled:
+            pass
+
+
+def shown_version(label: str) -> str:
+    """Return an archive's version as the database has it."""
+    return label[:100]
+
+
+def label_of(version: Version) -> str:
+    """Return the name that TorchServe's users know a version by; "" for one that is no archive."""
+    if version.format != FORMAT:
+        return ""
+    archive: Any = version.details.get("archive", {})
+    return str(archive.get("version") or UNNAMED_VERSION)
+
+
+def present(model: Model | None, label: str) -> Version | None:
+    """Return a model's version of that name, wherever its files are now."""
+    rows = model.versions.all() if model is not None else []
+    return next((row for row in rows if label_of(row) == shown_version(label)), None)
+
+
+def refuse_foreign(name: str, model: Model | None) -> None:
+    """Conflict where a model of that name is something else than archives."""
+    other = next((row for row in model.versions.all() if row.format != FORMAT), None) if model is not None else None
+    if other is not None:
+        raise Conflict(
+            f"there is a model '{name}' already that is no archive of TorchServe's; rename or delete it, or give the archive "
+            "another name"
+        )
+
+
+def refuse_another(version: SetUpVersion, found: Version) -> None:
+    """Conflict where a version of that name is there, and was made from another archive."""
+    kept = adopted_fingerprint(found.model)["files"].get(f"{found.number}/{ARCHIVE}")
+    if kept is None or found.state != VersionState.PUBLISHED or not version.path.is_file():
+        return
+    if kept[2] != storage.hash_file(version.path).sha256:
+        raise Conflict(
+            f"'{found.model.name}' has a version {version.version} already, as number {found.number}, from another archive; "
+            "give this one another version (torch-model-archiver --version)"
+        )
+
+
+def version_take(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Version:
+    """Publish one archive, without loading it. DashboardError where that cannot be; then nothing of it is left."""
+    overlay = own_settings(version, model, taking.source.options, taking.source.said)
+    upload = taking.source.uploads.get(version.archive)
+    if upload is not None:
+        _prepare(upload, version, overlay)
+    else:
+        upload = _brought(taking, version, overlay)
+    try:
+        return _driven(taking, upload, _Settings(taking, model))
+    except (JobCancelled, JobSuperseded):
+        raise
+    except Exception:
+        if version.archive not in taking.source.uploads:
+            _dispose(upload)
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """The text of a new model's config.pbtxt, which only its inspected archive can tell."""
+
+    taking: Taking
+    model: SetUpModel
+
+    def text(self, upload: Upload) -> str | None:
+        """Return None for a model that has a text."""
+        row = Model.objects.filter(name=upload.model_name).first()
+        if row is not None and newest_release(row) is not None:
+            return None
+        source = self.taking.source
+        settings = settings_of(speaks_for(self.model), source.options, source.said)
+        return text_of(str(upload.proposal.get("config", "")), settings)
+
+
+def _driven(taking: Taking, upload: Upload, settings: _Settings) -> Version:
+    """Bring an upload from the state that it is in to a published version."""
+    part, job = _Part(taking.context, upload), taking.context.job
+    while True:
+        upload.refresh_from_db()
+        match upload.state:
+            case UploadState.RECEIVING:
+                upload_complete(upload=upload, actor=taking.actor, within=job)
+            case UploadState.RECEIVED | UploadState.INSPECTING:
+                inspection_run(part)
+            case UploadState.INSPECTED:
+                text = settings.text(upload)
+                upload_publish(upload=upload, actor=taking.actor, config_text=text, note=NOTE, load=False, within=job)
+            case UploadState.PUBLISHING:
+                publication_run(part)
+            case UploadState.PUBLISHED:
+                return upload.versions.get()
+            case _:
+                raise Conflict(upload.error or "its upload was cancelled; import it again")
+
+
+# -- an archive that was uploaded --------------------------------------------------------------------------------------
+def _prepare(upload: Upload, version: SetUpVersion, overlay: str) -> None:
+    """Give an upload its model's name, and the settings of its own beside the archive."""
+    if upload.state != UploadState.RECEIVING:
+        return
+    with transaction.atomic():
+        upload.model_name = version.model
+        upload.save(update_fields=["model_name"])
+        UploadFile.objects.filter(upload=upload, number=0).update(path=ARCHIVE)
+        if overlay:
+            _add_text(upload, OVERLAY_FILE, overlay)
+
+
+def _add_text(upload: Upload, path: str, text: str) -> None:
+    number, content = upload.files.count(), text.encode()
+    if upload.files.filter(path=path).exists():
+        return
+    storage.write_atomic(upload.folder / "files" / str(number), content, mode=0o600)
+    size = len(content)
+    UploadFile.objects.create(upload=upload, number=number, path=path, size=size, received=size)
+
+
+# -- an archive that lies in a folder ----------------------------------------------------------------------------------
+def _brought(taking: Taking, version: SetUpVersion, overlay: str) -> Upload:
+    """Return the upload of an archive: the one that was begun, else a new one, with all its bytes."""
+    files = _files(version.path)
+    entries = {name: storage.hash_file(path) for name, path in files.items()}
+    upload = _begun(taking, version.model, entries)
+    if upload is None:
+        rows = [{"path": name, "size": entry.size, "sha256": entry.sha256} for name, entry in entries.items()]
+        upload = upload_create(actor=taking.actor, model_name=version.model, files=rows)
+    if upload.state == UploadState.RECEIVING:
+        paths: Sequence[Path] = list(files.values())
+        for file in upload.files.filter(number__lt=len(paths)):
+            upload_receive_file(upload=upload, number=file.number, source=paths[file.number], actor=taking.actor)
+        if overlay:
+            _add_text(upload, OVERLAY_FILE, overlay)
+    return upload
+
+
+def _files(path: Path) -> dict[str, Path]:
+    """Return the files of an archive by their names in a version's folder."""
+    if path.is_file():
+        return {ARCHIVE: path}
+    inner = [one for one in path.iterdir() if (one / MANIFEST).is_file()]
+    root = path if (path / MANIFEST).is_file() else inner[0]
+    return {name: root / name for name in storage.plain_files(root) if name != OVERLAY_FILE}
+
+
+def _begun(taking: Taking, model_name: str, entries: dict[str, FileEntry]) -> Upload | None:
+    """Return an upload of the same files that an import before this one has begun."""
+    rows = Upload.objects.filter(model_name=model_name, user=taking.actor.user, state__in=states.UNFINISHED)
+    wanted = {(name, entry.sha256) for name, entry in entries.items()}
+    for upload in rows.filter(job__kind__in=("import",)) | rows.filter(job=None):
+        if {(file.path, file.sha256) for file in upload.files.all() if file.path != OVERLAY_FILE} == wanted:
+            return upload
+    return None
+
+
+def _dispose(upload: Upload) -> None:
+    """Remove what an archive that cannot be published has left."""
+    upload.refresh_from_db()
+    if upload.state in states.DISPOSABLE:
+        states.cancel(upload)
+        storage.remove_tree(upload.folder)

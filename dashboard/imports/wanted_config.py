@@ -1,0 +1,94 @@
+"""What config.pbtxt of an imported model says, from the settings that TorchServe served its versions with."""
+
+from pathlib import Path
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config import edit as config_edit
+from repository.config import model_config, version_policy
+from repository.config.release import DEFAULT_ALIAS, set_aliases
+from repository.torchserve import parameters as words
+from repository.torchserve.options import TorchServeOptions
+from repository.torchserve.set_up import SetUpModel, SetUpVersion
+from repository.torchserve.version_settings import overlay
+
+DEFAULT_TIMEOUT_S = 120  # of our backend, where neither a configuration nor an archive says one
+_ONLY_IF_SAID = {
+    "metrics_mode": words.METRICS_MODE,
+    "metrics_config": words.METRICS_CONFIG,
+    "model_metrics_auto_detect": words.METRICS_AUTO_DETECT,
+}
+
+
+def settings_of(version: SetUpVersion, options: TorchServeOptions, said: frozenset[str]) -> ModelConfig:
+    """Return a version's settings, without what the server would complete in the same way from its archive."""
+    gpus = machine_gpus() if options.number_of_gpu is None else options.number_of_gpu
+    config = overlay(version.settings, version.workers or 1, version.in_archive, gpus, options)
+    if version.workers is None:
+        config.ClearField("instance_group")
+    else:
+        config.parameters[words.MIN_WORKERS].string_value = str(version.workers)
+        config.parameters[words.MAX_WORKERS].string_value = str(version.max_workers or version.workers)
+    for key, in_archive in (
+        (words.RESPONSE_TIMEOUT, version.in_archive.response_timeout_s),
+        (words.STARTUP_TIMEOUT, version.in_archive.startup_timeout_s),
+    ):
+        if config.parameters[key].string_value == str(in_archive or DEFAULT_TIMEOUT_S):
+            del config.parameters[key]
+    for name, key in _ONLY_IF_SAID.items():
+        if name not in said and key in config.parameters:
+            del config.parameters[key]
+    return config
+
+
+def machine_gpus() -> int:
+    """Return how many NVIDIA GPUs this machine shows."""
+    return sum(path.name[6:].isdecimal() for path in Path("/dev").glob("nvidia*"))
+
+
+def text_of(proposed: str, settings: ModelConfig) -> str:
+    """Return the text that an inspection proposes, with these settings laid over it."""
+    config = model_config.parse(proposed)
+    model_config.merge_overlay(config, settings)
+    return config_edit.apply(proposed, config)
+
+
+def own_settings(version: SetUpVersion, model: SetUpModel, options: TorchServeOptions, said: frozenset[str]) -> str:
+    """Return what a version's folder has to say, because its settings are not the model's; "" where they are."""
+    own, whole = settings_of(version, options, said), settings_of(speaks_for(model), options, said)
+    return "" if own == whole else model_config.format(own)
+
+
+def speaks_for(model: SetUpModel) -> SetUpVersion:
+    """Return the version whose settings are the model's."""
+    return model.default or model.versions[-1]
+
+
+def served_text(text: str, served: list[int], published: list[int], default: int | None) -> str:
+    """Return a text that serves these versions; `default` answers where a request names none."""
+    config = model_config.parse(text)
+    config.ClearField("version_policy")
+    if served == published:
+        config.version_policy.all.SetInParent()
+    else:
+        version_policy.set_specific(config, served)
+    set_aliases(config, {DEFAULT_ALIAS: default} if default is not None and default != max(served) else {})
+    return config_edit.apply(text, config)
+
+
+def told(version: SetUpVersion, model: SetUpModel) -> str:
+    """Return a version's settings in words."""
+    settings = version.settings
+    parts = [f"batches of {settings.batch_size}"]
+    if settings.batch_size > 1:
+        parts[0] += f" within {settings.max_batch_delay_ms} ms"
+    workers = version.workers
+    parts.append("as many workers as the archive or the server says" if workers is None else f"{workers} workers")
+    if workers == 1:
+        parts[-1] = "1 worker"
+    parts.append(f"{settings.response_timeout_s} s to answer")
+    if version is model.default:
+        parts.append("the default version")
+    elif not version.registered:
+        parts.append("not registered, so it is not served")
+    return ", ".join(parts)

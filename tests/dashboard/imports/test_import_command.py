@@ -1,0 +1,166 @@
+"""`manage.py import_torchserve`: a set-up becomes models, once, however often it is run and wherever it is broken off."""
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from dashboard.imports import services, taking
+from dashboard.models import AuditEntry, Job, Model, Release, Upload, Version
+from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.storage import managed_repository
+from dashboard.shared.choices import DesiredState, JobState
+from repository.config import model_config, version_policy
+from repository.torchserve import java_properties
+from tests.support.torchserve_archives import archive
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def prepared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database of the tests lies in memory, and is migrated."""
+    for name in ("check_database", "migrate"):
+        monkeypatch.setattr(f"dashboard.management.commands.import_torchserve.{name}", lambda: False)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """Two versions of one model with other settings, and an archive that nobody can read."""
+    folder = tmp_path / "old" / "model_store"
+    archive(folder / "noop.mar", "noop", version="1.0")
+    archive(folder / "noop2.mar", "noop", version="2.0", config={"batchSize": 8, "maxBatchDelay": 20})
+    return folder
+
+
+def write_config(store: Path, **properties: object) -> Path:
+    path = store.parent / "config.properties"
+    models = {"noop": {"1.0": {"defaultVersion": True, "marName": "noop.mar", "batchSize": 4, "maxBatchDelay": 50}}}
+    values = {"model_store": "model_store", "models": json.dumps(models), "load_models": "all", "vmargs": "-Xmx4g"}
+    path.write_text(java_properties.write({**values, **{key: str(value) for key, value in properties.items()}}))
+    return path
+
+
+def run(*arguments: object) -> str:
+    out = StringIO()
+    call_command("import_torchserve", *map(str, arguments), stdout=out)
+    return out.getvalue()
+
+
+def labels(model: Model) -> dict[str, int]:
+    return {taking.label_of(version): version.number for version in model.versions.all()}
+
+
+def test_versions_settings_and_the_default_are_taken_over_once(store: Path) -> None:
+    config = write_config(store, default_workers_per_model=2)
+
+    said = run(config, "--dry-run")
+    assert "noop 2.0 (noop2.mar): would be taken as version 2" in said
+    assert not Model.objects.exists()
+
+    said = run(config)
+    assert (
+        "noop 1.0 (noop.mar): taken as version 1: batches of 4 within 50 ms, 2 workers, 120 s to answer, the default"
+        in said
+    )
+    assert "vmargs has no meaning on this server" in said
+    model = Model.objects.get()
+    assert labels(model) == {"1.0": 1, "2.0": 2}
+    text = current_text(model)
+    parsed = model_config.parse(text)
+    assert (parsed.backend, parsed.max_batch_size) == ("torchserve", 4)
+    assert parsed.dynamic_batching.max_queue_delay_microseconds == 50_000
+    assert parsed.dynamic_batching.default_queue_policy.max_queue_size == 100
+    assert [group.count for group in parsed.instance_group] == [2]
+    newest = newest_release(model)
+    assert newest is not None
+    assert (newest.versions, newest.aliases) == ([1, 2], {"default": 1})
+    assert model.desired_state == DesiredState.LOADED
+    folder = managed_repository().model_dir("noop")
+    assert model_config.read(folder, 2).max_batch_size == 8  # what its archive says is its own
+    assert version_policy.describe(parsed) == "all versions"
+    entry = AuditEntry.objects.get(action="model.import")
+    assert entry.after["versions"] == {"1.0": 1, "2.0": 2}
+
+    releases = Release.objects.count()
+    assert "0 taken, 2 there already" in run(config)
+    assert (Version.objects.count(), Release.objects.count()) == (2, releases)
+    assert AuditEntry.objects.filter(action="model.import").count() == 1
+
+
+def test_an_import_that_was_killed_anywhere_goes_on(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed while the first archive is inspected, when it is published, and before what is published is served."""
+
+    class Killed(BaseException):
+        """Nothing that the program may catch: as SIGKILL, it runs nothing but what the kernel lets go."""
+
+    config = write_config(store)
+    places: list[tuple[Any, str]] = [
+        (taking, "inspection_run"),
+        (taking, "publication_run"),
+        (services, "config_apply"),
+    ]
+    for module, name in places:
+
+        def die(*_: object, **__: object) -> None:
+            raise Killed
+
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, die)
+            with pytest.raises(Killed):
+                run(config)
+
+    assert "2 there already" in run(config)
+    model = Model.objects.get()
+    newest = newest_release(model)
+    assert newest is not None
+    assert (newest.versions, newest.aliases) == ([1, 2], {"default": 1})
+    assert (model.versions.count(), Upload.objects.count()) == (2, 2)
+    assert AuditEntry.objects.filter(action="version.publish").count() == 2
+
+
+def test_what_cannot_be_taken_is_told_and_disturbs_nothing_else(store: Path) -> None:
+    (store / "broken.mar").write_bytes(b"no archive")
+    archive(store / "again.mar", "noop", version="1.0", handler="def handle(data, context): return []")
+    (store / "flow.war").write_bytes(b"")
+    with pytest.raises(CommandError, match=r"2 of 4 archives could not be taken over") as failure:
+        run("--model-store", store)
+    assert failure.value.returncode == 1
+    job = Job.objects.get()
+    assert job.state == JobState.FAILED
+    report: Any = job.result
+    assert {row["archive"]: row["message"] for row in report["rows"] if row["outcome"] == "failed"} == {
+        "broken.mar": "'broken.mar' is no model archive: expected a zip or a tar file",
+        "noop.mar": "version 1.0 of 'noop' is in again.mar already; give one of them another version "
+        "(torch-model-archiver --version)",
+    }
+    assert report["notes"] == ["flow.war is passed over: a workflow is no model; make an ensemble of its models"]
+    assert labels(Model.objects.get()) == {"1.0": 1, "2.0": 2}
+
+    with pytest.raises(CommandError) as usage:
+        run()
+    assert usage.value.returncode == 2
+
+
+def test_the_last_snapshot_says_what_is_registered(store: Path) -> None:
+    said = {"defaultVersion": True, "marName": "noop2.mar", "minWorkers": 3, "maxWorkers": 3, "batchSize": 2}
+    snapshot = {
+        "name": "s",
+        "modelCount": 1,
+        "models": {"mine": {"2.0": {**said, "maxBatchDelay": 10, "responseTimeout": 9}}},
+    }
+    logs = store.parent / "logs" / "config"
+    logs.mkdir(parents=True)
+    text = java_properties.write({"model_snapshot": json.dumps(snapshot)})
+    (logs / "20261122120000000-shutdown.cfg").write_text(text)
+    said_by = run(write_config(store))
+    assert "from the snapshot 20261122120000000-shutdown.cfg" in said_by
+    mine = Model.objects.get(name="mine")
+    config = model_config.parse(current_text(mine))
+    assert (config.max_batch_size, config.instance_group[0].count) == (2, 3)
+    assert config.parameters["torchserve.response_timeout_s"].string_value == "9"
+    other = Model.objects.get(name="noop")  # in the store, and not registered
+    assert (mine.desired_state, other.desired_state) == (DesiredState.LOADED, DesiredState.UNLOADED)
