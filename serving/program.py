@@ -234,17 +234,18 @@ def _frontends(server: InferenceServer, options: Options, workers: FrontendWorke
 
 
 def _torchserve_side(server: InferenceServer, options: Options, torchserve: TorchServeOptions) -> "TorchServeSide":
-    """Make TorchServe's side; UNAVAILABLE where its tokens cannot be written."""
+    """Make TorchServe's side; UNAVAILABLE where it cannot be restored, or its tokens cannot be written."""
     from serving.torchserve.side import TorchServeSide
     from serving.torchserve.tokens import Tokens
 
     repository = options.model_repository[0] if torchserve.managed else None
     assert repository is None or isinstance(repository, Path)
+    side = TorchServeSide(server, torchserve, repository)
     try:
-        tokens = Tokens(Path.cwd(), torchserve.token_expiration_min) if torchserve.token_auth else None
+        side.tokens = Tokens(Path.cwd(), torchserve.token_expiration_min) if torchserve.token_auth else None
     except OSError as error:
         raise unavailable(f"the key file of TorchServe's tokens cannot be written: {error.strerror}") from None
-    return TorchServeSide(server, torchserve, repository, tokens)
+    return side
 
 
 def _torchserve_frontends(side: "TorchServeSide", options: Options) -> "dict[str, Frontend]":

@@ -34,7 +34,7 @@ from repository.torchserve.version_settings import (
     workers_said,
 )
 from serving.core.devices import gpu_count
-from serving.core.errors import ServingError
+from serving.core.errors import ServingError, unavailable
 from serving.resources.network_thread import NetworkThreads
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import (
@@ -113,13 +113,15 @@ class Registrations:
         options: TorchServeOptions,
         folder: Path,
     ) -> None:
-        """folder: the model repository that the server has for them."""
+        """folder: the model repository that the server has for them.
+
+        UNAVAILABLE where an archive of a snapshot is not in the store: the next snapshot would not have it any more.
+        """
         assert options.model_store is not None
         self.models: dict[str, RegisteredModel] = {}  # those that have versions
         self.reserved: Container[str] = ()  # names that workflows have
-        self._known: WeakValueDictionary[str, RegisteredModel] = (
-            WeakValueDictionary()
-        )  # and those that somebody changes
+        # Those too that somebody is changing.
+        self._known: WeakValueDictionary[str, RegisteredModel] = WeakValueDictionary()
         self.store = ModelStore(options.model_store, options.allowed_urls)
         self.on_changed: Callable[[], Awaitable[None]] = _nobody_asks  # called when a snapshot would differ
         self._server = server
@@ -129,6 +131,9 @@ class Registrations:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._arriving: set[Path] = set()
         self._closing = False
+        for name, versions in (options.model_snapshot or {}).items():
+            for version, said in versions.items():
+                refuse_missing(self.store, str(said.get("marName") or ""), f"model '{name}' version {version}")
 
     # -- what there is -------------------------------------------------------------------------------------------------
     def find(self, name: str, version: str | None = None) -> Registration:
@@ -546,6 +551,15 @@ class Registrations:
         self._closing = True
         for task in self._tasks:
             task.cancel()
+
+
+def refuse_missing(store: ModelStore, archive: str, what: str) -> None:
+    """UNAVAILABLE where the store has not the archive of something that a snapshot has."""
+    if not archive or not (store.folder / archive).exists():
+        raise unavailable(
+            f"the snapshot cannot be restored: the archive '{archive}' of {what} is not in the model store; put it back, or "
+            "start with --ncs and a config.properties of your own"
+        )
 
 
 async def _nobody_asks() -> None:

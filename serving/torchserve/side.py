@@ -20,13 +20,13 @@ class TorchServeSide:
         server: InferenceServer,
         options: TorchServeOptions,
         repository: Path | None = None,
-        tokens: Tokens | None = None,
     ) -> None:
-        """repository: the server's folder for registered models, where they are managed here."""
+        """repository: the server's folder for registered models, where they are managed here. UNAVAILABLE where what a snapshot
+        has is not in the store."""
         self._started = False
         self.server = server
         self.options = options
-        self.tokens = tokens
+        self.tokens: Tokens | None = None
         self.registrations = Registrations(server, options, repository) if repository is not None else None
         self.snapshots: Snapshots | None = None
         self.workflows: Workflows | None = None

@@ -34,7 +34,7 @@ from serving.resources.network_thread import NetworkThreads
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import TorchServeError, bad_request, conflict, server_error
 from serving.torchserve.model_store import ModelStore, StoredArchive
-from serving.torchserve.registrations import Outcome, Registrations
+from serving.torchserve.registrations import Outcome, Registrations, refuse_missing
 from serving.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Workflows:
     def __init__(
         self, server: InferenceServer, options: TorchServeOptions, registrations: Registrations, repository: Path
     ) -> None:
-        """repository: the server's folder for registered models; what is unpacked lies beside it."""
+        """repository: the server's folder for registered models; what is unpacked lies beside it. Raises as Registrations."""
         store = options.workflow_store or options.model_store
         assert store is not None
         self._server = server
@@ -74,6 +74,8 @@ class Workflows:
         self._folder = repository.parent / "workflows"
         self._workflows: dict[str, Workflow] = {}
         registrations.reserved = self._workflows
+        for name, archive in options.snapshot_workflows:
+            refuse_missing(self._store, archive, f"workflow '{name}'")
         self._network = NetworkThreads(asyncio.get_running_loop(), 1)
         self._lock = asyncio.Lock()
 

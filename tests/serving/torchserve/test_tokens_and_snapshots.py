@@ -97,6 +97,12 @@ def test_a_server_that_was_killed_in_a_registration_starts_again_with_what_was_r
     shutdown = last_snapshot(tmp_path / "logs")
     assert shutdown is not None
     assert shutdown.name.endswith("-shutdown.cfg")
+    (tmp_path / "store" / "noop-2.0.mar").unlink()
+    with TorchServeServer(tmp_path, f"--ts-config={shutdown}", wait="") as server:
+        assert server.process is not None
+        assert server.process.wait(PATIENCE_S) == 1
+        assert "the archive 'noop-2.0.mar' of model 'noop' version 2.0 is not in the model store" in server.log
+    assert last_snapshot(tmp_path / "logs") == shutdown
 
 
 def test_without_snapshots_none_are_written(tmp_path: Path) -> None:
