@@ -33,15 +33,18 @@ from tests.support.torchserve_process import OURS, REAL, Server, torchserve
 
 @dataclass(frozen=True)
 class Settings:
-    """`seconds`: of each measurement. `clients`: of the load; a batch is full at half of them."""
+    """`seconds`: of each measurement, `warm_up_s` of the one before that does not count: Java compiles what runs often.
+
+    `clients`: of the load; a batch is full at half of them.
+    """
 
     rounds: int = 5
     seconds: int = 3
+    warm_up_s: int = 10
     clients: int = 32
 
 
-QUICK = Settings(rounds=1, seconds=1)
-BATCH_SIZE = 16
+QUICK = Settings(rounds=1, seconds=1, warm_up_s=1)
 BYTES = bytes(range(256)) * 4
 OCTETS = {"Content-Type": "application/octet-stream"}
 
@@ -55,19 +58,24 @@ class Case:
     handler: str
     request: Request
     target: float
+    batch_size: int
     extra: str = ""
 
 
+MLP = plain_json("/predictions/mlp512", FEATURES)
 CASES = [
-    Case("mlp512", "mlp512, JSON", "torchserve_handler.py", plain_json("/predictions/mlp512", FEATURES), 3.0, "mlp.py"),
-    Case("bytes", "no-op, 1 KB", "bytes_handler.py", Request("/predictions/bytes", BYTES, OCTETS), 4.0),
+    Case("mlp512", "mlp512, JSON, batch 16", "torchserve_handler.py", MLP, 3.0, 16, "mlp.py"),
+    Case("bytes", "no-op, 1 KB", "bytes_handler.py", Request("/predictions/bytes", BYTES, OCTETS), 4.0, 1),
+    Case(
+        "bytes16", "no-op, 1 KB, batch 16", "bytes_handler.py", Request("/predictions/bytes16", BYTES, OCTETS), 4.0, 16
+    ),
 ]
 NAMES = {"torchserve": REAL, "slipway": OURS}
 WORKERS = {"torchserve": "model_service_worker", "slipway": "child_program"}  # in a worker's command line
 
 
 def run(settings: Settings) -> Results:
-    """Measure both cases in every round, or what a broken run has left of that."""
+    """Measure every case in every round, or what a broken run has left of that."""
     if shutil.which("java") is None:
         raise CannotStart(f"it needs java: sudo apt-get install {NEEDS['torchserve']['java']}")
     unfinished = Unfinished(CACHE / "handlers.jsonl", asdict(settings))
@@ -75,7 +83,7 @@ def run(settings: Settings) -> Results:
         "date": date.today().isoformat(),
         "machine": machine(),
         "load_average": round(os.getloadavg()[0], 1),
-        "settings": asdict(settings) | {"batch_size": BATCH_SIZE},
+        "settings": asdict(settings),
         "version": pinned("torchserve"),
         "targets": {case.title: case.target for case in CASES},
     }
@@ -85,16 +93,18 @@ def run(settings: Settings) -> Results:
         servers = {name: stack.enter_context(_started(which, store, folder / name)) for name, which in NAMES.items()}
         for server in servers.values():
             _check(server)
-        for number in range(settings.rounds + 1):  # the first is a warm-up: Java compiles what it runs often
+        for case in CASES:
+            for name, server in servers.items():
+                key = Key(0, name, case.title, "warm-up")
+                measure.closed(key, _running(server), case.request, settings.clients, settings.warm_up_s)
+        for number in range(1, settings.rounds + 1):
             for case in CASES:
                 for name in order(list(servers), number):
                     key = Key(number, name, case.title, f"{settings.clients} clients")
                     if key not in unfinished:
-                        one = measure.closed(
-                            key, _running(servers[name]), case.request, settings.clients, settings.seconds
-                        )
-                        if number:
-                            unfinished.add(one)
+                        running = _running(servers[name])
+                        one = measure.closed(key, running, case.request, settings.clients, settings.seconds)
+                        unfinished.add(one)
         about["worker_mb"] = {name: _worker_mb(servers[name], WORKERS[name]) for name in servers}
     unfinished.finish()
     return Results(about, unfinished.measurements)
@@ -115,9 +125,19 @@ def _store(folder: Path) -> Path:
 
 
 def _started(which: str, store: Path, folder: Path) -> AbstractContextManager[Server]:
-    batching = {"minWorkers": 1, "maxWorkers": 1, "batchSize": BATCH_SIZE, "maxBatchDelay": 10, "responseTimeout": 120}
     settings = {
-        case.model: {"1.0": batching | {"defaultVersion": True, "marName": f"{case.model}.mar"}} for case in CASES
+        case.model: {
+            "1.0": {
+                "defaultVersion": True,
+                "marName": f"{case.model}.mar",
+                "minWorkers": 1,
+                "maxWorkers": 1,
+                "batchSize": case.batch_size,
+                "maxBatchDelay": 10,
+                "responseTimeout": 120,
+            }
+        }
+        for case in CASES
     }
     properties = [
         f"model_store={store}",
@@ -139,15 +159,16 @@ def _running(server: Server) -> Running:
 def _check(server: Server) -> None:
     """Wait for the workers, and see that the answers are right."""
     running = _running(server)
-    json_case, bytes_case = CASES
+    json_case, *bytes_cases = CASES
     numbers = Encoding(json_case.title, json_case.request, lambda body: json.loads(body)["output"])
     check(running, numbers, expected_numbers())
-    if answer(running, bytes_case.request) != BYTES:
-        raise CannotStart(f"{server.name} answers other bytes than it was sent")
+    for case in bytes_cases:
+        if answer(running, case.request) != BYTES:
+            raise CannotStart(f"{server.name} answers other bytes than it was sent")
 
 
 def _worker_mb(server: Server, name: str) -> float:
-    """Return the resident megabytes of a worker, the mean of the two."""
+    """Return the resident megabytes of a worker, the mean of those of all archives."""
     found = [psutil.Process(pid) for pid in descendants(server.pid)]
     sizes = [one.memory_info().rss / 1e6 for one in found if name in " ".join(one.cmdline())]
     return round(sum(sizes) / len(sizes), 1)

@@ -55,13 +55,14 @@ HANDLERS = """\
 {date}, {machine}. Load average before the run: {load_average}.
 
 TorchServe {version} and Slipway in its place run side by side, started by the same command line and config.properties, and
-serve the same archives: one worker, `batchSize` {batch_size}, `maxBatchDelay` 10 ms. wrk with one thread and {clients} clients
-asks `/predictions/...` on each in turn: {rounds} of {seconds} s after one that does not count. Figures are the median of the
-rounds; a ratio is that of the medians, with the lowest and the highest of a round in brackets. CPU is that of the whole process
-tree for each request.
+serve the same archives with one worker each. wrk with one thread and {clients} clients asks `/predictions/...` on each in
+turn: {rounds} of {seconds} s after {warm_up_s} s that do not count, as Java compiles what runs often. Figures are the median of
+the rounds; a ratio is that of the medians, with the lowest and the highest of a round in brackets. CPU is that of the whole
+process tree for each request.
 
-* `mlp512, JSON`: a handler that runs the perceptron below in ONNX Runtime: 512 numbers as JSON in, ten out.
-* `no-op, 1 KB`: a function that answers with the bytes it was given.
+* `mlp512`: a handler that runs the perceptron below in ONNX Runtime: 512 numbers as JSON in, ten out.
+* `no-op`: a function that answers with the bytes it was given. Where no batch is named, `batchSize` is TorchServe's own, 1;
+  `maxBatchDelay` is 10 ms.
 """
 
 TRITON = """\

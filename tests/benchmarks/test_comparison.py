@@ -84,7 +84,7 @@ def test_the_page_says_which_promises_are_kept_and_who_could_not_take_part(tmp_p
     ]
     results(
         handlers,
-        settings={"rounds": 1, "seconds": 3, "clients": 32, "batch_size": 16},
+        settings={"rounds": 1, "seconds": 3, "warm_up_s": 10, "clients": 32},
         version="0.12.0",
         targets={"no-op, 1 KB": 4.0},
         worker_mb={"torchserve": 210.4, "slipway": 190.0},
