@@ -82,7 +82,10 @@ def both(store: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both
 
 def ready(server: Server, name: str) -> bool:
     """Whether the first worker of a model has started; no prediction is made, since those are counted."""
-    (described,) = ask(server, Ask("", f"/models/{name}", method="GET", listener="management")).json()
+    found = ask(server, Ask("", f"/models/{name}", method="GET", listener="management")).json()
+    if not isinstance(found, list):
+        return False
+    (described,) = found
     return any(worker["status"] == "READY" for worker in described["workers"])
 
 
