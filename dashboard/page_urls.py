@@ -7,6 +7,7 @@ from dashboard.accounts import audit_pages
 from dashboard.accounts import pages as account
 from dashboard.catalog import pages as models
 from dashboard.configuration import pages as configuration
+from dashboard.imports import pages as imports
 from dashboard.jobs import pages as jobs
 from dashboard.metrics import pages as metrics
 from dashboard.overview import pages as overview
@@ -23,6 +24,8 @@ urlpatterns = [
     path("metrics", metrics.metrics, name="metrics"),
     path("places", search.places, name="places"),
     path("models/", models.models, name="models"),
+    path("models/import", imports.store_import, name="store_import"),
+    path("models/import/start", imports.store_import_start, name="store_import_start"),
     path("models/new", uploads.model_new, name="model_new"),
     path("models/new/existing", uploads.existing, name="model_existing"),
     path("models/<str:name>/", models.model, name="model"),
@@ -57,6 +60,7 @@ urlpatterns = [
     path("jobs/", work.jobs, name="jobs"),
     path("jobs/<int:pk>/", jobs.job, name="job"),
     path("jobs/<int:pk>/cancel", jobs.cancel, name="job_cancel"),
+    path("jobs/<int:pk>/resume", imports.resume, name="import_resume"),
     path("servers/", servers.servers, name="servers"),
     path("servers/<slug:name>/", servers.server, name="server"),
     path("servers/<slug:name>/restart", servers.restart, name="server_restart"),

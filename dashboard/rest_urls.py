@@ -7,6 +7,7 @@ from dashboard.accounts import rest as accounts
 from dashboard.catalog import rest as models
 from dashboard.configuration import rest as configuration
 from dashboard.examples import rest as examples
+from dashboard.imports import rest as imports
 from dashboard.jobs import rest as jobs
 from dashboard.metrics import rest as metrics
 from dashboard.playground import rest as inference
@@ -76,6 +77,9 @@ urlpatterns = [
     path("uploads/<uuid:pk>/files/<int:number>", uploads.UploadChunk.as_view(), name="api_upload_file"),
     path("uploads/<uuid:pk>/complete", uploads.UploadComplete.as_view(), name="api_upload_complete"),
     path("uploads/<uuid:pk>/publish", uploads.UploadPublish.as_view(), name="api_upload_publish"),
+    path("imports", imports.ImportList.as_view(), name="api_imports"),
+    path("imports/folders", imports.ImportFolders.as_view(), name="api_import_folders"),
+    path("imports/<int:pk>/resume", imports.ImportResume.as_view(), name="api_import_resume"),
     path("jobs", jobs.JobList.as_view(), name="api_jobs"),
     path("jobs/<int:pk>", jobs.JobDetail.as_view(), name="api_job"),
     path("jobs/<int:pk>/cancel", jobs.JobCancel.as_view(), name="api_job_cancel"),

@@ -17,7 +17,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.catalog.services import model_load
 from dashboard.configuration.services import config_apply
-from dashboard.imports.sources import CONFIG, MAX_PROPERTIES_BYTES, Source, allowed_folder, properties_of, read_source
+from dashboard.imports.sources import CONFIG, MAX_PROPERTIES_BYTES, Source, allowed_folder, kept_properties, read_source
 from dashboard.imports.taking import (
     NOTE,
     Taking,
@@ -43,13 +43,11 @@ from dashboard.uploads.selectors import upload_get
 from dashboard.uploads.services import upload_require_own
 from repository.core.errors import Conflict as Held
 from repository.files import storage
-from repository.torchserve import java_properties
 from repository.torchserve.set_up import SetUpModel, SetUpVersion
 
 ACTION = "model.import"
 KIND = "import"
 LOCK_WAIT_S = 30.0  # a worker that was taken for lost lets go within a step
-_SECRETS = ("keystore_pass",)
 
 Outcome = Literal["taken", "there", "failed", "would"]
 
@@ -105,9 +103,7 @@ def asked(*, actor: Actor, folder: str = "", uploads: Sequence[str] = (), proper
         upload_require_own(upload=upload, actor=actor)
         if upload.state == UploadState.RECEIVING and upload.received_bytes < upload.size_bytes:
             raise Conflict(f"'{upload.files.all()[0].path}' has not arrived whole; send the rest first")
-    values = {key: value for key, value in properties_of(properties).values.items() if key not in _SECRETS}
-    text = java_properties.write(values) if values else ""
-    return {"uploads": [str(pk) for pk in uploads], "properties": text, "load": load}
+    return {"uploads": [str(pk) for pk in uploads], "properties": kept_properties(properties), "load": load}
 
 
 def import_resume(*, job: Job, actor: Actor) -> Job:

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from django.conf import settings
 
@@ -57,6 +58,26 @@ def allowed_folder(folder: str) -> Path:
     return Path(found)
 
 
+class ImportFolder(NamedTuple):
+    """A folder that an administrator has allowed. archives: how many lie in it itself."""
+
+    folder: str
+    archives: int
+    config: bool
+
+
+def import_folders() -> list[ImportFolder]:
+    """Return the folders that may be imported and are there."""
+    found = []
+    for folder in settings.IMPORT_FOLDERS:
+        try:
+            archives = sum(name.endswith(".mar") for name in archives_in(folder))
+        except OSError:
+            continue
+        found.append(ImportFolder(str(folder), archives, (folder / CONFIG).is_file()))
+    return found
+
+
 @repository_errors()
 def read_source(params: StoreParams) -> Source:
     """Read what a job, or a look beforehand, was asked to take over. Invalid, NotFound or Forbidden where that cannot be."""
@@ -97,6 +118,16 @@ def _bytes_of(upload: Upload) -> Path:
     if version is None:
         return upload.folder / "files" / "0"
     return managed_repository().version_dir(upload.model_name, version.number) / "model.mar"
+
+
+def kept_properties(text: str) -> str:
+    """Return what of a text an import needs: values of other properties, which may be secrets, are left away."""
+    values = properties_of(text).values
+    return (
+        java_properties.write({key: value if key in _OF_MODELS else "" for key, value in values.items()})
+        if values
+        else ""
+    )
 
 
 def properties_of(text: str) -> Properties:

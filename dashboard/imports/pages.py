@@ -1,0 +1,50 @@
+"""Importing a model store of TorchServe's: choosing an allowed folder or archives, what would be taken, and the way on."""
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_POST
+
+from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.imports.services import asked, import_create, import_preview, import_resume
+from dashboard.imports.sources import import_folders
+from dashboard.jobs.selectors import job_get
+from dashboard.shared.exceptions import DashboardError
+from dashboard.templatetags.slipway import sentence
+from dashboard.web.pages import act
+
+
+@require_GET
+@requires(Right.UPLOAD_CODE)
+def store_import(request: HttpRequest) -> HttpResponse:
+    """?folder=: looks at that folder first."""
+    return _page(request, request.GET.get("folder", ""))
+
+
+@require_POST
+@requires(Right.UPLOAD_CODE)
+def store_import_start(request: HttpRequest) -> HttpResponse:
+    folder = request.POST.get("folder", "")
+    try:
+        job = import_create(actor=actor_of(request), folder=folder)
+    except DashboardError as error:
+        return _page(request, "", refused=sentence(error.message))
+    return redirect("job", pk=job.pk)
+
+
+@require_POST
+@requires(Right.UPLOAD_CODE)
+def resume(request: HttpRequest, pk: int) -> HttpResponse:
+    return act(request, import_resume, "The import goes on.", "jobs", job=job_get(pk))
+
+
+def _page(request: HttpRequest, folder: str, refused: str = "") -> HttpResponse:
+    context: dict[str, object] = {"folders": import_folders(), "folder": folder, "refused": refused}
+    if folder:
+        try:
+            report = import_preview(params=asked(actor=actor_of(request), folder=folder))
+        except DashboardError as error:
+            context["refused"] = sentence(error.message)
+        else:
+            context["report"] = report
+            context["new"] = sum(row["outcome"] == "would" for row in report["rows"])
+    return render(request, "imports/store.html", context, status=400 if context["refused"] else 200)

@@ -1,0 +1,56 @@
+"""Imports over REST: which folders may be taken over, taking one over or archives that were uploaded, going on."""
+
+from django.urls import reverse
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from dashboard.access.authorisation import Right
+from dashboard.imports import serializers
+from dashboard.imports.services import asked, import_create, import_preview, import_resume
+from dashboard.imports.sources import import_folders
+from dashboard.jobs.selectors import job_get
+from dashboard.jobs.serializers import JobSerializer
+from dashboard.models import Job
+from dashboard.web.rest.endpoint import Endpoint, data_of
+
+
+class ImportFolders(Endpoint):
+    rights = {"GET": Right.UPLOAD_CODE}
+
+    @extend_schema(operation_id="import_folders_list", responses=serializers.ImportFolderSerializer(many=True))
+    def get(self, request: Request) -> Response:
+        """Folders of TorchServe's that an administrator has allowed to be imported."""
+        return self.page(import_folders(), serializers.ImportFolderSerializer)
+
+
+class ImportList(Endpoint):
+    rights = {"POST": Right.UPLOAD_CODE}
+
+    @extend_schema(
+        request=serializers.ImportRequestSerializer,
+        responses={200: serializers.ImportReportSerializer, 202: JobSerializer},
+    )
+    def post(self, request: Request) -> Response:
+        """Takes a model store of TorchServe's over: 202 with the job, whose `result` is the report, growing as it goes. A dry
+        run answers 200 with the report of what would be taken."""
+        data = data_of(request, serializers.ImportRequestSerializer)
+        dry_run = data.pop("dry_run")
+        data["uploads"] = [str(pk) for pk in data["uploads"]]
+        if dry_run:
+            report = import_preview(params=asked(actor=self.actor, **data))
+            return Response(serializers.ImportReportSerializer(report).data)
+        return _under_way(import_create(actor=self.actor, **data))
+
+
+class ImportResume(Endpoint):
+    rights = {"POST": Right.UPLOAD_CODE}
+
+    @extend_schema(request=None, responses={202: JobSerializer})
+    def post(self, request: Request, pk: int) -> Response:
+        """Goes on where an import that was cancelled, or failed, has ended: a new job, for what is not taken yet."""
+        return _under_way(import_resume(job=job_get(pk), actor=self.actor))
+
+
+def _under_way(job: Job) -> Response:
+    return Response(JobSerializer(job).data, status=202, headers={"Location": reverse("api_job", args=[job.pk])})

@@ -1,0 +1,47 @@
+"""What the API says of imports, and what it takes. Rules live in services; here are only shapes."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+
+class ImportFolderSerializer(serializers.Serializer[Any]):
+    """imports.sources.ImportFolder"""
+
+    folder = serializers.CharField()
+    archives = serializers.IntegerField(help_text="How many there are in it; none where it names a store elsewhere.")
+    config = serializers.BooleanField(help_text="Whether it has a config.properties.")
+
+
+class ImportRequestSerializer(serializers.Serializer[Any]):
+    """Either `folder` or `uploads`."""
+
+    folder = serializers.CharField(default="", allow_blank=True, help_text="One of those at imports/folders.")
+    uploads = serializers.ListField(
+        child=serializers.UUIDField(),
+        default=list,
+        max_length=1000,
+        help_text="Uploads of one archive each, whose every byte is sent and which are not completed.",
+    )
+    properties = serializers.CharField(
+        default="",
+        allow_blank=True,
+        trim_whitespace=False,
+        help_text="The text of config.properties of uploaded archives.",
+    )
+    dry_run = serializers.BooleanField(default=False, help_text="Say what would be taken, and change nothing.")
+
+
+class ImportRowSerializer(serializers.Serializer[Any]):
+    archive = serializers.CharField()
+    model = serializers.CharField()
+    version = serializers.CharField(help_text="The archive's own.")
+    number = serializers.IntegerField(allow_null=True, help_text="Of the version in the repository.")
+    outcome = serializers.ChoiceField(["taken", "there", "failed", "would"])
+    message = serializers.CharField()
+
+
+class ImportReportSerializer(serializers.Serializer[Any]):
+    told = serializers.ListField(child=serializers.CharField(), help_text="Where the set-up was read from.")
+    notes = serializers.ListField(child=serializers.CharField(), help_text="What of it means nothing here.")
+    rows = ImportRowSerializer(many=True)

@@ -1,0 +1,145 @@
+"""Importing a model store over REST and from the page: allowed folders, uploaded archives, the job, who may."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import Client
+from rest_framework.test import APIClient
+
+from dashboard.access.authorisation import Actor
+from dashboard.imports import services
+from dashboard.jobs.runner import job_run
+from dashboard.jobs.services import job_cancel
+from dashboard.models import Job, Model, Upload, Version
+from dashboard.releases.selectors import current_text
+from dashboard.shared.choices import DesiredState, UploadState
+from repository.config import model_config
+from tests.support.torchserve_archives import archive
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def allowed(settings: Any, tmp_path: Path, unqueued: list[int]) -> Path:
+    """A store that an administrator has allowed, and a link in it to an archive elsewhere."""
+    folder = tmp_path / "allowed"
+    archive(folder / "noop.mar")
+    (folder / "secret.mar").symlink_to(archive(tmp_path / "elsewhere" / "secret.mar"))
+    settings.IMPORT_FOLDERS = [folder]
+    return folder
+
+
+@pytest.fixture
+def pages(actor: Actor) -> Client:
+    client = Client()
+    assert actor.user is not None
+    client.force_login(actor.user)
+    return client
+
+
+def rows_of(report: Any) -> dict[str, str]:
+    return {row["archive"]: row["outcome"] for row in report["rows"]}
+
+
+def test_an_allowed_folder_is_looked_at_and_taken_over(api: APIClient, allowed: Path) -> None:
+    folders = api.get("/api/v1/imports/folders").json()["results"]
+    assert folders == [{"folder": str(allowed), "archives": 2, "config": False}]
+    asked = {"folder": str(allowed)}
+    report = api.post("/api/v1/imports", {**asked, "dry_run": True}).json()
+    assert rows_of(report) == {"noop.mar": "would"}
+    assert "secret.mar is passed over" in report["notes"][-1]
+    assert not Model.objects.exists()
+
+    answer = api.post("/api/v1/imports", asked)
+    assert (answer.status_code, answer.headers["Location"]) == (202, f"/api/v1/jobs/{answer.json()['id']}")
+    job_run(job_id=answer.json()["id"])
+    job = api.get(answer.headers["Location"]).json()
+    assert (job["state"], rows_of(job["result"])) == ("succeeded", {"noop.mar": "taken"})
+    assert Model.objects.get().desired_state == DesiredState.LOADED
+
+
+@pytest.mark.parametrize("folder", ["/etc", "..", "/"])
+def test_no_other_folder_may_be_named(api: APIClient, allowed: Path, folder: str) -> None:
+    for named in (folder, f"{allowed}/../{folder}"):
+        answer = api.post("/api/v1/imports", {"folder": named})
+        assert (answer.status_code, Job.objects.count()) == (403, 0)
+        assert "SLIPWAY_IMPORT_FOLDERS" in answer.json()["error"]
+    (allowed / "config.properties").write_text(f"model_store={folder}\n")
+    answer = api.post("/api/v1/imports", {"folder": str(allowed), "dry_run": True})
+    assert (answer.status_code, "outside of the folders" in answer.json()["error"]) == (403, True)
+
+
+def test_an_environment_variable_of_the_dashboard_is_not_put_in(
+    api: APIClient, allowed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SECRET", "of the dashboard")
+    (allowed / "config.properties").write_text("load_models=$$SECRET$$\n")
+    answer = api.post("/api/v1/imports", {"folder": str(allowed), "dry_run": True})
+    assert answer.status_code == 400
+    assert answer.json()["error"] == "load_models asks for the environment variable SECRET, which is not set"
+
+
+def test_archives_that_were_uploaded_are_taken_with_their_properties(
+    api: APIClient, tmp_path: Path, received: Callable[..., Upload]
+) -> None:
+    content = {name: archive(tmp_path / name).read_bytes() for name in ("one.mar", "two.mar")}
+    uploads = [str(received({name: data}, name.replace(".", "_")).pk) for name, data in content.items()]
+    properties = 'models={"one": {"1.0": {"batchSize": 6}}}\nkeystore_pass=hidden\nload_models=one.mar\n'
+    answer = api.post("/api/v1/imports", {"uploads": uploads, "properties": properties})
+    assert answer.status_code == 202
+    assert "hidden" not in answer.content.decode()
+    job_run(job_id=answer.json()["id"])
+    job = Job.objects.get(pk=answer.json()["id"])
+    assert (job.state, rows_of(job.result)) == ("succeeded", {"one.mar": "taken", "two.mar": "taken"})
+    assert model_config.parse(current_text(Model.objects.get(name="one"))).max_batch_size == 6
+    states = dict(Model.objects.values_list("name", "desired_state"))
+    assert states == {"one": DesiredState.LOADED, "two": DesiredState.UNLOADED}
+    assert set(Upload.objects.values_list("state", flat=True)) == {UploadState.PUBLISHED}
+    assert "archives that were uploaded" in api.post("/api/v1/imports", {}).json()["error"]
+
+
+def test_an_import_that_was_cancelled_goes_on_from_its_page(
+    pages: Client, actor: Actor, allowed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive(allowed / "other.mar")
+    page = pages.get("/models/import", {"folder": str(allowed)}).content.decode()
+    assert "Import 2 archives" in page
+    assert pages.post("/models/import/start", {"folder": "/etc"}).status_code == 400
+    job = Job.objects.get(pk=pages.post("/models/import/start", {"folder": str(allowed)})["Location"].split("/")[2])
+
+    take = services.version_take
+
+    def cancelled_after_this(*given: Any) -> Version:
+        job_cancel(job=job, actor=actor)
+        return take(*given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(services, "version_take", cancelled_after_this)
+        job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.state, list(rows_of(job.result))) == ("cancelled", ["noop.mar"])
+    page = pages.get(f"/jobs/{job.pk}/").content.decode()
+    assert "Go on with the import" in page
+    assert "noop.mar" in page
+    pages.post(f"/jobs/{job.pk}/resume")
+    again = Job.objects.latest("pk")
+    assert again.pk != job.pk
+    job_run(job_id=again.pk)
+    again.refresh_from_db()
+    assert (again.state, rows_of(again.result)) == ("succeeded", {"noop.mar": "there", "other.mar": "taken"})
+    assert Version.objects.count() == 2
+    assert "Import allowed" in pages.get("/jobs/").content.decode()
+
+
+def test_only_who_may_upload_code_imports(person: Callable[..., Any], allowed: Path) -> None:
+    client, api = Client(), APIClient()
+    somebody = person("operate", "upload_data")
+    client.force_login(somebody)
+    api.force_authenticate(somebody)
+    assert api.post("/api/v1/imports", {"folder": str(allowed)}).status_code == 403
+    assert api.get("/api/v1/imports/folders").status_code == 403
+    assert client.get("/models/import").status_code == 403
+    assert client.post("/models/import/start", {"folder": str(allowed)}).status_code == 403
+    assert "Import a model store" not in client.get("/models/").content.decode()
