@@ -6,6 +6,7 @@ import socket
 import ssl
 from pathlib import Path
 
+from repository.torchserve.snapshot_files import last_snapshot
 from tests.support.certificates import Authority
 from tests.support.serving_process import PATIENCE_S, ServerProcess
 from tests.support.torchserve_archives import archive, model
@@ -114,9 +115,9 @@ def test_models_of_a_repository_are_served_and_told_and_not_managed(tmp_path: Pa
             assert "model repository" in refused.body["message"]
 
 
-def test_without_the_model_api_nothing_is_registered_or_unregistered(tmp_path: Path) -> None:
+def test_without_the_model_api_nothing_is_registered_and_without_snapshots_none_are_written(tmp_path: Path) -> None:
     archive(tmp_path / "store" / "tells.mar", handler=TELLS)
-    with TorchServeServer(tmp_path, "--enable-model-api=false", models=["tells.mar"]) as server:
+    with TorchServeServer(tmp_path, "--enable-model-api=false", "--ncs", models=["tells.mar"]) as server:
         for method, path in (
             ("POST", "/models?url=tells.mar&model_name=b"),
             ("DELETE", "/models/tells"),
@@ -124,3 +125,4 @@ def test_without_the_model_api_nothing_is_registered_or_unregistered(tmp_path: P
         ):
             assert server.manage(method, path).status == 405
         assert server.manage("PUT", "/models/tells?min_worker=2&synchronous=true").status == 200
+    assert last_snapshot(tmp_path / "logs") is None

@@ -9,7 +9,9 @@ import pytest
 
 from repository.torchserve import java_properties
 from repository.torchserve.snapshot_files import last_snapshot
+from serving.core.errors import PermissionDenied
 from serving.frontends.torchserve import messages
+from serving.torchserve.tokens import Tokens, TokenType
 from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import TorchServeServer
@@ -67,9 +69,20 @@ def test_each_api_takes_its_own_key_and_a_new_one_in_its_place(tmp_path: Path) -
 
 
 def test_a_key_expires(tmp_path: Path) -> None:
-    with TorchServeServer(tmp_path, properties={"token_expiration_min": 0.0001}, tokens=True) as server:
-        key = bearer(keys(tmp_path)["management"])
-        wait_until(lambda: server.manage("GET", "/models", headers=key).status == 400)
+    tokens = Tokens(tmp_path, expiration_min=0.0001)
+    key = {"authorization": f"Bearer {keys(tmp_path)['management']}"}
+
+    def expired() -> bool:
+        try:
+            tokens.check(key, TokenType.MANAGEMENT)
+        except PermissionDenied:
+            return True
+        return False
+
+    wait_until(expired)
+    tokens.check({"authorization": f"Bearer {keys(tmp_path)['API']}"}, TokenType.API)
+    tokens.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_server_that_was_killed_in_a_registration_starts_again_with_what_was_registered(tmp_path: Path) -> None:
@@ -103,10 +116,3 @@ def test_a_server_that_was_killed_in_a_registration_starts_again_with_what_was_r
         assert server.process.wait(PATIENCE_S) == 1
         assert "the archive 'noop-2.0.mar' of model 'noop' version 2.0 is not in the model store" in server.log
     assert last_snapshot(tmp_path / "logs") == shutdown
-
-
-def test_without_snapshots_none_are_written(tmp_path: Path) -> None:
-    archive(tmp_path / "store" / "noop.mar")
-    with TorchServeServer(tmp_path, "--ncs", models=["noop.mar"]) as server:
-        assert server.manage("PUT", "/models/noop?min_worker=2&synchronous=true").status == 200
-    assert last_snapshot(tmp_path / "logs") is None
