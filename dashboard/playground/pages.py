@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import NamedTuple
+from urllib.parse import quote
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
@@ -16,14 +17,18 @@ from dashboard.configuration.services import fields_in
 from dashboard.configuration.signatures import served_signature
 from dashboard.examples.selectors import examples
 from dashboard.models import Version
+from dashboard.models.version import Signature
 from dashboard.playground.labels import output_labels
+from dashboard.playground.torchserve import inference_address
 from dashboard.releases.example_fit import misfit
 from dashboard.releases.selectors import current_text
 from dashboard.releases.texts import aliases_in
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import VersionState
+from dashboard.shared.model_logs import model_log_tail
 from dashboard.web.pages import respond
 
+LOG_LINES = 200  # beside an answer
 SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC"))
 
 
@@ -49,6 +54,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     chosen = _chosen(request, choices)
     version = _version(published, chosen[0], live, aliases)
     signature = served_signature(text, version)
+    handler, addresses = _asks_handler(version, signature), _addresses()
     golden_fits = not (traits.decoupled or traits.sequence)
     context = {
         **head,
@@ -56,7 +62,9 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         "choices": choices,
         "chosen": chosen[0],
         "compared": chosen[1] if len(chosen) > 1 else None,
-        "snippet_kinds": [row for row in SNIPPETS if row[0] == "grpc" or not traits.decoupled],
+        "snippet_kinds": _snippets(handler, traits.decoupled, addresses["torchserve"]),
+        "log_lines": model_log_tail(name, LOG_LINES) if handler else [],
+        "socket": f"/ws/models/{quote(name, safe='')}/log/",
         "examples": [(row, misfit(row, signature)) for row in examples(model)],
         "golden_fits": golden_fits,
         "play": {
@@ -66,7 +74,10 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "max_batch": fields.get("max_batch_size", 0),
             "own_signatures": not fields.get("inputs"),
             "addresses": _rest_addresses(name),
-            "server": _addresses(),
+            "server": addresses,
+            "handler": handler,
+            "archive_versions": head["summary"].archive_versions,
+            "log": reverse("model_log", args=[name]),
             "token": settings.REQUIRE_TOKENS,
             "labels": output_labels(name),
             "decoupled": traits.decoupled,
@@ -123,5 +134,21 @@ def _rest_addresses(name: str) -> dict[str, str]:
 
 
 def _addresses() -> dict[str, str]:
+    """Return where the bundled server is asked; "" for what it does not speak."""
     server = servers().first()
-    return {"http": server.http_url, "grpc": server.grpc_url} if server else {"http": "", "grpc": ""}
+    if server is None:
+        return {"http": "", "grpc": "", "torchserve": ""}
+    return {"http": server.http_url, "grpc": server.grpc_url, "torchserve": inference_address()}
+
+
+def _asks_handler(version: Version | None, signature: Signature) -> bool:
+    """Whether a request is what a handler of TorchServe's is sent: bytes in, bytes out, with a type."""
+    tensors = [*signature.get("inputs", []), *signature.get("outputs", [])]
+    is_data = [(row["name"], row["datatype"]) for row in tensors] == [("data", "BYTES")] * 2
+    return is_data and version is not None and "archive" in version.details
+
+
+def _snippets(handler: bool, decoupled: bool, torchserve: str) -> list[tuple[str, str]]:
+    """Return the kinds of code that can ask the model, as (kind, label)."""
+    own = [("predictions", "curl, TorchServe")] if handler and torchserve else []
+    return [*own, *(row for row in SNIPPETS if row[0] == "grpc" or not decoupled)]

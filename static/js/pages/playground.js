@@ -4,12 +4,14 @@
 import { $, $$, data, el, icon, need } from "../core/dom.js";
 import { latency, size } from "../core/format.js";
 import { request, sentenceOf } from "../core/request.js";
+import { followLog } from "../live/log.js";
 import { answerView, failureView, serverTime } from "../playground/answer.js";
 import { ask, settled } from "../playground/asking.js";
 import { keepNames, keptNames } from "../playground/class_names.js";
 import { comparisonView, versionName } from "../playground/comparison.js";
 import { fitsJson } from "../playground/datatypes.js";
 import { Examples } from "../playground/examples.js";
+import { HandlerInput } from "../playground/handler_input.js";
 import { TensorInput } from "../playground/input.js";
 import { dataFiles, needs, snippet } from "../playground/snippets.js";
 import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wire.js";
@@ -30,7 +32,10 @@ import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wi
  * @property {number} max_batch rows that one request may have; 0 where the model takes no batches
  * @property {boolean} own_signatures whether another version may have another signature
  * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string, class_names: string }} addresses of REST; VERSION in the second is one's name
- * @property {{ http: string, grpc: string }} server
+ * @property {{ http: string, grpc: string, torchserve: string }} server its addresses; "" for what it does not speak
+ * @property {boolean} handler whether a request is what a handler of TorchServe's is sent
+ * @property {Record<string, string>} archive_versions TorchServe's own version of each version that is an archive
+ * @property {string} log the page with what the model logs
  * @property {boolean} token whether the server asks for one
  * @property {Record<string, string[]>} labels output -> names of its classes
  * @property {boolean} decoupled
@@ -45,13 +50,15 @@ const SNIPPET_MS = 120; // after the last change
  */
 function start(play) {
   /** @type {SnippetKind} */
-  let kind = play.decoupled ? "grpc" : "curl";
+  let kind = /** @type {SnippetKind} */ ($("[data-snippet][aria-pressed=true]")?.dataset.snippet ?? "grpc");
   let ready = false;
   let busy = false;
   let timer = 0;
   const versions = need("#play-version", HTMLSelectElement);
   const other = need("#play-other", HTMLSelectElement);
-  const inputs = play.signature.inputs.map((tensor) => new TensorInput(tensor, () => ready && changed(), play.max_batch));
+  const inputs = play.signature.inputs.map((tensor) =>
+    play.handler ? new HandlerInput(tensor, () => ready && changed()) : new TensorInput(tensor, () => ready && changed(), play.max_batch),
+  );
 
   function changed() {
     clearTimeout(timer);
@@ -93,6 +100,14 @@ function start(play) {
     };
   }
 
+  /**
+   * Returns the parameters of a request: its sequence, and what a handler is to take its bytes for.
+   * @returns {Parameters}
+   */
+  function parameters() {
+    return inputs.reduce((found, input) => ({ ...found, ...(input instanceof HandlerInput ? input.parameters() : {}) }), sequence());
+  }
+
   /** @param {Parameters} parameters of an example */
   function putSequence({ sequence_id: id, sequence_start: begins, sequence_end: ends }) {
     need("#sequence-id", HTMLInputElement).value = String(id ?? "");
@@ -117,10 +132,10 @@ function start(play) {
     const outputs = play.signature.outputs.map(({ name }) => name);
     const withoutJson = play.signature.outputs.some(({ datatype }) => !fitsJson(datatype, []));
     /** @type {SnippetRequest} */
-    const request = { ...play, version: versions.value, inputs: rows, outputs, binary: withoutJson, parameters: sequence() };
+    const request = { ...play, version: versions.value, inputs: rows, outputs, binary: withoutJson, parameters: parameters() };
     code.textContent = snippet(kind, request);
     const token = play.token ? "Put a token with the right to infer into SLIPWAY_TOKEN." : "";
-    const beside = dataFiles(request);
+    const beside = dataFiles(kind, request);
     const said = beside.length ? "The code reads the inputs from these files:" : "";
     hint.textContent = [needs(kind, request), token, said].filter(Boolean).join(" ");
     files.replaceChildren(...beside.map(({ name, content }) => download(name, content)));
@@ -130,7 +145,7 @@ function start(play) {
     if (busy) return;
     const rows = await gather(true, true);
     if (!rows) return;
-    const encoded = encode(rows, { [TIMING]: true, [BINARY]: true, ...sequence() });
+    const encoded = encode(rows, { [TIMING]: true, [BINARY]: true, ...parameters() });
     busy = true;
     const button = need("#play-send", HTMLButtonElement);
     button.setAttribute("aria-disabled", "true"); // a disabled one would lose the focus
@@ -210,7 +225,8 @@ function start(play) {
 
   /** @param {Asked} asked */
   function views({ answer, took, refusal, status: code }) {
-    return answer ? answerView(answer, took, labelsOf, (output) => nameClasses(output, () => send())) : failureView(refusal, code);
+    if (!answer) return failureView(refusal, code, play.handler ? play.log : "");
+    return answerView(answer, took, labelsOf, (output) => nameClasses(output, () => send()), play.handler);
   }
 
   /** @param {string} output */
@@ -296,17 +312,18 @@ function start(play) {
     version: () => versions.value,
     present: async () => {
       const rows = await gather(true, true);
-      const parameters = sequence();
-      return rows && { inputs: rows.map(kept), ...(Object.keys(parameters).length ? { parameters } : {}) };
+      const given = parameters();
+      return rows && { inputs: rows.map(kept), ...(Object.keys(given).length ? { parameters: given } : {}) };
     },
-    put: ({ inputs: rows, parameters }) => {
+    put: ({ inputs: rows, parameters: given }) => {
       for (const input of inputs) {
         const row = rows.find(({ name }) => name === input.tensor.name);
-        if (row) input.put(row.shape, unkept(row));
+        if (row) input.put(row.shape, unkept(row), given);
       }
-      if (play.sequence && parameters) putSequence(parameters);
+      if (play.sequence && given) putSequence(given);
     },
   });
+  if (play.handler) followLog();
   if (play.state === "loading") waitForModel().then(() => status(""));
 }
 

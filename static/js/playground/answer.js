@@ -2,9 +2,11 @@
 
 import { el, icon, svg } from "../core/dom.js";
 import { latency, share } from "../core/format.js";
+import { handlerView } from "./handler_answer.js";
 import { bestClasses, elementRows, elementText, outputKind } from "./scores.js";
 
 /**
+ * @import { Told } from "./handler_answer.js"
  * @import { Answer, Output } from "./wire.js"
  */
 
@@ -30,10 +32,14 @@ const MAGIC = /** @type {[string, number[]][]} */ ([["image/png", [0x89, 0x50, 0
  * @param {number} took milliseconds from the browser and back
  * @param {(output: string) => string[] | undefined} labels the names of an output's classes
  * @param {(output: string) => void} [name] asks for such names
+ * @param {boolean} [handler] whether a handler of TorchServe's answered
  * @returns {HTMLElement[]}
  */
-export function answerView(answer, took, labels, name) {
-  const outputs = answer.outputs.map((output) => outputView(output, labels(output.name), name));
+export function answerView(answer, took, labels, name, handler = false) {
+  const told = /** @type {Told} */ (answer.parameters ?? {});
+  const outputs = answer.outputs.map((output) =>
+    handler && output.datatype === "BYTES" ? handlerView(output, told) : outputView(output, labels(output.name), name),
+  );
   return [timeSplit(answer.parameters ?? {}, took), ...outputs];
 }
 
@@ -50,12 +56,14 @@ export function serverTime({ parameters = {} }) {
  * Returns what a page shows of a request that failed.
  * @param {string} message
  * @param {number} [status] the HTTP status; left out where nobody answered
+ * @param {string} [log] the page with what the model's own code logs
  * @returns {HTMLElement[]}
  */
-export function failureView(message, status) {
+export function failureView(message, status, log = "") {
   const note = el("div", { class: "note failed", role: "alert" }, icon("failed"), el("p", {}, message));
   const hint = status ? `The server answered with status ${status}. It keeps serving.` : "";
-  return [el("div", { class: "card-body stack tight" }, note, el("p", { class: "hint" }, hint))];
+  const traceback = log && status && status >= 500 ? el("p", {}, "Where the handler raised it is in its traceback: ", el("a", { href: log }, "open the log"), ".") : null;
+  return [el("div", { class: "card-body stack tight" }, note, traceback, el("p", { class: "hint" }, hint))];
 }
 
 /**

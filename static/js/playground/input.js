@@ -15,7 +15,7 @@ import {
  * @import { Elements } from "./datatypes.js"
  * @import { Filling } from "./origins.js"
  * @import { ImageLayout, Mode, PixelScale, TensorSpec } from "./tensors.js"
- * @import { TensorValue } from "./wire.js"
+ * @import { Parameters, TensorValue } from "./wire.js"
  */
 
 /**
@@ -125,8 +125,9 @@ export class TensorInput {
    * Shows a tensor in the first way that can show it.
    * @param {number[]} shape
    * @param {Elements} data
+   * @param {Parameters} [_] of the example's request, which a tensor does not need
    */
-  put(shape, data) {
+  put(shape, data, _) {
     for (const mode of this.modes) {
       const control = (this.#controls[mode] ??= this.#make[mode]());
       if (control.put?.(shape, data)) {

@@ -9,12 +9,13 @@ import { base64, binaryOf, requestBody } from "./wire.js";
  * @import { Element } from "./datatypes.js"
  * @import { Parameters, Tensor } from "./wire.js"
  *
- * @typedef {"curl" | "http" | "grpc"} SnippetKind
+ * @typedef {"predictions" | "curl" | "http" | "grpc"} SnippetKind
  *
  * @typedef {object} SnippetRequest
  * @property {string} model
  * @property {string} version a number or an alias; "" for the one that the server chooses by itself
- * @property {{ http: string, grpc: string }} server its addresses
+ * @property {{ http: string, grpc: string, torchserve?: string }} server its addresses
+ * @property {Record<string, string>} [archive_versions] TorchServe's own version of each version that is an archive
  * @property {boolean} token whether the server asks for a token
  * @property {boolean} decoupled whether the model answers with a stream
  * @property {Tensor[]} inputs
@@ -33,6 +34,7 @@ const NUMPY = {
   INT16: "np.int16", INT32: "np.int32", INT64: "np.int64", FP16: "np.float16", FP32: "np.float32", FP64: "np.float64",
   BF16: "np.float32",
 };
+const RAW_FILE = "body.bin"; // of what a handler is sent as it is
 const LINE = 96;
 const WRITTEN_MOST = 4096; // elements that stand in the code
 const BYTES_MOST = 48 << 10; // of BYTES that stand in it
@@ -54,6 +56,7 @@ const DEVIATION = "[0.229, 0.224, 0.225]";
  * @returns {string}
  */
 export function snippet(kind, request) {
+  if (kind === "predictions") return predictions(request);
   return kind === "curl" ? curl(request) : python(kind, request);
 }
 
@@ -63,6 +66,7 @@ export function snippet(kind, request) {
  * @param {SnippetRequest} request
  */
 export function needs(kind, { inputs, binary }) {
+  if (kind === "predictions") return "As TorchServe’s clients ask; what it does not understand it answers as TorchServe does.";
   const pictures = inputs.some(({ origin }) => origin?.kind === "picture");
   if (kind !== "curl") return `Needs: pip install 'tritonclient[${kind}]'${pictures ? " pillow" : ""}.`;
   const made = inputs.some(({ origin }) => origin && !["zeros", "bytes"].includes(origin.kind));
@@ -72,10 +76,14 @@ export function needs(kind, { inputs, binary }) {
 
 /**
  * Returns the files that the code reads and that nobody has yet: inputs which are too long to write out.
+ * @param {SnippetKind} kind
  * @param {SnippetRequest} request
  * @returns {DataFile[]}
  */
-export function dataFiles({ inputs }) {
+export function dataFiles(kind, { inputs }) {
+  if (kind === "predictions") {
+    return inputs.filter(liesInFile).map(({ data }) => ({ name: RAW_FILE, content: rawBytes(data[0]) }));
+  }
   const names = fileNames(inputs);
   return inputs.flatMap((input, index) =>
     isLong(input) ? [{ name: names[index], content: toBinary(input.datatype, input.data) }] : [],
@@ -94,8 +102,36 @@ function isLong({ data, origin, datatype }) {
 }
 
 /** @param {Element} element of BYTES */
+function rawBytes(element) {
+  return element instanceof Uint8Array ? new Uint8Array(element) : new TextEncoder().encode(String(element));
+}
+
+/** @param {Element} element of BYTES */
 function lengthOf(element) {
   return element instanceof Uint8Array ? element.length : String(element).length;
+}
+
+// -- TorchServe ------------------------------------------------------------------------------------------------------------
+/**
+ * Returns the request as TorchServe's clients send it: the bytes themselves, with their type.
+ * @param {SnippetRequest} request
+ */
+function predictions({ model, version, server, token, inputs, parameters, archive_versions: own = {}, decoupled }) {
+  const [input] = inputs;
+  const path = `/predictions/${encodeURIComponent(model)}${version ? `/${encodeURIComponent(own[version] ?? version)}` : ""}`;
+  const type = parameters.content_type ? ` \\\n  -H ${quote(`Content-Type: ${parameters.content_type}`)}` : "";
+  const header = token ? ` \\\n  -H "Authorization: Bearer $SLIPWAY_TOKEN"` : "";
+  const file = input.origin?.kind === "bytes" ? input.origin.file : liesInFile(input) ? RAW_FILE : "";
+  const body = file ? `--data-binary ${quote(`@${file}`)}` : `--data-raw ${quote(String(input.data[0]))}`;
+  return `curl -s${decoupled ? "N" : ""} ${quote(`${server.torchserve}${path}`)}${type}${header} \\\n  ${body}\n`;
+}
+
+/**
+ * Says whether what a handler is sent is too long for a command, or no text.
+ * @param {Tensor} input
+ */
+function liesInFile(input) {
+  return !input.origin && (input.data[0] instanceof Uint8Array || isLong(input));
 }
 
 // -- curl ------------------------------------------------------------------------------------------------------------------
@@ -208,7 +244,10 @@ function address(kind, { server }) {
  * @param {string[]} names of the inputs' variables
  */
 function callArguments(kind, { model, version, token, decoupled, parameters }, names) {
-  const sequence = Object.entries(parameters).map(([name, value]) => `${name}=${pythonValue(value)}`);
+  const given = Object.entries(parameters);
+  const sequence = given.filter(([name]) => name.startsWith("sequence_")).map(([name, value]) => `${name}=${pythonValue(value)}`);
+  const others = given.filter(([name]) => !name.startsWith("sequence_")).map(([name, value]) => `${literal(name)}: ${pythonValue(value)}`);
+  if (others.length) sequence.push(`parameters={${others.join(", ")}}`);
   const chosen = version ? [`model_version=${literal(version)}`] : [];
   const headers = token && !decoupled ? [headersArgument(kind)] : [];
   const inputs = `[${names.map((name) => `${name}_input`).join(", ")}]`;

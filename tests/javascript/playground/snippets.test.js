@@ -88,12 +88,12 @@ test("a person's file is read from where it is, after its length", () => {
 test("what is too long to write out lies in a file beside the code", () => {
   const long = { name: "X", datatype: "FP32", shape: [1, 5000], data: new Float32Array(5000).fill(2) };
   const request = { ...REQUEST, inputs: [long] };
-  const [{ name, content }] = dataFiles(request);
+  const [{ name, content }] = dataFiles("http", request);
   assert.equal(name, "x.bin");
   assert.equal(content.length, 20000);
   assert.ok(snippet("curl", request).includes("cat 'x.bin'"));
   assert.ok(snippet("grpc", request).includes('x = np.fromfile("x.bin", dtype=np.float32).reshape(1, 5000)'));
-  assert.deepEqual(dataFiles(REQUEST), []);
+  assert.deepEqual(dataFiles("http", REQUEST), []);
 });
 
 test("a picture is read by PIL as the model takes it", () => {
@@ -179,4 +179,32 @@ test("a decoupled model is asked over a stream until its final response", () => 
   assert.ok(code.includes("client.async_stream_infer(\"iris\", [x_input], enable_empty_final_response=True)"));
   assert.ok(code.includes('result.get_response().parameters["triton_final_response"].bool_param'));
   assert.equal(code.match(/headers=/g).length, 1);
+});
+
+const HANDLER = {
+  ...REQUEST,
+  server: { ...REQUEST.server, torchserve: "http://localhost:8080" },
+  archive_versions: { 3: "1.0" },
+  inputs: [{ name: "data", datatype: "BYTES", shape: [1, 1], data: ['@{"text": "it\'s"}'] }],
+  parameters: { content_type: "application/json" },
+};
+
+test("TorchServe's clients send a handler the bytes themselves, and ask for TorchServe's own version", () => {
+  const code = snippet("predictions", { ...HANDLER, version: "3" });
+  const given = execFileSync("bash", ["-c", code.replace(/^curl/, "printf '%s\\0'")], { encoding: "utf8" }).split("\0").slice(0, -1);
+  assert.deepEqual(given, ["-s", "http://localhost:8080/predictions/iris/1.0", "-H", "Content-Type: application/json", "--data-raw", '@{"text": "it\'s"}']);
+});
+
+test("a file for a handler is sent as it lies, and what no command can hold comes from a file of those bytes", () => {
+  const file = { ...HANDLER.inputs[0], data: [new Uint8Array([1, 2])], origin: { kind: "bytes", file: "cat.png" } };
+  assert.match(snippet("predictions", { ...HANDLER, inputs: [file] }), /--data-binary '@cat\.png'/);
+  const { origin: _, ...example } = file;
+  assert.match(snippet("predictions", { ...HANDLER, inputs: [example] }), /--data-binary '@body\.bin'/);
+  const [{ name, content }] = dataFiles("predictions", { ...HANDLER, inputs: [example] });
+  assert.deepEqual([name, [...content]], ["body.bin", [1, 2]]);
+});
+
+test("tritonclient is given the type of what a handler is sent, beside its sequence", () => {
+  const code = snippet("http", { ...HANDLER, parameters: { ...HANDLER.parameters, sequence_id: 7 } });
+  assert.match(code, /infer\("iris", \[data_input\], sequence_id=7, parameters=\{"content_type": "application\/json"\}\)/);
 });

@@ -1,0 +1,124 @@
+// What a handler of TorchServe's answered, by its type: JSON for reading, a picture, a text, or a file; with the status, reason and
+// headers that the handler set.
+
+import { el, icon } from "../core/dom.js";
+import { size } from "../core/format.js";
+
+/**
+ * @import { Element } from "./datatypes.js"
+ * @import { Output } from "./wire.js"
+ *
+ * What a response's parameters say of it (docs/torchserve.md).
+ * @typedef {object} Told
+ * @property {string} [content_type] only where the handler set one
+ * @property {number} [torchserve_status] where it is not 200
+ * @property {string} [torchserve_reason]
+ * @property {string} [torchserve_headers] JSON: [[name, value], ...]
+ *
+ * @typedef {"json" | "picture" | "text" | "binary"} AnswerKind
+ */
+
+const TEXT_MOST = 20000; // characters that are shown
+/** @type {[string, number[]][]} */
+const MAGIC = [["image/png", [0x89, 0x50, 0x4e, 0x47]], ["image/jpeg", [0xff, 0xd8, 0xff]], ["image/gif", [0x47, 0x49, 0x46, 0x38]]];
+/** @type {Record<string, string>} */
+const ENDINGS = { "application/json": "json", "text/plain": "txt", "text/html": "html", "text/csv": "csv", "image/png": "png", "image/jpeg": "jpg", "image/gif": "gif" };
+
+/**
+ * Returns as what an answer is shown, and its type where that is known.
+ * @param {Element} element
+ * @param {string} [told] the type that the handler gave it
+ * @returns {{ kind: AnswerKind, type: string }}
+ */
+export function answerKind(element, told = "") {
+  const type = told.split(";")[0].trim().toLowerCase();
+  if (element instanceof Uint8Array) {
+    const seen = MAGIC.find(([, begin]) => begin.every((one, index) => element[index] === one))?.[0] ?? "";
+    const picture = type.startsWith("image/") ? type : type ? "" : seen;
+    return picture ? { kind: "picture", type: picture } : { kind: "binary", type };
+  }
+  if (type === "image/svg+xml") return { kind: "picture", type };
+  if ((!type || /json$/.test(type)) && parsed(String(element)) !== undefined) return { kind: "json", type: type || "application/json" };
+  return { kind: "text", type: type || "text/plain" };
+}
+
+/**
+ * Returns what a page shows of a handler's answer.
+ * @param {Output} output
+ * @param {Told} told
+ * @returns {HTMLElement}
+ */
+export function handlerView(output, told) {
+  const elements = Array.from(output.data);
+  const parts = elements.map((element, index) => one(element, told, elements.length > 1 ? `answer-${index}` : "answer"));
+  return el("section", { class: "output", "data-output": output.name }, head(told), parts.length ? parts : el("p", { class: "hint" }, "The handler answered nothing."));
+}
+
+/** @param {Told} told */
+function head({ content_type: type, torchserve_status: status = 200, torchserve_reason: reason = "", torchserve_headers: headers = "[]" }) {
+  const failed = status >= 400;
+  const rows = [
+    ["Content type", type ?? "none set"],
+    .../** @type {[string, string][]} */ (parsed(headers) ?? []),
+  ];
+  return el(
+    "div",
+    { class: "stack tight" },
+    el("div", { class: "row" }, el("span", { class: `tag num ${failed ? "failed" : ""}`, "data-status": String(status) }, `${status}${reason ? ` ${reason}` : ""}`), el("span", { class: "hint" }, status === 200 ? "the handler’s status" : "set by the handler; over V2 the answer itself is a 200")),
+    el("dl", { class: "facts" }, rows.flatMap(([name, value]) => [el("dt", {}, String(name)), el("dd", { class: "mono break" }, String(value))])),
+  );
+}
+
+/**
+ * @param {Element} element
+ * @param {Told} told
+ * @param {string} name of the file that it is saved as
+ */
+function one(element, told, name) {
+  const { kind, type } = answerKind(element, told.content_type);
+  const bytes = element instanceof Uint8Array ? new Uint8Array(element) : new TextEncoder().encode(String(element));
+  const save = el("button", { class: "button small", type: "button", click: () => download(`${name}.${ENDINGS[type] ?? "bin"}`, bytes, type) }, icon("file"), `Download (${size(bytes.length)})`);
+  return el("div", { class: "stack tight", "data-kind": kind }, shownAs(kind, element, bytes, type), el("div", { class: "row" }, save));
+}
+
+/**
+ * @param {AnswerKind} kind
+ * @param {Element} element
+ * @param {Uint8Array<ArrayBuffer>} bytes
+ * @param {string} type
+ */
+function shownAs(kind, element, bytes, type) {
+  if (kind === "binary") return el("p", {}, `${size(bytes.length)} of ${type || "binary data"}.`);
+  if (kind === "picture") {
+    const image = el("img", { class: "picture", alt: "The handler’s answer" });
+    image.src = URL.createObjectURL(new Blob([bytes], { type }));
+    image.addEventListener("load", () => URL.revokeObjectURL(image.src));
+    return image;
+  }
+  const text = kind === "json" ? JSON.stringify(parsed(String(element)), null, 2) : String(element);
+  const left = text.length - TEXT_MOST;
+  return el("div", { class: "code" }, el("pre", { tabindex: "0", "aria-label": "The handler’s answer" }, left > 0 ? `${text.slice(0, TEXT_MOST)}\n… ${left} more characters` : text));
+}
+
+/**
+ * Returns a text's JSON; undefined where it is none.
+ * @param {string} text
+ */
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+/**
+ * @param {string} name
+ * @param {Uint8Array<ArrayBuffer>} content
+ * @param {string} type
+ */
+function download(name, content, type) {
+  const url = URL.createObjectURL(new Blob([content], { type: type || "application/octet-stream" }));
+  el("a", { href: url, download: name }).click();
+  URL.revokeObjectURL(url);
+}

@@ -1,0 +1,194 @@
+// What a handler of TorchServe's is sent: JSON, a text, a picture or any file, with its type, by which the handler's side decodes it.
+
+import { el } from "../core/dom.js";
+import { size } from "../core/format.js";
+import { fixedShape } from "./tensors.js";
+
+/**
+ * @import { Elements } from "./datatypes.js"
+ * @import { TensorSpec } from "./tensors.js"
+ * @import { Parameters, TensorValue } from "./wire.js"
+ *
+ * @typedef {"json" | "text" | "picture" | "file"} HandlerMode
+ *
+ * @typedef {object} ChosenBytes
+ * @property {Uint8Array<ArrayBuffer>} bytes
+ * @property {string} name of the file; "" for one that an example brought
+ */
+
+/** The parameter of a request that says of what type its only part is (docs/torchserve.md). */
+export const CONTENT_TYPE = "content_type";
+
+/** @type {Record<HandlerMode, string>} */
+const LABELS = { json: "JSON", text: "Text", picture: "Image", file: "File" };
+/** @type {Record<HandlerMode, string>} */
+const TYPES = { json: "application/json", text: "text/plain", picture: "image/png", file: "application/octet-stream" };
+/** @type {Record<string, string>} of files for which browsers know none */
+const TYPES_OF_ENDINGS = { json: "application/json", txt: "text/plain", csv: "text/csv", jpg: "image/jpeg", jpeg: "image/jpeg", png: "image/png" };
+
+/**
+ * Returns the type that a file is sent as.
+ * @param {string} name
+ * @param {string} told by the browser; "" where it does not know
+ */
+export function typeOfFile(name, told) {
+  return told || TYPES_OF_ENDINGS[name.split(".").at(-1)?.toLowerCase() ?? ""] || TYPES.file;
+}
+
+/**
+ * Returns how a person is shown what an example sends.
+ * @param {string} type
+ * @param {boolean} bytes whether it is no text
+ * @returns {HandlerMode}
+ */
+export function modeOf(type, bytes) {
+  if (type.startsWith("image/")) return "picture";
+  if (bytes) return "file";
+  return /^application\/(?:[\w.-]+\+)?json/.test(type) ? "json" : "text";
+}
+
+export class HandlerInput {
+  /** @type {HandlerMode} */
+  #mode = "json";
+  /** @type {Partial<Record<HandlerMode, ChosenBytes>>} */
+  #chosen = {};
+  /** @type {Partial<Record<HandlerMode, string>>} types that were given by a person, or by what was chosen */
+  #types = {};
+
+  /**
+   * @param {TensorSpec} tensor of BYTES
+   * @param {() => void} onChange called whenever what it gives may have changed
+   */
+  constructor(tensor, onChange) {
+    this.tensor = tensor;
+    this.onChange = onChange;
+    this.shape = fixedShape(tensor.shape);
+    const modes = /** @type {HandlerMode[]} */ (Object.keys(LABELS));
+    const buttons = modes.map((mode) => el("button", { type: "button", "data-mode": mode, "aria-pressed": "false", click: () => this.use(mode) }, LABELS[mode]));
+    this.switch = el("div", { class: "segmented", role: "group", "aria-label": "What the handler is sent" }, buttons);
+    const written = { spellcheck: "false", input: () => this.onChange() };
+    this.texts = {
+      json: el("textarea", { class: "tall", "aria-label": "JSON for the handler", ...written }, "{}"),
+      text: el("textarea", { rows: "4", "aria-label": "Text for the handler", placeholder: "Sent as UTF-8", ...written }),
+    };
+    this.files = { picture: this.#chooser("picture", "image/*"), file: this.#chooser("file", "") };
+    this.type = el("input", { type: "text", class: "mono", "aria-label": "Content type", autocomplete: "off", spellcheck: "false", list: "handler-types", input: () => this.#typed() });
+    const types = el("datalist", { id: "handler-types" }, ["application/json", "text/plain", "image/png", "image/jpeg", TYPES.file].map((type) => el("option", {}, type)));
+    this.body = el("div", { class: "stack tight" });
+    this.error = el("span", { class: "error-text", role: "alert", hidden: true });
+    const head = el("div", { class: "play-input-head" }, el("span", { class: "label" }, "To the handler"), el("span", { class: "hint" }, "its data and body"), this.switch);
+    const typeRow = el("label", { class: "field" }, el("span", { class: "label" }, "Content type"), this.type, types, el("span", { class: "hint" }, "JSON and text are decoded before the handler sees them; anything else stays bytes."));
+    this.element = el("div", { class: "play-input", "data-input": tensor.name }, head, this.body, typeRow, this.error);
+    this.use("json");
+  }
+
+  /**
+   * Shows one of the ways to give what is sent.
+   * @param {HandlerMode} mode
+   */
+  use(mode) {
+    this.#mode = mode;
+    for (const button of this.switch.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.dataset.mode === mode));
+    this.fail("");
+    this.body.replaceChildren(mode === "json" || mode === "text" ? this.texts[mode] : this.files[mode].element);
+    this.type.value = this.#types[mode] ?? TYPES[mode];
+    this.onChange();
+  }
+
+  /**
+   * Says beside the input what is wrong with it; "" for nothing.
+   * @param {string} text
+   */
+  fail(text) {
+    this.error.textContent = text;
+    this.error.hidden = !text;
+  }
+
+  /**
+   * Returns what a person gave; throws an Error whose message says what is wrong.
+   * @returns {Promise<TensorValue>}
+   */
+  async read() {
+    const value = this.#value();
+    this.fail("");
+    return value;
+  }
+
+  /**
+   * Returns the parameters of a request that say what was given.
+   * @returns {Parameters}
+   */
+  parameters() {
+    const type = this.type.value.trim();
+    return type ? { [CONTENT_TYPE]: type } : {};
+  }
+
+  /**
+   * Shows what an example sends.
+   * @param {number[]} _ its shape
+   * @param {Elements} data
+   * @param {Parameters} [parameters]
+   */
+  put(_, data, parameters = {}) {
+    const [element] = Array.from(data);
+    const bytes = element instanceof Uint8Array;
+    const type = String(parameters[CONTENT_TYPE] ?? "");
+    const mode = modeOf(type, bytes);
+    this.#types[mode] = type;
+    if (mode === "json" || mode === "text") this.texts[mode].value = String(element ?? "");
+    else this.#take(mode, { bytes: bytes ? new Uint8Array(element) : new TextEncoder().encode(String(element)), name: "" });
+    this.use(mode);
+  }
+
+  /** @returns {TensorValue} */
+  #value() {
+    const mode = this.#mode;
+    if (mode === "json" || mode === "text") {
+      const text = this.texts[mode].value;
+      if (mode === "json") JSON.parse(text);
+      return { shape: this.shape, data: [text] };
+    }
+    const chosen = this.#chosen[mode];
+    if (!chosen) throw new Error(mode === "picture" ? "Choose an image first." : "Choose a file first.");
+    return { shape: this.shape, data: [chosen.bytes], ...(chosen.name ? { origin: { kind: "bytes", file: chosen.name } } : {}) };
+  }
+
+  #typed() {
+    this.#types[this.#mode] = this.type.value;
+    this.onChange();
+  }
+
+  /**
+   * @param {"picture" | "file"} mode
+   * @param {string} accept
+   */
+  #chooser(mode, accept) {
+    const label = mode === "picture" ? "Image for the handler" : "File for the handler";
+    const choose = el("input", { type: "file", accept: accept || null, "aria-label": label });
+    const note = el("span", { class: "hint" });
+    const shown = el("img", { class: "picture", alt: "The image that is sent", hidden: true });
+    choose.addEventListener("change", async () => {
+      const file = choose.files?.[0];
+      if (!file) return;
+      this.#types[mode] = typeOfFile(file.name, file.type);
+      this.#take(mode, { bytes: new Uint8Array(await file.arrayBuffer()), name: file.name });
+      this.use(mode);
+    });
+    return { element: el("div", { class: "stack tight" }, el("div", { class: "row" }, choose, note), shown), note, shown };
+  }
+
+  /**
+   * Keeps the bytes that are to be sent, and shows what they are.
+   * @param {"picture" | "file"} mode
+   * @param {ChosenBytes} chosen
+   */
+  #take(mode, chosen) {
+    this.#chosen[mode] = chosen;
+    const { note, shown } = this.files[mode];
+    note.textContent = `${chosen.name || "from the example"}, ${size(chosen.bytes.length)}`;
+    if (mode !== "picture") return;
+    URL.revokeObjectURL(shown.src);
+    shown.src = URL.createObjectURL(new Blob([chosen.bytes], { type: this.#types[mode] }));
+    shown.hidden = false;
+  }
+}
