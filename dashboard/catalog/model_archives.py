@@ -1,5 +1,6 @@
 """What a TorchServe archive holds, for people who look at an upload or a version; nothing of it runs."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,13 +91,17 @@ def facts_in(folder: Path) -> ArchiveFacts | None:
     """Return what lists say of the archive in a version's folder; None where there is none that can be read."""
     path = archive_in(folder)
     try:
-        return facts_of(torchserve_archive.read_manifest(path)) if path else None
+        if path is None:
+            return None
+        manifest, _, _, streams = torchserve_archive.read_archive(path)
     except RepositoryError:
         return None
-
-
-def facts_of(manifest: Manifest) -> ArchiveFacts:
-    return {"name": manifest.name[:200], "version": manifest.version[:100], "handler": manifest.handler[:200]}
+    return {
+        "name": manifest.name[:200],
+        "version": manifest.version[:100],
+        "handler": manifest.handler[:200],
+        "streams": streams,
+    }
 
 
 def archive_of(version: Version, shown: str = "") -> ModelArchive:
@@ -167,5 +172,6 @@ def _settings(settings: ModelSettings) -> list[Setting]:
 def _written(value: Json) -> str:
     """Return a value as YAML has it, cut."""
     nested = isinstance(value, dict | list)
-    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True).strip() if nested else str(value)
+    scalar = value if isinstance(value, str) else json.dumps(value)
+    text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True).strip() if nested else scalar
     return text if len(text) <= _VALUE_MOST else f"{text[:_VALUE_MOST]} …"

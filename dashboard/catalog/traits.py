@@ -20,15 +20,19 @@ class Traits:
     residency: str = ""
 
 
-def traits_of(text: str) -> Traits:
-    """Return what a text says; no traits for one with mistakes, which no server loads."""
+def traits_of(text: str, streams: bool = False) -> Traits:
+    """Return what a text says; no traits for one with mistakes, which no server loads.
+
+    streams: whether it is of a TorchServe archive that answers in several parts, which decides where the text does not.
+    """
     try:
         config = model_config.parse(text)
         residency = model_config.get_parameter(config, "residency")
     except InvalidConfig:
         return Traits()
     return Traits(
-        decoupled=config.model_transaction_policy.decoupled,
+        decoupled=config.model_transaction_policy.decoupled
+        or (streams and not config.HasField("model_transaction_policy")),
         sequence=config.HasField("sequence_batching"),
         caches=config.response_cache.enable,
         residency="" if model_config.is_ensemble(config) else _in_words(residency),

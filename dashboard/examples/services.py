@@ -14,7 +14,7 @@ from dashboard.catalog.traits import traits_of
 from dashboard.models import Example, Model
 from dashboard.models.upload_json import TensorRow
 from dashboard.releases.storage import disk_text
-from dashboard.shared.choices import ExampleSource
+from dashboard.shared.choices import ExampleSource, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid, NotFound, TooLarge
 from repository.config import model_config
 from repository.core.errors import InvalidConfig, InvalidExample
@@ -171,7 +171,8 @@ def _tolerance(field: str, given: object) -> float:
 def _refuse_unfit(example: Example, inputs: list[Tensor], expected: list[Tensor] | None) -> None:
     """Refuse names of tensors that the model has not, and golden requests of models that need more than one request."""
     text = disk_text(example.model.name) or ""
-    traits = traits_of(text)
+    newest = example.model.versions.filter(state=VersionState.PUBLISHED).order_by("-number").first()
+    traits = traits_of(text, newest is not None and newest.streams)
     if example.golden and expected is None:
         raise Invalid.at("expected", "a golden request needs the outputs that it must be answered with")
     if example.golden and (traits.decoupled or traits.sequence):

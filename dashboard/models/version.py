@@ -27,6 +27,7 @@ class ArchiveFacts(TypedDict):
     name: str
     version: str  # any text, such as "1.0"
     handler: str
+    streams: bool  # it answers in several parts
 
 
 class VersionDetails(TypedDict, total=False):
@@ -77,3 +78,9 @@ class Version(models.Model):
         """TorchServe's own version of an archive, any text; "" for what is none."""
         archive = self.details.get("archive")
         return archive["version"] if archive else ""
+
+    @property
+    def streams(self) -> bool:
+        """Whether it is an archive whose code answers in several parts."""
+        archive = self.details.get("archive")
+        return archive is not None and archive["streams"]

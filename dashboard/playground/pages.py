@@ -49,11 +49,11 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     model, live = head["model"], head["summary"].live_versions
     published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
     text = current_text(model)
-    fields, traits, aliases = fields_in(text), traits_of(text), aliases_in(text)
+    fields, aliases = fields_in(text), aliases_in(text)
     choices = _choices([row.number for row in published], live, aliases, head["summary"].archive_versions)
     chosen = _chosen(request, choices)
     version = _version(published, chosen[0], live, aliases)
-    signature = served_signature(text, version)
+    signature, traits = served_signature(text, version), traits_of(text, version is not None and version.streams)
     handler, addresses = _asks_handler(version, signature), _addresses()
     golden_fits = not (traits.decoupled or traits.sequence)
     context = {

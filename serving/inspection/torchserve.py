@@ -122,7 +122,9 @@ class ArchiveReport:
     def _look_at_settings(self) -> None:
         settings: ModelSettings = self.settings
         if settings.unserved:
-            self.warnings.append(f"model-config.yaml sets what means nothing here: {', '.join(settings.unserved)}")
+            self.warnings.append(
+                f"the archive's model-config.yaml sets what means nothing here: {', '.join(settings.unserved)}"
+            )
         if self.manifest.requirements_file:
             self.notes.append(
                 f"'{self.manifest.requirements_file}' is installed only where the parameter "

@@ -76,7 +76,7 @@ export class HandlerInput {
     const types = el("datalist", { id: "handler-types" }, ["application/json", "text/plain", "image/png", "image/jpeg", TYPES.file].map((type) => el("option", {}, type)));
     this.body = el("div", { class: "stack tight" });
     this.error = el("span", { class: "error-text", role: "alert", hidden: true });
-    const head = el("div", { class: "play-input-head" }, el("span", { class: "label" }, "To the handler"), el("span", { class: "hint" }, "its data and body"), this.switch);
+    const head = el("div", { class: "play-input-head" }, el("span", { class: "label" }, "To the handler"), el("span", { class: "hint" }, "which finds it as data and as body"), this.switch);
     const typeRow = el("label", { class: "field" }, el("span", { class: "label" }, "Content type"), this.type, types, el("span", { class: "hint" }, "JSON and text are decoded before the handler sees them; anything else stays bytes."));
     this.element = el("div", { class: "play-input", "data-input": tensor.name }, head, this.body, typeRow, this.error);
     this.use("json");
@@ -145,7 +145,7 @@ export class HandlerInput {
     const mode = this.#mode;
     if (mode === "json" || mode === "text") {
       const text = this.texts[mode].value;
-      if (mode === "json") JSON.parse(text);
+      if (mode === "json") refuseNoJson(text);
       return { shape: this.shape, data: [text] };
     }
     const chosen = this.#chosen[mode];
@@ -185,10 +185,22 @@ export class HandlerInput {
   #take(mode, chosen) {
     this.#chosen[mode] = chosen;
     const { note, shown } = this.files[mode];
-    note.textContent = `${chosen.name || "from the example"}, ${size(chosen.bytes.length)}`;
+    note.textContent = chosen.name ? size(chosen.bytes.length) : `from the example, ${size(chosen.bytes.length)}`;
     if (mode !== "picture") return;
     URL.revokeObjectURL(shown.src);
     shown.src = URL.createObjectURL(new Blob([chosen.bytes], { type: this.#types[mode] }));
     shown.hidden = false;
+  }
+}
+
+/**
+ * Throws an Error that says where a text is no JSON.
+ * @param {string} text
+ */
+function refuseNoJson(text) {
+  try {
+    JSON.parse(text);
+  } catch (error) {
+    throw new Error(`That is no JSON: ${error instanceof Error ? error.message : error}. Choose Text to send it as it is.`);
   }
 }

@@ -66,7 +66,7 @@ export function snippet(kind, request) {
  * @param {SnippetRequest} request
  */
 export function needs(kind, { inputs, binary }) {
-  if (kind === "predictions") return "As TorchServe’s clients ask; what it does not understand it answers as TorchServe does.";
+  if (kind === "predictions") return "As TorchServe’s clients ask it.";
   const pictures = inputs.some(({ origin }) => origin?.kind === "picture");
   if (kind !== "curl") return `Needs: pip install 'tritonclient[${kind}]'${pictures ? " pillow" : ""}.`;
   const made = inputs.some(({ origin }) => origin && !["zeros", "bytes"].includes(origin.kind));
