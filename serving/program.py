@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import uvloop
 
@@ -49,7 +50,7 @@ def main() -> None:
     options, warnings = parse(sys.argv[1:])
     log_settings = LogSettings.from_options(options)
     try:
-        configure_logging(log_settings, options.log_file)
+        configure_logging(log_settings, options.log_file, options.log_console)
     except OSError as error:
         sys.exit(f"--log-file: cannot write the log: {error.strerror}")
     log.info("the modules of a request's path run %s", Compiled.sentence)
@@ -102,6 +103,8 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
     try:
         if options.torchserve is not None:
             side = _torchserve_side(server, options, options.torchserve)
+            if not await _unless_stopped(side.register(), stop):
+                return 0
         speaks = options.allow_http or options.allow_grpc
         workers = FrontendWorkers(server, options) if options.frontend_workers and speaks else None
         frontends = _frontends(server, options, workers)
@@ -113,6 +116,8 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
             await workers.start()
         for name, frontend in frontends.items():
             log.info("%s listens on %s", name, _shown(frontend))
+        if side is not None:
+            log.info("Model server started.")  # what scripts that start TorchServe wait for
         _warn_if_open(options, frontends)
         if options.address_file is not None:
             _write_addresses(options.address_file, frontends)
@@ -172,6 +177,18 @@ async def _start_all(server: InferenceServer, side: "TorchServeSide | None") -> 
     if side is not None:
         await side.start()
     await server.start()
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Do the work; False where the server is to stop first, which breaks it off."""
+    task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
+    stopped.cancel()
+    if task.done():
+        task.result()
+        return True
+    task.cancel()
+    return False
 
 
 async def _load_and_wait(server: InferenceServer, side: "TorchServeSide | None", stop: asyncio.Event) -> int:

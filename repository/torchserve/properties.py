@@ -82,8 +82,7 @@ def read(path: Path, environment: Mapping[str, str]) -> Properties:
 
 def with_environment(properties: Properties, environment: Mapping[str, str]) -> Properties:
     values = {key: _with_variables(key, value, environment) for key, value in properties.values.items()}
-    if _is_true(values.get("enable_envvars_config", "")):
-        values |= _from_environment(values, environment)
+    values |= _variables_set(values, environment)
     return Properties(properties.name, values)
 
 
@@ -98,8 +97,11 @@ def _with_variables(key: str, value: str, environment: Mapping[str, str]) -> str
     return _VARIABLE.sub(named, value)
 
 
-def _from_environment(values: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys that variables give: TS_DEFAULT_WORKERS_PER_MODEL stands for default_workers_per_model."""
+def _variables_set(values: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys that variables give, where the file lets them: TS_DEFAULT_WORKERS_PER_MODEL stands for
+    default_workers_per_model."""
+    if not _is_true(values.get("enable_envvars_config", "")):
+        return {}
     found = {}
     for key in KNOWN:
         variables = ("TS_" + key.removeprefix("ts_").upper(), _OTHER_VARIABLES.get(key, ""))
@@ -307,6 +309,7 @@ _SPECIAL = (
     "use_env_allowed_urls",
 )
 _NOT_BY_VARIABLE = frozenset(("models", "model_snapshot", "enable_envvars_config", "use_env_allowed_urls"))
+_KEYS_OF_FLAGS = {"token_auth": "disable_token_authorization"}  # others are called alike
 _OTHER_VARIABLES = {"token_expiration_min": "TS_TOKEN_EXPIRATION_TIME_MIN"}  # what TorchServe's program reads
 KNOWN = (*HONOURED, *_SPECIAL, *KEYSTORE, *WITHOUT_MEANING)
 
@@ -314,7 +317,8 @@ KNOWN = (*HONOURED, *_SPECIAL, *KEYSTORE, *WITHOUT_MEANING)
 def torchserve_options(
     properties: Properties, environment: Mapping[str, str], **given: Any
 ) -> tuple[TorchServeOptions, list[str]]:
-    """Return the options, and a sentence for each key that is passed over. given: fields that flags say, and so win.
+    """Return the options, and a sentence for each key that is passed over. given: fields that flags say: they win over
+    the file, and the variables of `enable_envvars_config` win over them, as TorchServe's documents have it.
 
     InvalidProperties for a value that cannot be used.
     """
@@ -329,7 +333,12 @@ def torchserve_options(
         fields["open_inference_protocol"] = protocol == "oip"
     fields |= _snapshot(reader)
     fields["properties"] = {key: value for key, value in properties.values.items() if key not in _SECRET}
-    fields |= {name: value for name, value in given.items() if value is not None}
+    by_variable = _variables_set(properties.values, environment)
+    fields |= {
+        name: value
+        for name, value in given.items()
+        if value is not None and _KEYS_OF_FLAGS.get(name, name) not in by_variable
+    }
     if fields["workflow_store"] is None:
         fields["workflow_store"] = fields["model_store"]
     fields["properties"] |= _as_properties(fields)

@@ -435,6 +435,7 @@ def _other_flags(add: Add) -> None:
     add("--log-warning", boolean, "log warnings")
     add("--log-error", boolean, "log errors")
     add("--log-file", Path, "write the log to this file; it may be moved away while the server runs")
+    add("--log-console", boolean, "write the log to standard error beside the file, too")
     add("--log-format", str, "how lines begin", choices=("default", "ISO8601"))
 
 

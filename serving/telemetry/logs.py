@@ -109,16 +109,20 @@ def _wrong_format(value: object) -> ServingError:
     return unavailable(f"invalid argument for log_format, expected {' or '.join(FORMATS)}, got: {str(value)[:100]}")
 
 
-def configure_logging(settings: LogSettings, path: Path | None = None) -> None:
+def configure_logging(settings: LogSettings, path: Path | None = None, console: bool = False) -> None:
     """Set up the root logger, which follows the settings from then on; verbose level 1 and more shows debug lines.
 
-    A file that is moved away is begun anew. Raises OSError when it cannot be written.
+    path: the file to write, one that is moved away is begun anew; standard error is written without one, or with `console`.
+    Raises OSError when it cannot be written.
     """
-    handler: logging.Handler = WatchedFileHandler(path, encoding="utf-8") if path else logging.StreamHandler(sys.stderr)
+    handlers: list[logging.Handler] = [WatchedFileHandler(path, encoding="utf-8")] if path else []
+    if console or not path:
+        handlers.append(logging.StreamHandler(sys.stderr))
     formatter = _SettingsFormatter(settings)
-    handler.addFilter(formatter.filter)
-    handler.setFormatter(formatter)
-    logging.basicConfig(handlers=[handler])
+    for handler in handlers:
+        handler.addFilter(formatter.filter)
+        handler.setFormatter(formatter)
+    logging.basicConfig(handlers=handlers)
     settings.subscribe(_set_levels)
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)

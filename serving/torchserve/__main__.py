@@ -132,16 +132,27 @@ def start_in_place(flags: list[str]) -> int:
 
 
 def start_in_background(flags: list[str]) -> int:
-    """Start the server, and return once it listens; its log goes to a file."""
+    """Start the server, and return once it listens.
+
+    Its log goes to a file, and to this command's own output, from where a container's log takes it: as TorchServe does it.
+    """
     folder = log_location(os.environ)
-    folder.mkdir(parents=True, exist_ok=True)
     log = folder / "ts_log.log"
-    with tempfile.TemporaryDirectory(prefix="slipway-start-") as temporary, log.open("ab") as output:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        log.open("ab").close()
+        logging = [f"--log-file={log}", "--log-console"]
+    except OSError as error:
+        print(
+            f"{log} cannot be written ({error.strerror}): its log goes to this output alone. LOG_LOCATION names a folder."
+        )
+        logging = []
+    sys.stdout.flush()
+    with tempfile.TemporaryDirectory(prefix="slipway-start-") as temporary:
         addresses = Path(temporary, "addresses.json")
         server = subprocess.Popen(
-            command([f"--address-file={addresses}", *flags]),
+            command([f"--address-file={addresses}", *logging, *flags]),
             stdin=subprocess.DEVNULL,
-            stdout=output,
             stderr=subprocess.STDOUT,
             env=variables(),
             start_new_session=True,
@@ -151,16 +162,15 @@ def start_in_background(flags: list[str]) -> int:
         while not addresses.exists() and time.monotonic() < deadline:
             if server.poll() is not None:
                 forget()
-                lines = log.read_text(errors="replace").strip().splitlines()
-                print(f"TorchServe could not be started: {lines[-1] if lines else 'see its log'}")
+                print("TorchServe could not be started: the lines before this one say why.")
                 return 1
             time.sleep(0.05)
         listening = json.loads(addresses.read_text()) if addresses.exists() else {}
     shown = ", ".join(str(one) for name, one in listening.items() if name != "pid")
     print(
-        f"TorchServe has started and listens on {shown}. Its log is {log}."
+        f"TorchServe has started and listens on {shown}."
         if shown
-        else f"TorchServe starts: see {log}."
+        else "TorchServe starts: its log says how it goes on."
     )
     return 0
 

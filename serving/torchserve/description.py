@@ -99,6 +99,7 @@ class Descriptions:
             self._registrations is not None and self._registrations.models[one.name].at_startup,
             number,
             settings.job_queue_size,
+            one.workers,
         )
 
     def _from_repository(self, name: str, number: str) -> Description:
@@ -141,8 +142,9 @@ class Descriptions:
         at_startup: bool,
         number: str | None,
         queue_size: int,
+        wanted: int = 0,
     ) -> Description:
-        """number: of the version in the repository; None where it has no workers."""
+        """number: of the version in the repository; None where it has no workers. wanted: workers, those on their way too."""
         processes, pending = self._live(name, number)
         on_gpu = said.device_type != "cpu" and gpu_count() > 0
         devices = {"deviceIds": list(said.device_ids)} if said.device_ids else {}
@@ -173,7 +175,10 @@ class Descriptions:
             "maxNumSequence": _setting(whole.get("maxNumSequence"), 0),
             "maxSequenceJobQueueSize": _setting(whole.get("maxSequenceJobQueueSize"), 0),
             "loadedAtStartup": at_startup,
-            "workers": [self._worker(one) for one in processes],
+            "workers": [
+                *(self._worker(one) for one in processes),
+                *(self._coming_worker(later) for later in range(wanted - len(processes))),
+            ],
             "jobQueueStatus": {"remainingCapacity": max(0, queue_size - pending), "pendingRequests": pending},
         }
 
@@ -203,6 +208,18 @@ class Descriptions:
             "gpuUsage": f"gpuId::{process.device.id}" if on_gpu else "N/A",
         }
 
+    def _coming_worker(self, later: int) -> Description:
+        """Return the row of a worker whose process is not there yet: clients look at the first row until it is READY."""
+        return {
+            "id": str(FIRST_WORKER + len(self._workers) + later),
+            "startTime": _time(datetime.datetime.now(datetime.UTC)),
+            "status": "UNLOADING",
+            "memoryUsage": 0,
+            "pid": -1,
+            "gpu": False,
+            "gpuUsage": "N/A",
+        }
+
 
 def _url(name: str) -> str:
     """Return what stands for the archive of a model that nobody registered from one."""
@@ -229,5 +246,8 @@ def _started(pid: int) -> str:
         seconds = os.stat(f"/proc/{pid}").st_ctime
     except OSError:
         seconds = 0.0
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return _time(datetime.datetime.fromtimestamp(seconds, datetime.UTC))
+
+
+def _time(moment: datetime.datetime) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"

@@ -122,6 +122,7 @@ class Registrations:
         self.reserved: Container[str] = ()  # names that workflows have
         # Those too that somebody is changing.
         self._known: WeakValueDictionary[str, RegisteredModel] = WeakValueDictionary()
+        self._without_workers: list[Registration] = []  # that are registered at start
         self.store = ModelStore(options.model_store, options.allowed_urls)
         self.on_changed: Callable[[], Awaitable[None]] = _nobody_asks  # called when a snapshot would differ
         self._server = server
@@ -159,8 +160,8 @@ class Registrations:
         return all(model.default_version.serving >= model.default_version.min_workers for model in self.models.values())
 
     # -- starting --------------------------------------------------------------------------------------------------
-    async def start(self) -> None:
-        """Register what config.properties asks for, and give it workers. What cannot be is logged and passed over."""
+    async def register_wanted(self) -> None:
+        """Register what config.properties asks for, without workers. What cannot be is logged and passed over."""
         options = self._options
         wanted: list[tuple[str, str, Mapping[str, Any] | None]]
         if options.model_snapshot is not None:
@@ -172,13 +173,16 @@ class Registrations:
         else:
             texts = await _in_thread(self.store.names) if options.load_models == ("all",) else list(options.load_models)
             wanted = [(name, url, None) for name, url in map(named, texts) if url]
-        registered = []
         for name, url, said in wanted:
             log.info("registering '%s'", shown(url))
             try:
-                registered.append(await self._register_at_start(name, url, said))
+                self._without_workers.append(await self._register_at_start(name, url, said))
             except (ServingError, RepositoryError) as error:
                 log.warning("'%s' is passed over: %s", shown(url), error.message.replace(url, shown(url)))
+
+    async def start_workers(self) -> None:
+        """Give what is registered at start its workers."""
+        registered, self._without_workers = self._without_workers, []
         await asyncio.gather(*(self._start_workers(one) for one in registered))
 
     async def _register_at_start(self, name: str, url: str, said: Mapping[str, Any] | None) -> Registration:

@@ -37,10 +37,15 @@ class TorchServeSide:
                 self.registrations.on_changed = partial(self.snapshots.save, "snapshot")
         self.descriptions = Descriptions(server, options, self.registrations)
 
-    async def start(self) -> None:
-        """Register and load what is wanted at start."""
+    async def register(self) -> None:
+        """Register what is wanted at start, so that whoever reaches a listener finds it there."""
         if self.registrations is not None:
-            await self.registrations.start()
+            await self.registrations.register_wanted()
+
+    async def start(self) -> None:
+        """Load what is registered."""
+        if self.registrations is not None:
+            await self.registrations.start_workers()
             if self.workflows is not None:
                 await self.workflows.start(self.options.snapshot_workflows)
             if self.snapshots is not None:

@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -72,16 +73,19 @@ class Lesson:
         path.write_text(text.replace(old, new))
 
     def run(self, *command: str) -> None:
-        done = subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.variables,
-            capture_output=True,
-            text=True,
-            timeout=5 * PATIENCE_S,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
+        # Into a file: a server in the background goes on writing there, and a pipe of it would end with the server only.
+        with tempfile.TemporaryFile("w+") as output:
+            done = subprocess.run(
+                command,
+                cwd=self.folder,
+                env=self.variables,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                timeout=5 * PATIENCE_S,
+                check=False,
+            )
+            output.seek(0)
+            assert done.returncode == 0, output.read()
 
     def url(self, port: int) -> str:
         return f"http://127.0.0.1:{self.ports[port]}"

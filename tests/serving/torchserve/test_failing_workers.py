@@ -66,7 +66,7 @@ def test_workers_that_failed_are_tried_again(server: TorchServeServer) -> None:
     assert refused.status == 503
     assert refused.body["message"].startswith('Model "late" has no worker to serve inference request.')
     (server.folder / "ready").touch()
-    wait_until(lambda: described(server, "late")["workers"])
+    wait_until(lambda: described(server, "late")["workers"][0]["status"] == "READY")
     assert server.predict("/predictions/late", b"x").body == b"at last"
 
 

@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import urllib.request
 from pathlib import Path
 
@@ -28,16 +29,19 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *arguments: str) -> tuple[int, str]:
     environment = {**os.environ, "TMPDIR": str(folder / "tmp")}
-    done = subprocess.run(
-        [COMMAND, *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S * 2,
-        check=False,
-    )
-    return done.returncode, done.stdout + done.stderr
+    # Into a file: a server in the background goes on writing there, and a pipe of it would end with the server only.
+    with tempfile.TemporaryFile("w+") as output:
+        done = subprocess.run(
+            [COMMAND, *arguments],
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=PATIENCE_S * 2,
+            check=False,
+        )
+        output.seek(0)
+        return done.returncode, output.read()
 
 
 def flags(folder: Path, monkeypatch: pytest.MonkeyPatch, *arguments: str, **environment: str) -> list[str]:
@@ -51,7 +55,8 @@ def test_a_server_starts_in_the_background_answers_and_is_stopped(folder: Path) 
     status, said = run(folder, *start)
     try:
         assert status == 0, said
-        inference = re.findall(r"127\.0\.0\.1:\d+", said)[0]
+        assert "Model server started." in said  # for which scripts wait, and containers show the log
+        inference = re.findall(r"listens on (127\.0\.0\.1:\d+),", said)[0]
         raw = {"Content-Type": "application/octet-stream"}
         request = urllib.request.Request(f"http://{inference}/predictions/own", b"x", raw)
         with urllib.request.urlopen(request, timeout=PATIENCE_S) as response:
