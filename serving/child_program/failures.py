@@ -7,7 +7,8 @@ from pathlib import Path
 from serving.backends.channel.messages import Failed
 from serving.core.errors import without_paths
 
-_SENTENCES = ("ServingError", "TritonModelException")  # whose text is meant for the client as it is
+# Whose text is meant for the client as it is.
+_SENTENCES = ("ServingError", "TritonModelException", "HandlerProblem")
 
 
 def failed(error: BaseException, folder: str) -> Failed:

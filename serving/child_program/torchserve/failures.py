@@ -14,7 +14,11 @@ UNSUPPORTED_OUTPUT = 503, "Unsupported model output data type."
 _CODES = {400: "INVALID_ARG", 404: "NOT_FOUND", 409: "ALREADY_EXISTS", 429: "UNAVAILABLE", 501: "UNSUPPORTED"}
 
 
-class InvalidAnswer(Exception):
+class HandlerProblem(Exception):
+    """What is wrong with a handler, in a sentence for whoever wrote it."""
+
+
+class InvalidAnswer(HandlerProblem):
     """The handler has returned what cannot be sent. `told`: status and reason for clients of TorchServe."""
 
     def __init__(self, message: str, told: tuple[int, str]) -> None:
@@ -26,13 +30,18 @@ def told(error: BaseException) -> tuple[int, str]:
     """Return the status and reason of an exception."""
     if isinstance(error, InvalidAnswer):
         return error.told
-    if any(base.__name__ == "PredictionException" for base in type(error).__mro__):
+    if is_for_client(error):
         raised = cast("PredictionException", error)
         status = raised.error_code
         return status if isinstance(status, int) and 400 <= status <= 999 else 500, str(raised.message)
     if isinstance(error, MemoryError) or "CUDA" in str(error):
         return OUT_OF_RESOURCES
     return PREDICTION_FAILED
+
+
+def is_for_client(error: BaseException) -> bool:
+    """Whether a handler has raised it for its client: a PredictionException."""
+    return any(base.__name__ == "PredictionException" for base in type(error).__mro__)
 
 
 def code_of(status: int) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from serving.child_program.torchserve.failures import HandlerProblem
+
 if TYPE_CHECKING:
     from ts.context import Context
 
@@ -25,8 +27,8 @@ BUILT_IN = (
 ENVELOPES = ("body", "json", "kserve", "kservev2")
 
 
-class LoadError(Exception):
-    """Why a handler cannot be found, in a sentence for whoever wrote it."""
+class LoadError(HandlerProblem):
+    """Why a handler cannot be found."""
 
 
 def load_handler(handler: str, envelope: str, context: "Context") -> Handle:

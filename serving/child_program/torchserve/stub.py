@@ -27,7 +27,7 @@ from serving.child_program.link.response_window import ResponseWindow
 from serving.child_program.link.server_link import ServerLink
 from serving.child_program.stub import Stub
 from serving.child_program.torchserve.answers import AnswerEncoder
-from serving.child_program.torchserve.failures import check_answers, code_of, told
+from serving.child_program.torchserve.failures import check_answers, code_of, is_for_client, told
 from serving.child_program.torchserve.inputs import Entry, InputReader
 from serving.child_program.torchserve.loading import load_handler
 from serving.child_program.torchserve.logs import log_as_torchserve
@@ -118,9 +118,11 @@ class TorchserveStub(Stub):
             sys.stdout.flush()
             os._exit(error.code if isinstance(error.code, int) else 1)
         answer = failed(error, folder)
-        answer["status"], answer["reason"] = told(error)
-        answer["code"] = code_of(answer["status"])
-        answer["message"] = f"the handler of model '{self._name}' failed: {answer['message']}"
+        status, reason = answer["status"], answer["reason"] = told(error)
+        answer["code"] = code_of(status)
+        answer["message"] = (
+            reason if is_for_client(error) else f"the handler of model '{self._name}' failed: {answer['message']}"
+        )
         return answer
 
     def _on_message(self, message: IsReady | Taken) -> None:

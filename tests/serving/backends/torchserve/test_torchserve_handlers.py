@@ -177,6 +177,7 @@ async def test_a_handler_that_fails_is_told_in_both_protocols_words(
     error = raised.value
     assert (error.status, error.reason) == (status, reason)
     assert sentence in error.message
+    assert "InvalidAnswer" not in error.message
     assert error.code is (Code.NOT_FOUND if status == 404 else Code.INTERNAL)
 
 
