@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import orjson
 from google.protobuf.message import DecodeError
 
-from serving.core.errors import ServingError, invalid
+from serving.core.errors import PermissionDenied, ServingError, Unauthenticated, invalid
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import NO_SEQUENCE, InferenceRequest, ParameterValue, SequencePosition
 from serving.core.response import Answer, InferenceResponse
@@ -21,7 +21,7 @@ from serving.frontends.grpc.call import Call, CallServices, Method
 from serving.frontends.grpc.call_headers import CallHead
 from serving.frontends.grpc.infer import MAX_PENDING_REQUESTS
 from serving.frontends.grpc.methods import METHODS, UnaryCall, UnknownCall
-from serving.frontends.grpc.status import CallError, Status
+from serving.frontends.grpc.status import CallError, Status, status_of
 from serving.frontends.http2.stream import StreamConnection
 from serving.frontends.rest.generate import by_name
 from serving.frontends.torchserve.answers import body_of
@@ -67,6 +67,8 @@ def call_error(error: Exception) -> CallError:
         return error
     if not isinstance(error, ServingError):
         log.error("a call failed unexpectedly", exc_info=error)
+    if isinstance(error, PermissionDenied | Unauthenticated):
+        return CallError(status_of(error), error.message)
     described = describe(error)
     package = _ARCHIVE if described.type.startswith("Model") else _HTTP
     refused = isinstance(error, TorchServeError) and described.status in (400, 404, 503)

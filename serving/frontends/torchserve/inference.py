@@ -95,8 +95,16 @@ class InferenceApi:
             self._asked.remember(head, asked)
         return asked
 
+    def _with_model(self, exchange: Exchange, asked: _Asked, parts: Sequence[Part]) -> _Asked:
+        """Return what is asked of the model that a part names, or of the only one that there is, if the client may ask it: the
+        listener could not tell which it is."""
+        model = self._named_by(parts)
+        authoriser = exchange.pipeline.context.authoriser
+        if not authoriser.open:
+            authoriser.check(exchange.route.group, exchange.head.headers, model)
+        return asked._replace(model=model)
+
     def _named_by(self, parts: Sequence[Part]) -> str:
-        """Return the model that a part names, or the only one that there is."""
         named = next((part.value.decode("utf-8", "replace") for part in parts if part.name == "model_name"), "")
         models = [] if named else self.targets.models()
         if not named and len(models) != 1:
@@ -107,7 +115,7 @@ class InferenceApi:
     def _run(self, exchange: Exchange, asked: _Asked) -> None:
         if not asked.form:
             if not asked.model:
-                asked = asked._replace(model=self._named_by(asked.query))
+                asked = self._with_model(exchange, asked, asked.query)
             values = [part.value for part in asked.query] if asked.query else []
             values.append(bytes(exchange.body))
             self._submit(exchange, asked, values, asked.parameters)
@@ -127,7 +135,7 @@ class InferenceApi:
     def _submit_form(self, exchange: Exchange, asked: _Asked, parts: list[Part]) -> None:
         every = [*asked.query, *parts]
         if not asked.model:
-            asked = asked._replace(model=self._named_by(every))
+            asked = self._with_model(exchange, asked, every)
         parameters = {**asked.parameters, "torchserve_parts": described(every, self._decodes)}
         self._submit(exchange, asked, [part.value for part in every], parameters)
 

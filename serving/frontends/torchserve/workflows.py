@@ -53,7 +53,7 @@ async def unregister_workflow(side: TorchServeSide, exchange: Exchange) -> Reply
 # -- predicting --------------------------------------------------------------------------------------------------------
 async def predict(side: TorchServeSide, exchange: Exchange) -> Reply:
     """Answer with what the leaf of the workflow answers; of several leaves with an object that has each by its name."""
-    name = exchange.route.params["workflow"]
+    name = exchange.route.params["model"]  # to whoever asks for rights it is one
     workflows = side.workflows
     if workflows is None:
         raise workflow_not_found(name)
@@ -91,4 +91,4 @@ MANAGEMENT_ROUTES = (
     Route("GET", "/workflows/{workflow}", GROUP, describe_workflow),
     Route("DELETE", "/workflows/{workflow}", GROUP, unregister_workflow),
 )
-INFERENCE_ROUTES = (Route(ANY, "/wfpredict/{workflow}[/{rest*}]", "inference", predict, large=True),)
+INFERENCE_ROUTES = (Route(ANY, "/wfpredict/{model}[/{rest*}]", "inference", predict, large=True),)

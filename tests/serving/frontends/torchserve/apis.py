@@ -69,9 +69,11 @@ DEFAULTS: dict[str, Any] = {
 
 
 @contextlib.contextmanager
-def apis(repository: Path, **options: Any) -> Iterator[Apis]:
+def apis(repository: Path, auth_file: Path | None = None, **options: Any) -> Iterator[Apis]:
     """options: TorchServe's own."""
-    running = Apis(Options(model_repository=(repository,)), TorchServeOptions(**DEFAULTS | options))
+    running = Apis(
+        Options(model_repository=(repository,), auth_file=auth_file), TorchServeOptions(**DEFAULTS | options)
+    )
     try:
         yield running
     finally:

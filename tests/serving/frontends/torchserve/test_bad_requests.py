@@ -1,13 +1,20 @@
 """What a client may get wrong: TorchServe's form of an error, the right code, and never 500."""
 
 import gzip
+import hashlib
+import json
+from pathlib import Path
 
+import grpc
 import pytest
 
+from serving.frontends.torchserve.messages import INFERENCE, PredictionsRequest
 from serving.frontends.torchserve.parts import MAX_PARTS, form_parts
 from serving.torchserve.errors import TorchServeError
 from tests.serving.frontends.raw_http import RawClient
-from tests.serving.frontends.torchserve.apis import Apis
+from tests.serving.frontends.torchserve.apis import Apis, apis
+from tests.support.model_factory import onnx_add_sub
+from tests.support.serving_process import PATIENCE_S
 
 FORM = "multipart/form-data; boundary=xx"
 HEAD = b"POST /predictions/acts HTTP/1.1\r\nhost: x\r\n"
@@ -125,3 +132,25 @@ def test_json_of_a_model_with_other_inputs_must_fit_them(client: RawClient, torc
         with RawClient(torchserve.http) as other:
             answer = other.request("POST", "/predictions/add_sub", body)
             assert (answer.status, answer.json["type"]) == (400, "BadRequestException")
+
+
+def test_a_token_is_for_its_models_however_a_request_names_them(tmp_path: Path) -> None:
+    onnx_add_sub(tmp_path / "models")
+    grant = {"sha256": hashlib.sha256(b"key").hexdigest(), "models": ["other"], "rights": ["infer"], "expires_at": None}
+    tokens = tmp_path / "auth.json"
+    tokens.write_text(json.dumps({"tokens": [grant]}))
+    form = {"content_type": "application/x-www-form-urlencoded", "authorization": "Bearer key"}
+    with apis(tmp_path / "models", tokens) as running:
+        for path in ("/predictions/add_sub", "/invocations?model_name=add_sub", "/invocations", "/wfpredict/add_sub"):
+            with RawClient(running.http) as client:
+                answer = client.request("POST", path, b"model_name=add_sub", **form)
+                assert (answer.status, answer.json["type"]) == (400, "InvalidKeyException")
+                assert answer.json["message"] == "the token is not for model 'add_sub'"
+        with RawClient(running.http) as client:
+            assert client.request("GET", "/ping").status == 200
+        with grpc.insecure_channel(running.grpc) as channel:
+            call = channel.unary_unary(f"/{INFERENCE}.InferenceAPIsService/Predictions")
+            message = PredictionsRequest(model_name="add_sub").SerializeToString()
+            with pytest.raises(grpc.RpcError) as caught:
+                call(message, metadata=[("authorization", "Bearer key")], timeout=PATIENCE_S)
+        assert caught.value.code() is grpc.StatusCode.PERMISSION_DENIED
