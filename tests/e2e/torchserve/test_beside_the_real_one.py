@@ -169,6 +169,7 @@ COUNTED_MODELS = {"acts", "rows", "eager", "stream", "batched"}
 
 def test_metrics_have_the_same_names_labels_and_counts(both: Both) -> None:
     """What is measured differs; what is counted does not, since every request before this was made to both."""
+    wait_until(lambda: "Seen" in metrics_of(both.ours), what="what the handler has counted")
     real, ours = (metrics_of(server) for server in (both.real, both.ours))
     assert {name: one.kind for name, one in ours.items()} == {name: one.kind for name, one in real.items()}
     assert {name: one.labels for name, one in ours.items()} == {name: one.labels for name, one in real.items()}
@@ -210,6 +211,12 @@ def test_a_worker_that_dies_is_told_and_replaced_alike(both: Both) -> None:
 
     real, ours = both.each(life)
     assert ours == real
+
+
+def test_metrics_of_a_worker_that_was_replaced_begin_anew(both: Both) -> None:
+    """Unlike in TorchServe, which goes on counting: the worker of the test before this has taken them with it."""
+    assert "Seen" in metrics_of(both.real)
+    assert "Seen" not in metrics_of(both.ours)
 
 
 def test_a_handler_that_takes_too_long_is_told_and_replaced_alike(both: Both) -> None:
