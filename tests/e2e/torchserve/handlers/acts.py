@@ -147,7 +147,7 @@ def slow(data, context):
 
 
 def waits(data, context):
-    time.sleep(1)
+    time.sleep(2)
     return ["waited"] * len(data)
 
 
