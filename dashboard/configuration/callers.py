@@ -1,6 +1,6 @@
 """The ensembles that call a model, and what would fail in them with other tensors: said before these come to serve."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, Subquery
@@ -29,19 +29,19 @@ def callers_of(name: str) -> list[str]:
     return [ensemble for ensemble, _ in _calls(name)]
 
 
-def callers_after(model: Model, after: Signature, served: Collection[int]) -> list[Caller]:
+def callers_after(model: Model, after: Signature, served: Callable[[], Collection[int]]) -> list[Caller]:
     """Return the ensembles that call a model, and what of them fails once it has other tensors.
 
-    after: the tensors of what answers then where a step names no version; a side without any is not known. served: the
-    versions that are served then.
+    after: the tensors of what answers then where a step names no version; a side without any is not known. served: asked
+    for the versions that are served then, where a step may name one.
     """
     calls = _calls(model.name)
     if not calls:
         return []
     before = served_signature(current_text(model), answering_version(model))
-    now = wanted_versions(model)
+    now, then = wanted_versions(model), served()
     return [
-        Caller(name, [trouble for step in steps for trouble in _troubles(step, before, after, now, served)])
+        Caller(name, [trouble for step in steps for trouble in _troubles(step, before, after, now, then)])
         for name, steps in calls
     ]
 
@@ -49,7 +49,7 @@ def callers_after(model: Model, after: Signature, served: Collection[int]) -> li
 def callers_of_release(model: Model, release: Release) -> list[Caller]:
     """Return the same for going back to a release."""
     version = model.versions.filter(number=answering_number(release)).first()
-    return callers_after(model, served_signature(release.text, version), release.versions)
+    return callers_after(model, served_signature(release.text, version), lambda: release.versions)
 
 
 def _calls(name: str) -> list[tuple[str, list[ModelEnsembling.Step]]]:

@@ -8,7 +8,6 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.models import Model, Upload, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.releases.storage import managed_repository
-from dashboard.releases.texts import published_numbers
 from repository.config import model_config, version_policy
 from repository.config.file_check import Misfit, ModelFile, misfits
 from repository.config.signature import Signature, TensorSignature
@@ -50,11 +49,15 @@ def file_of_upload(upload: Upload) -> ModelFile:
     )
 
 
-def served_misfits(model: Model | None, config: ModelConfig, arriving: Arriving | None = None) -> list[Misfit]:
-    """Return where a configuration contradicts the files of the versions that it would serve, each told with its number."""
+def served_misfits(
+    model: Model | None, config: ModelConfig, published: Iterable[int], arriving: Arriving | None = None
+) -> list[Misfit]:
+    """Return where a configuration contradicts the files of the versions that it would serve, each told with its number.
+
+    published: the numbers of the model's versions.
+    """
     files = {} if arriving is None else {arriving.number: arriving.file}
-    there = published_numbers(model) if model else []
-    chosen = version_policy.select(config, {*there, *files})
+    chosen = version_policy.select(config, {*published, *files})
     if model is not None:
         files |= {one.number: file_of_version(one) for one in model.versions.filter(number__in=chosen)}
     name = model.name if model else ""

@@ -17,8 +17,7 @@ from dashboard.configuration.model_files import Arriving, arriving_misfits, serv
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.models import Model, Release
 from dashboard.releases.selectors import current_text, newest_release
-from dashboard.releases.services import release_make, text_take_back
-from dashboard.releases.storage import disk_problem, disk_text
+from dashboard.releases.services import changed_by_hand, release_make, text_take_back
 from dashboard.releases.texts import published_numbers
 from dashboard.shared.choices import ReleaseKind
 from dashboard.shared.exceptions import Conflict, Invalid, Outdated, Problem
@@ -30,7 +29,6 @@ from repository.config.file_check import Misfit
 from repository.config.release import unserved_alias
 from repository.config.release_stamp import same_text, unstamped
 from repository.core.errors import InvalidConfig
-from repository.core.layout import CONFIG_FILE
 
 EFFECTS = {
     "none": "Nothing changes.",
@@ -88,9 +86,11 @@ def config_preview(
     config, more = _read(text)
     if config is None:
         return ConfigPreview(text=text, fields={}, problems=problems + more, diff=_diff(current, text), effect="reload")
-    problems += more or _check(text, config, model, model_name, arriving)
+    there = published_numbers(model) if model else []
+    problems += more or _check(text, config, model, model_name, there, arriving)
     if not problems:
-        problems = _files_check(text, arriving_misfits(arriving, config) if arriving else served_misfits(model, config))
+        misfits = arriving_misfits(arriving, config) if arriving else served_misfits(model, config, there)
+        problems = _files_check(text, misfits)
     changed, effect = _change(current, config)
     return ConfigPreview(
         text=text,
@@ -153,9 +153,10 @@ def text_check(
     name = model.name if model else model_name
     config, problems = _read(text)
     if config is not None:
-        problems = _check(text, config, model, name, arriving)
+        there = published_numbers(model) if model else []
+        problems = _check(text, config, model, name, there, arriving)
         if with_files and not problems:
-            problems = _files_check(text, served_misfits(model, config, arriving))
+            problems = _files_check(text, served_misfits(model, config, there, arriving))
     errors = [problem for problem in problems if problem.severity == "error"]
     if config is None or errors:
         where = f"{errors[0].path}: " if config is not None and errors[0].path else ""
@@ -199,17 +200,19 @@ def _check(
     config: ModelConfig,
     model: Model | None,
     name: str,
+    published: list[int],
     arriving: Arriving | None = None,
 ) -> list[Problem]:
     """Return broken rules as errors, and versions that the policy names and that are not published as a warning.
 
-    A name of a version that would not be served is an error, for a server refuses it.
+    published: the numbers of the model's versions. A name of a version that would not be served is an error, for a server
+    refuses it.
     """
     problems = [
         Problem(found.message, field_for(found.field), found.field, _line(text, found.field))
         for found in validation.validate(config, name=name, complete=False)
     ]
-    there = [*published_numbers(model), *([arriving.number] if arriving else [])] if model else []
+    there = [*published, *([arriving.number] if arriving else [])] if model else []
     missing = version_policy.missing(config, there) if model else []
     if missing:
         path = "version_policy.specific.versions"
@@ -295,10 +298,5 @@ def refuse_drift(model: Model) -> None:
     In the caller's transaction, which holds a lock on `model`. The text of a release that was broken off is taken back.
     """
     text_take_back(model)
-    if problem := disk_problem(model.name):
-        raise Conflict(
-            f"{CONFIG_FILE} of '{model.name}' was changed on disk ({problem}): mend it or overwrite it first"
-        )
-    on_disk = disk_text(model.name)
-    if on_disk is not None and not same_text(on_disk, current_text(model)):
-        raise Conflict(f"{CONFIG_FILE} of '{model.name}' was changed on disk: adopt that text or overwrite it first")
+    if problem := changed_by_hand(model):
+        raise Conflict(problem)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from dashboard.models import Model, Release
 from dashboard.releases.selectors import current_text, missing_versions, newest_release, same_content
+from dashboard.releases.services import changed_by_hand
 from dashboard.releases.texts import chosen_versions, pinned_text
 from repository.config import model_config, reload_rule, validation
 from repository.config import text as config_text
@@ -67,7 +68,8 @@ def _refusals(model: Model, release: Release) -> list[str]:
         return ["it is what is wanted already"]
     if not release.spans.exists():
         return ["it was never live; make its version live, or edit the configuration"]
-    return [*missing_versions(release), *_mistakes(model, release)]
+    by_hand = changed_by_hand(model)
+    return [*missing_versions(release), *_mistakes(model, release), *([by_hand] if by_hand else [])]
 
 
 def _mistakes(model: Model, release: Release) -> list[str]:

@@ -11,10 +11,11 @@ from django.db.models import F
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.models import Model, ModelSync, Release
-from dashboard.releases.storage import disk_text, managed_repository, remember_config
+from dashboard.releases.storage import disk_problem, disk_text, managed_repository, remember_config
 from dashboard.releases.texts import aliases_in, chosen_versions
 from dashboard.shared.choices import ReleaseKind
-from repository.config.release_stamp import stamp_of, stamped
+from repository.config.release_stamp import same_text, stamp_of, stamped
+from repository.core.layout import CONFIG_FILE
 from repository.files import publish
 
 
@@ -80,7 +81,7 @@ def text_take_back(model: Model) -> bool:
     for a server may have read the text meanwhile; what is written over stands in the audit entry.
     """
     newest, on_disk = model.releases.first(), disk_text(model.name)
-    if newest is None or on_disk is None or stamp_of(on_disk) != newest.number + 1:
+    if newest is None or on_disk is None or not _never_made(on_disk, newest):
         return False
     audit_record(
         actor=SYSTEM,
@@ -96,6 +97,26 @@ def text_take_back(model: Model) -> bool:
         publish.remove_config(managed_repository(), name=model.name)
     generation_bump(model)
     return True
+
+
+def changed_by_hand(model: Model) -> str:
+    """Return that config.pbtxt is not what was adopted last, and what to do first, as a clause; "" where it is.
+
+    What `text_take_back` takes back nobody changed by hand.
+    """
+    told = f"{CONFIG_FILE} of '{model.name}' was changed on disk"
+    if problem := disk_problem(model.name):
+        return f"{told} ({problem}): mend it or overwrite it first"
+    newest, on_disk = model.releases.first(), disk_text(model.name)
+    if on_disk is None or same_text(on_disk, newest.text if newest else ""):
+        return ""
+    if newest is not None and _never_made(on_disk, newest):
+        return ""
+    return f"{told}: adopt that text or overwrite it first"
+
+
+def _never_made(on_disk: str, newest: Release) -> bool:
+    return stamp_of(on_disk) == newest.number + 1
 
 
 def generation_bump(model: Model) -> None:

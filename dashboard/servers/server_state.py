@@ -1,6 +1,7 @@
 """What `up` and `watch` record of servers, their processes and their models; pages only read it."""
 
 import json
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,7 @@ from repository.core.condition import Condition
 from repository.files.storage import write_atomic
 
 GPUS = "gpus"  # the key of ServerState.info for the UUIDs of its GPUs
+_NUMBERS = re.compile(r"[0-9.]+")
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length
 
 
@@ -152,13 +154,13 @@ def model_sync_succeeded(
 def model_sync_failed(*, server: Server, model_id: int, generation: int, attempts: int, error: str) -> None:
     """Record that a load or unload of a generation failed, while that is what is asked for: what comes next has not failed.
 
-    Only a new reason makes an event, so that retries are quiet.
+    Only a new reason makes an event, so that retries are quiet; numbers in it, such as how much memory is left, make none new.
     """
     if not Model.objects.filter(pk=model_id, generation=generation).exists():
         return
     before = ModelSync.objects.filter(server=server, model_id=model_id).values_list("error", flat=True).first()
     _sync_write(server, model_id, attempts=attempts, error=error)
-    if before != error:
+    if _NUMBERS.sub("", before or "") != _NUMBERS.sub("", error):
         name = _name(model_id)
         told = f"Model {name} failed: {error}"
         server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=told, model_name=name)

@@ -13,6 +13,7 @@ from dashboard.catalog.model_archives import archive_at, archive_in
 from dashboard.configuration.callers import Caller, callers_after
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
 from dashboard.models import Model, Upload
+from dashboard.releases.services import changed_by_hand
 from dashboard.releases.texts import aliases_in
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import ServerStatus, UploadState
@@ -20,7 +21,7 @@ from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import format_name, sentence
 from dashboard.templatetags.units import size
 from dashboard.uploads.publication import upload_publish
-from dashboard.uploads.review import arriving_version, upload_review
+from dashboard.uploads.review import Review, arriving_version, upload_review
 from dashboard.uploads.selectors import existing_model, free_name, missing_paths, name_is_taken, upload_get
 from dashboard.uploads.services import upload_cancel
 from dashboard.uploads.states import UNFINISHED
@@ -135,10 +136,17 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int |
         "theirs": _is_theirs(request, found),
         "review": review,
         "callers": _callers(found, review.text),
-        "refusal": refusal_for(request, review.needs),
+        "refusal": _refusal(request, found, review),
         "preview_url": reverse("upload_preview", args=[found.pk]),
         **editor_context(review.text, archive=archive),
     }
+
+
+def _refusal(request: HttpRequest, found: Upload, review: Review) -> str:
+    """Why this person cannot publish with that text now, as a sentence; "" where they can."""
+    model = Model.objects.filter(name=found.model_name).first()
+    by_hand = changed_by_hand(model) if model is not None else ""
+    return refusal_for(request, review.needs) or (sentence(by_hand) if by_hand else "")
 
 
 def _callers(found: Upload, text: str) -> list[Caller]:
@@ -146,9 +154,8 @@ def _callers(found: Upload, text: str) -> list[Caller]:
     model = Model.objects.filter(name=found.model_name).first()
     if model is None:
         return []
-    return callers_after(
-        model, signature_with(found.proposal, text), {model.last_number + 1, *aliases_in(text).values()}
-    )
+    served = {model.last_number + 1, *aliases_in(text).values()}
+    return callers_after(model, signature_with(found.proposal, text), lambda: served)
 
 
 def _is_theirs(request: HttpRequest, found: Upload) -> bool:
@@ -223,8 +230,7 @@ def preview(request: HttpRequest, pk: str) -> JsonResponse:
     """`refused`: why this person may not publish with that text."""
     found = upload_get(pk)
     given = preview_of(request, found.model_name, arriving_version(found))
-    needs = upload_review(upload=found, text=given.text).needs
-    return preview_response(given, refusal_for(request, needs))
+    return preview_response(given, _refusal(request, found, upload_review(upload=found, text=given.text)))
 
 
 @require_POST

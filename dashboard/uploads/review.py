@@ -107,8 +107,9 @@ def _final_text(model: Model, text: str, arriving: Arriving, request: PublishReq
     """
     final = _with_policy(model, text, arriving.number, request)
     config = model_config.parse(final)
-    waits = arriving.number not in version_policy.select(config, [*published_numbers(model), arriving.number])
-    if waits and any(misfit.certain for misfit in served_misfits(model, config)):
+    there = published_numbers(model)
+    waits = arriving.number not in version_policy.select(config, [*there, arriving.number])
+    if waits and any(misfit.certain for misfit in served_misfits(model, config, there)):
         return pinned_text(model, current_text(model), wanted_versions(model), also=[arriving.number])
     return final
 

@@ -1,6 +1,7 @@
 """What making a version live would change, shown before: for clients, of the configuration, and which configuration fits it."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from dashboard.configuration.callers import Caller, callers_after
@@ -9,6 +10,7 @@ from dashboard.configuration.signatures import served_signature
 from dashboard.models import Version
 from dashboard.releases.example_fit import unfit_examples
 from dashboard.releases.selectors import current_text, fitting_text
+from dashboard.releases.services import changed_by_hand
 from dashboard.releases.signatures import signature_changes
 from dashboard.releases.texts import aliases_in, chosen_versions, live_text, with_aliases
 from dashboard.shared.exceptions import Problem
@@ -38,7 +40,8 @@ class Promotion:
 
     changes: for clients, in sentences without a full stop. present: with the configuration of now. fitting: with the one
     that the version served with last, else the one proposed for its file; None where that is no other. examples: those that
-    do not fit it any more, with why. callers: the ensembles that call the model, with what fails in them.
+    do not fit it any more, with why. callers: the ensembles that call the model, with what fails in them. refusal: why no
+    version can be made live now, a clause; "" where one can.
     """
 
     version: Version
@@ -47,6 +50,7 @@ class Promotion:
     fitting: Choice | None
     examples: dict[str, str]
     callers: list[Caller]
+    refusal: str
 
     @property
     def preferred(self) -> Literal["present", "fitting"]:
@@ -56,7 +60,7 @@ class Promotion:
     @property
     def possible(self) -> bool:
         """Whether there is a configuration that can serve the version."""
-        return self.present.valid or (self.fitting is not None and self.fitting.valid)
+        return not self.refusal and (self.present.valid or (self.fitting is not None and self.fitting.valid))
 
 
 @repository_errors()
@@ -70,9 +74,9 @@ def promotion(version: Version) -> Promotion:
         fitting = None
     text = (fitting or present).text
     signature = served_signature(text, version)
-    callers = callers_after(model, signature, chosen_versions(model, text))
+    callers = callers_after(model, signature, partial(chosen_versions, model, text))
     changes, examples = signature_changes(model, version), unfit_examples(model, signature)
-    return Promotion(version, changes, present, fitting, examples, callers)
+    return Promotion(version, changes, present, fitting, examples, callers, changed_by_hand(model))
 
 
 def _choice(version: Version, now: str, text: str) -> Choice:

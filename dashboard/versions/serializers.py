@@ -102,6 +102,7 @@ class PromotionSerializer(serializers.Serializer[Any]):
     version = serializers.IntegerField(source="version.number")
     changes = serializers.ListField(child=serializers.CharField())
     preferred = serializers.ChoiceField(["present", "fitting"])
+    refusal = serializers.CharField(help_text="Why no version can be made live now; empty where it can.")
     present = ChoiceSerializer()
     fitting = ChoiceSerializer(allow_null=True)
     examples = serializers.DictField(child=serializers.CharField(), help_text="Those that do not fit it, with why.")

@@ -212,9 +212,7 @@ class ModelLifecycle:
     async def _check_memory(self, built: list[Change], *, awake: bool) -> None:
         plans = [(change.version, change.source, change.config) for change in built if change.config is not None]
         if why := await self._builder.shortage(plans, awake=awake):
-            error = unavailable(
-                f"there is not enough memory to load it: {why}; unload another model, or make room there"
-            )
+            error = unavailable(f"there is not enough memory to load it: {why}")
             raise _Failed({change.source.version: error for change in built})
 
     async def _build(self, progress: LoadProgress, awake: bool, change: Change) -> None:

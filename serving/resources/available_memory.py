@@ -18,19 +18,25 @@ _RECLAIMABLE = ("active_file", "inactive_file", "slab_reclaimable")
 
 
 class Available(NamedTuple):
-    """Bytes, and whose they are, for a sentence."""
+    """Bytes that are left, whose they are, for a sentence, and how many there are in all."""
 
     size: int
     where: str
+    total: int
 
 
 def shortage(needed: MemoryUse) -> str:
-    """Return why so much does not fit, with numbers; "" where it does, or where nothing can be read."""
+    """Return why so much does not fit, with numbers, and what to do; "" where it does, or where nothing can be read."""
     found = [] if not needed.host else [(needed.host, host_available())]
     found += [(size, gpu_available(device)) for device, size in needed.gpus]
     for size, available in found:
-        if available is not None and size > available.size:
-            return f"{_readable(size)} are needed, and {_readable(available.size)} are available {available.where}"
+        if available is None or size <= available.size:
+            continue
+        if size > available.total:
+            there = f"there are {_readable(available.total)} in all {available.where}"
+            return f"{_readable(size)} are needed, and {there}; make the model smaller, or serve it where there is more"
+        there = f"{_readable(available.size)} are available {available.where}"
+        return f"{_readable(size)} are needed, and {there}; unload another model, or make room there"
     return ""
 
 
@@ -45,16 +51,17 @@ def gpu_available(device: int) -> Available | None:
     import pynvml
 
     try:
-        free = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(device)).free
+        memory = pynvml.nvmlDeviceGetMemoryInfo(pynvml.nvmlDeviceGetHandleByIndex(device))
     except pynvml.NVMLError:
         return None
-    return Available(int(free), f"on GPU {device}")
+    return Available(int(memory.free), f"on GPU {device}", int(memory.total))
 
 
 def _of_machine(meminfo: Path) -> Iterator[Available]:
-    available = _fields(meminfo, ":").get("MemAvailable")
+    fields = _fields(meminfo, ":")
+    available = fields.get("MemAvailable")
     if available is not None:
-        yield Available(available << 10, "on this machine")
+        yield Available(available << 10, "on this machine", fields.get("MemTotal", available) << 10)
 
 
 def _of_groups(own_group: Path, groups: Path) -> Iterator[Available]:
@@ -74,7 +81,7 @@ def _of_groups(own_group: Path, groups: Path) -> Iterator[Available]:
         if limit is not None and used is not None:
             stat = _fields(group / "memory.stat", " ")
             left = limit - used + sum(stat.get(name, 0) for name in _RECLAIMABLE)
-            yield Available(max(0, left), "within the memory limit of its container")
+            yield Available(max(0, left), "within the memory limit of its container", limit)
 
 
 def _fields(path: Path, separator: str) -> dict[str, int]:

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
@@ -11,7 +13,7 @@ from rest_framework.test import APIClient
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_unload
 from dashboard.configuration.services import config_apply
-from dashboard.models import AuditEntry, Model, ModelState, ModelSync, ReleaseSpan, Server, Version
+from dashboard.models import AuditEntry, Model, ModelState, ModelSync, ReleaseSpan, Server, Upload, Version
 from dashboard.releases.going_back import going_back
 from dashboard.releases.selectors import (
     current_text,
@@ -172,3 +174,19 @@ def test_many_restarts_do_not_hide_the_way_back(model: Model, actor: Actor) -> N
     )
     assert [release.number for release in last_good(model)] == [2, 1]
     assert way_back(model).number == 1
+
+
+def test_what_a_person_changed_on_disk_is_said_before_anything_is_asked_for(
+    model: Model, published: Callable[..., Version], inspected: Callable[..., Upload], as_person: Callable[..., Client]
+) -> None:
+    published(load=True)
+    upload = inspected()
+    pages = ("/models/relu/releases/1/", "/models/relu/versions/1/live", f"/uploads/{upload.pk}/")
+    said, person = "was changed on disk: adopt that text or overwrite it first", as_person()
+    person.force_login(upload.user)
+    assert all(said not in text_of(person, page) for page in pages)
+    file = Path(settings.MODEL_REPOSITORY, "relu", "config.pbtxt")
+    file.write_text(file.read_text() + "# by hand\n")
+    assert not going_back(model, release_get(model, 1)).works
+    assert all(said in text_of(person, page) for page in pages)
+    assert 'id="publish" form="publish-form" disabled' in text_of(person, pages[2])

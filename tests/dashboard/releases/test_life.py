@@ -10,7 +10,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import model_summary
 from dashboard.catalog.services import model_load, model_unload
 from dashboard.configuration.services import config_apply
-from dashboard.models import Model, ModelSync, Release, ReleaseCheck, ReleaseSpan, Server, Version
+from dashboard.models import Model, ModelSync, Release, ReleaseCheck, ReleaseSpan, Server, ServerEvent, Version
 from dashboard.releases import life
 from dashboard.releases.life import Facts, state_of
 from dashboard.releases.loading import needs_another_load
@@ -99,6 +99,12 @@ def test_a_new_wish_forgets_what_failed_before_and_a_failure_of_an_old_one_is_no
 ) -> None:
     old = model.generation
     fails = partial(model_sync_failed, server=server, model_id=model.pk, attempts=1, error="no room")
+    fails(generation=old, error="no room: 17.2 GiB")
+    fails(generation=old)
+    fails(generation=old, error="no room: 17 GiB")
+    assert ServerEvent.objects.count() == 3
+    fails(generation=old, error="no room: 16.8 GiB")
+    assert ServerEvent.objects.count() == 3, "a retry that tells another number is no news"
     fails(generation=old)
     assert model_summary(model).state == "failed"
     model_states_record(server=server, statuses=[VersionStatus("relu", 1, "LOADING", "")])

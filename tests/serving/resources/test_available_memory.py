@@ -35,22 +35,22 @@ def group(limit: str, used: int, cached: int = 0) -> dict[str, str]:
 
 def test_without_limits_the_machine_bounds_what_there_is(tmp_path: Path) -> None:
     found = host_available(**machine(tmp_path, GIB >> 10, a=group("max", 5)))
-    assert found == Available(GIB, "on this machine")
+    assert found == Available(GIB, "on this machine", 99 << 10)
 
 
 def test_the_tightest_group_around_the_process_bounds_it_too(tmp_path: Path) -> None:
     files = machine(tmp_path, GIB >> 10, a=group("1000", 900), a_b=group("5000", 100))
-    assert host_available(**files) == Available(100, "within the memory limit of its container")
+    assert host_available(**files) == Available(100, "within the memory limit of its container", 1000)
 
 
 def test_what_the_kernel_takes_back_counts_as_available(tmp_path: Path) -> None:
     files = machine(tmp_path, GIB >> 10, a_b=group("1000", 900, cached=700))
-    assert host_available(**files) == Available(800, "within the memory limit of its container")
+    assert host_available(**files) == Available(800, "within the memory limit of its container", 1000)
 
 
 def test_a_group_over_its_limit_leaves_nothing(tmp_path: Path) -> None:
     assert host_available(**machine(tmp_path, 1, a_b=group("1000", 2000))) == Available(
-        0, "within the memory limit of its container"
+        0, "within the memory limit of its container", 1000
     )
 
 
@@ -58,7 +58,7 @@ def test_where_nothing_can_be_read_nothing_is_bounded(tmp_path: Path) -> None:
     assert host_available(tmp_path / "none", tmp_path / "none", tmp_path) is None
     files = machine(tmp_path, GIB >> 10)
     (tmp_path / "own").write_text("4:memory:/x\n")  # version 1 alone
-    assert host_available(**files) == Available(GIB, "on this machine")
+    assert host_available(**files) == Available(GIB, "on this machine", 99 << 10)
 
 
 def test_this_machine_tells_what_it_has() -> None:
@@ -70,10 +70,18 @@ def test_this_machine_tells_what_it_has() -> None:
 
 
 def test_a_shortage_is_told_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(available_memory, "host_available", lambda: Available(GIB + (GIB >> 1), "on this machine"))
-    monkeypatch.setattr(available_memory, "gpu_available", lambda device: Available(3 << 20, f"on GPU {device}"))
-    assert shortage(MemoryUse(4 * GIB)) == "4 GiB are needed, and 1.5 GiB are available on this machine"
-    assert shortage(MemoryUse(GIB, ((1, 1 << 30),))) == "1 GiB are needed, and 3 MiB are available on GPU 1"
+    monkeypatch.setattr(
+        available_memory, "host_available", lambda: Available(GIB + (GIB >> 1), "on this machine", 4 * GIB)
+    )
+    monkeypatch.setattr(
+        available_memory, "gpu_available", lambda device: Available(3 << 20, f"on GPU {device}", 2 * GIB)
+    )
+    remedy = "; unload another model, or make room there"
+    assert shortage(MemoryUse(4 * GIB)) == f"4 GiB are needed, and 1.5 GiB are available on this machine{remedy}"
+    assert shortage(MemoryUse(GIB, ((1, 1 << 30),))) == f"1 GiB are needed, and 3 MiB are available on GPU 1{remedy}"
+    assert shortage(MemoryUse(5 * GIB)) == (
+        "5 GiB are needed, and there are 4 GiB in all on this machine; make the model smaller, or serve it where there is more"
+    )
     assert shortage(MemoryUse(GIB, ((1, 2 << 20),))) == ""
 
 
@@ -86,7 +94,7 @@ async def test_a_model_that_cannot_fit_is_refused_and_what_serves_goes_on(
     async with core(tmp_path, load_model=("scale",)) as server:
         (tmp_path / "scale/1/more").write_bytes(bytes(2000))
         with monkeypatch.context() as patched:
-            patched.setattr(available_memory, "host_available", lambda: Available(1000, "on this machine"))
+            patched.setattr(available_memory, "host_available", lambda: Available(1000, "on this machine", GIB))
             with pytest.raises(LoadStopped) as caught:
                 await server.load_model("scale")
             assert caught.value.code is Code.UNAVAILABLE
@@ -106,7 +114,7 @@ async def test_a_sleeping_model_is_checked_when_it_wakes(tmp_path: Path, monkeyp
     model_factory.onnx_scale(tmp_path, extra=asleep)
     async with core(tmp_path, load_model=("scale",)) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(available_memory, "host_available", lambda: Available(10, "on this machine"))
+            patched.setattr(available_memory, "host_available", lambda: Available(10, "on this machine", GIB))
             with pytest.raises(
                 Exception, match="could not be loaded for its first request: there is not enough memory"
             ):
@@ -116,7 +124,7 @@ async def test_a_sleeping_model_is_checked_when_it_wakes(tmp_path: Path, monkeyp
 @pytest.mark.asyncio
 async def test_the_check_can_be_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model_factory.onnx_scale(tmp_path)
-    monkeypatch.setattr(available_memory, "host_available", lambda: Available(10, "on this machine"))
+    monkeypatch.setattr(available_memory, "host_available", lambda: Available(10, "on this machine", GIB))
     async with core(tmp_path, check_memory=False, load_model=("scale",)) as server:
         assert server.model_ready("scale")
 
@@ -134,7 +142,7 @@ async def test_models_that_may_go_make_room_before_anything_is_refused(
 
         def available() -> Available:
             awake = [row for row in server.repository_index() if row.name == "one" and row.state == "READY"]
-            return Available(10 if awake else GIB, "on this machine")
+            return Available(10 if awake else GIB, "on this machine", GIB)
 
         monkeypatch.setattr(available_memory, "host_available", available)
         await server.load_model("two")
