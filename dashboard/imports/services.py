@@ -194,6 +194,7 @@ def _run(context: JobContext, check: Callable[[], None], params: StoreParams, ac
             context.log(problem)
     result = _as_result(source, rows)
     context.report(result)
+    context.progress(100, "Every archive was looked at")
     failed = sum(row["outcome"] == "failed" for row in rows)
     if not rows:
         raise Invalid("there is no archive to import")

@@ -22,19 +22,26 @@ _ONLY_IF_SAID = {
 
 def settings_of(version: SetUpVersion, options: TorchServeOptions, said: frozenset[str]) -> ModelConfig:
     """Return a version's settings, without what the server would complete in the same way from its archive."""
-    gpus = machine_gpus() if options.number_of_gpu is None else options.number_of_gpu
-    config = overlay(version.settings, version.workers or 1, version.in_archive, gpus, options)
+    config = _all_settings(version, options, said)
     if version.workers is None:
         config.ClearField("instance_group")
-    else:
-        config.parameters[words.MIN_WORKERS].string_value = str(version.workers)
-        config.parameters[words.MAX_WORKERS].string_value = str(version.max_workers or version.workers)
+        del config.parameters[words.MIN_WORKERS], config.parameters[words.MAX_WORKERS]
     for key, in_archive in (
         (words.RESPONSE_TIMEOUT, version.in_archive.response_timeout_s),
         (words.STARTUP_TIMEOUT, version.in_archive.startup_timeout_s),
     ):
         if config.parameters[key].string_value == str(in_archive or DEFAULT_TIMEOUT_S):
             del config.parameters[key]
+    return config
+
+
+def _all_settings(version: SetUpVersion, options: TorchServeOptions, said: frozenset[str]) -> ModelConfig:
+    """Return a version's settings so that nothing of them comes from elsewhere."""
+    gpus = machine_gpus() if options.number_of_gpu is None else options.number_of_gpu
+    workers = version.workers or 1
+    config = overlay(version.settings, workers, version.in_archive, gpus, options)
+    config.parameters[words.MIN_WORKERS].string_value = str(workers)
+    config.parameters[words.MAX_WORKERS].string_value = str(version.max_workers or workers)
     for name, key in _ONLY_IF_SAID.items():
         if name not in said and key in config.parameters:
             del config.parameters[key]
@@ -55,8 +62,15 @@ def text_of(proposed: str, settings: ModelConfig) -> str:
 
 def own_settings(version: SetUpVersion, model: SetUpModel, options: TorchServeOptions, said: frozenset[str]) -> str:
     """Return what a version's folder has to say, because its settings are not the model's; "" where they are."""
-    own, whole = settings_of(version, options, said), settings_of(speaks_for(model), options, said)
-    return "" if own == whole else model_config.format(own)
+    other = speaks_for(model)
+    if settings_of(version, options, said) == settings_of(other, options, said):
+        return ""
+    own = _all_settings(version, options, said)
+    if other.settings.handler and not version.settings.handler:
+        own.parameters[words.HANDLER].string_value = version.manifest.handler
+    # Nothing at all would leave the model's delay as it is.
+    own.dynamic_batching.max_queue_delay_microseconds = own.dynamic_batching.max_queue_delay_microseconds or 1
+    return model_config.format(own)
 
 
 def speaks_for(model: SetUpModel) -> SetUpVersion:

@@ -38,7 +38,17 @@ def store(tmp_path: Path) -> Path:
 
 def write_config(store: Path, **properties: object) -> Path:
     path = store.parent / "config.properties"
-    models = {"noop": {"1.0": {"defaultVersion": True, "marName": "noop.mar", "batchSize": 4, "maxBatchDelay": 50}}}
+    models = {
+        "noop": {
+            "1.0": {
+                "defaultVersion": True,
+                "marName": "noop.mar",
+                "batchSize": 4,
+                "maxBatchDelay": 50,
+                "responseTimeout": 30,
+            }
+        }
+    }
     values = {"model_store": "model_store", "models": json.dumps(models), "load_models": "all", "vmargs": "-Xmx4g"}
     path.write_text(java_properties.write({**values, **{key: str(value) for key, value in properties.items()}}))
     return path
@@ -63,7 +73,7 @@ def test_versions_settings_and_the_default_are_taken_over_once(store: Path) -> N
 
     said = run(config)
     assert (
-        "noop 1.0 (noop.mar): taken as version 1: batches of 4 within 50 ms, 2 workers, 120 s to answer, the default"
+        "noop 1.0 (noop.mar): taken as version 1: batches of 4 within 50 ms, 2 workers, 30 s to answer, the default"
         in said
     )
     assert "vmargs has no meaning on this server" in said
@@ -80,7 +90,9 @@ def test_versions_settings_and_the_default_are_taken_over_once(store: Path) -> N
     assert (newest.versions, newest.aliases) == ([1, 2], {"default": 1})
     assert model.desired_state == DesiredState.LOADED
     folder = managed_repository().model_dir("noop")
-    assert model_config.read(folder, 2).max_batch_size == 8  # what its archive says is its own
+    other = model_config.read(folder, 2)  # what its archive says is its own, and nothing else is the other version's
+    assert (other.max_batch_size, other.parameters["torchserve.response_timeout_s"].string_value) == (8, "120")
+    assert parsed.parameters["torchserve.response_timeout_s"].string_value == "30"
     assert version_policy.describe(parsed) == "all versions"
     entry = AuditEntry.objects.get(action="model.import")
     assert entry.after["versions"] == {"1.0": 1, "2.0": 2}
