@@ -80,6 +80,10 @@ class Version(models.Model):
         return archive["version"] if archive else ""
 
     @property
+    def label(self) -> str:
+        return f"Version {self.number} ({self.archive_version})" if self.archive_version else f"Version {self.number}"
+
+    @property
     def streams(self) -> bool:
         """Whether it is an archive whose code answers in several parts."""
         archive = self.details.get("archive")

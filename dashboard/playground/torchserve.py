@@ -1,41 +1,41 @@
 """Where the bundled server answers TorchServe's clients, for the code that the playground shows."""
 
-from collections.abc import Sequence
+import os
 from pathlib import Path
 
 from django.conf import settings
 
-from repository.torchserve import java_properties
+from repository.torchserve import properties
+from repository.torchserve.options import TorchServeOptions
 
-_DEFAULT = "http://127.0.0.1:8080"
-_ALL_INTERFACES = ("http://0.0.0.0", "https://0.0.0.0")
+_ANYWHERE = ("0.0.0.0", "::", "[::]")  # a listener's address that no client asks
 
 
 def inference_address() -> str:
-    """Return the address of its inference API as its users write it; "" where the server does not speak it, or on no port."""
-    flags = list(settings.SERVER_FLAGS)
-    given = _value(flags, "--ts-config") or str(getattr(settings, "TORCHSERVE_CONFIG", None) or "")
-    if not given and _value(flags, "--torchserve").lower() not in ("true", "1", "on"):
+    """Return the address of its inference API; "" where the server does not speak it, or on no port."""
+    config = settings.TORCHSERVE_CONFIG or _flag("--ts-config")
+    if not config and _flag("--torchserve").lower() not in ("true", "1", "on"):
         return ""
-    address = (_configured(Path(given)) if given else "") or _DEFAULT
-    if not address.startswith("http"):
+    try:
+        options = _options(Path(config)) if config else TorchServeOptions()
+    except (OSError, properties.InvalidProperties):  # then the server does not start either
         return ""
-    for anywhere in _ALL_INTERFACES:
-        address = address.replace(anywhere, f"{anywhere.partition('0')[0]}127.0.0.1")
-    return address.rstrip("/")
+    address = options.inference_address
+    if address.socket is not None:
+        return ""
+    host = "127.0.0.1" if address.host in _ANYWHERE else address.host
+    return f"{'https' if address.tls else 'http'}://{host}:{address.port}"
 
 
-def _value(flags: Sequence[str], name: str) -> str:
-    """Return the value of a flag, "true" for one without; "" where it is not there."""
-    for flag in flags:
+def _options(path: Path) -> TorchServeOptions:
+    options, _ = properties.torchserve_options(properties.read(path, os.environ), os.environ)
+    return options
+
+
+def _flag(name: str) -> str:
+    """Return the value of a flag of the bundled server, "true" for one without; "" where it is not there."""
+    for flag in settings.SERVER_FLAGS:
         key, equals, value = flag.partition("=")
         if key == name:
             return value if equals else "true"
     return ""
-
-
-def _configured(path: Path) -> str:
-    try:
-        return java_properties.parse(java_properties.decode(path.read_bytes())).get("inference_address", "").strip()
-    except (OSError, java_properties.MalformedProperties):
-        return ""

@@ -168,7 +168,7 @@ def chosen(model: Model, a: str, b: str) -> tuple[str, str]:
 def choices(model: Model, *keys: str) -> dict[str, list[Choice]]:
     """Return what can be compared, under the headings of a select: the newest, and those of `keys` beside them."""
     found = {
-        "Versions": [Choice(f"v{row.number}", f"Version {row.number}") for row in versions(model)[:CHOICES]],
+        "Versions": [Choice(f"v{row.number}", row.label) for row in versions(model)[:CHOICES]],
         "Releases": [
             Choice(f"r{number}", f"Release {number}: {summary}" if summary else f"Release {number}")
             for number, summary in releases(model).values_list("number", "summary")[:CHOICES]

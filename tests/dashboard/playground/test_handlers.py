@@ -84,14 +84,14 @@ def test_declared_tensors_are_asked_as_tensors(
     ("written", "address"),
     [
         ("inference_address=http://0.0.0.0:9080", "http://127.0.0.1:9080"),
-        ("inference_address = https://models.example:8443/", "https://models.example:8443"),
+        ("inference_address = http://models.example:8090", "http://models.example:8090"),
         ("management_address=http://127.0.0.1:9081", "http://127.0.0.1:8080"),
         ("inference_address=unix:/tmp/ts.sock", ""),
-        ("inference_address=\\u12", "http://127.0.0.1:8080"),
+        ("inference_address=\\u12", ""),
     ],
 )
 def test_the_address_is_that_of_config_properties(written: str, address: str, settings: Any, tmp_path: Path) -> None:
     path = tmp_path / "config.properties"
     path.write_text(written)
-    settings.SERVER_FLAGS = [f"--ts-config={path}"]
+    settings.TORCHSERVE_CONFIG = path
     assert inference_address() == address

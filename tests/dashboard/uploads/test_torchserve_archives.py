@@ -263,3 +263,19 @@ def test_what_makes_other_code_run_takes_the_right_to_upload_code(
     assert (answer.status_code, parameter in answer.json()["error"]) == (403, True)
     batching = f"{version.config}\nmax_batch_size: 8"
     assert weak.put("/api/v1/models/words/config", {"text": batching}, format="json").status_code == 200
+
+
+def test_torchserves_version_stands_wherever_a_version_is_chosen(
+    version: Version, inspected: Callable[..., Upload], actor: Actor, client: Client, tmp_path: Path
+) -> None:
+    upload = inspected({"words.mar": words(tmp_path, version="2.0")}, model_name="words")
+    version_from(upload_publish(upload=upload, actor=actor, make_live=True))
+    client.force_login(actor.user)
+    assert '<option value="1">1 (1.0-rc2)</option>' in text_of(client, "/models/words/versions")
+    for path, said in {
+        "": "Version 1 (1.0-rc2)</option>",
+        "/compare": "Version 2 (2.0)</option>",
+        "/releases/": "version 2 (2.0)",
+        "/versions/1/live": "Make version 1 (1.0-rc2) live",
+    }.items():
+        assert said in text_of(client, f"/models/words{path or '/'}"), path
