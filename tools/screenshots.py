@@ -49,6 +49,7 @@ FULL = {
     "model-activity": "/models/digits/activity",
     "model-log": "/models/doubled/log",
     "upload": "/models/new",
+    "import": "/models/import",
     "jobs": "/jobs/",
     "job": "/jobs/1/",
     "servers": "/servers/",

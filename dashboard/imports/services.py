@@ -146,7 +146,7 @@ def import_preview(*, params: StoreParams) -> Report:
 @repository_errors()
 def _looked_at(version: SetUpVersion, model: SetUpModel, row: Model | None) -> Row:
     try:
-        found = _refused_or_there(version, row)
+        found = _refused_or_there(version, row, read=False)  # a look may not take minutes
     except DashboardError as error:
         return _row(version, "failed", error.message)
     if found is not None:
@@ -219,7 +219,7 @@ def _actor(job: Job, params: StoreParams) -> Actor:
 def _taken(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Row:
     try:
         with repository_errors():
-            found = _refused_or_there(version, Model.objects.filter(name=model.name).first())
+            found = _refused_or_there(version, Model.objects.filter(name=model.name).first(), read=True)
             if found is not None:
                 return found
             number = version_take(taking, model, version).number
@@ -230,8 +230,9 @@ def _taken(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Row:
     return _row(version, "taken", told(version, model), number)
 
 
-def _refused_or_there(version: SetUpVersion, row: Model | None) -> Row | None:
-    """Return the row of a version that is there already, None for one that is to come. Conflict: it cannot."""
+def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -> Row | None:
+    """Return the row of a version that is there already, None for one that is to come. Conflict: it cannot. read: archives are
+    compared whole."""
     if row is None and managed_repository().has_model(version.model):
         raise Conflict(
             f"the repository has a folder '{version.model}' that is not managed: adopt it first, or move it away"
@@ -240,7 +241,7 @@ def _refused_or_there(version: SetUpVersion, row: Model | None) -> Row | None:
     found = present(row, version.version)
     if found is None:
         return None
-    refuse_another(version, found)
+    refuse_another(version, found, read=read)
     return _row(version, "there", "it is there already, and stays as it is", found.number)
 
 

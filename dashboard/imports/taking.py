@@ -92,12 +92,13 @@ def refuse_foreign(name: str, model: Model | None) -> None:
         )
 
 
-def refuse_another(version: SetUpVersion, found: Version) -> None:
-    """Conflict where a version of that name is there, and was made from another archive."""
+def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None:
+    """Conflict where a version of that name is there, and was made from another archive. read: all of it is compared, and not
+    only its size."""
     kept = adopted_fingerprint(found.model)["files"].get(f"{found.number}/{ARCHIVE}")
     if kept is None or found.state != VersionState.PUBLISHED or not version.path.is_file():
         return
-    if kept[2] != storage.hash_file(version.path).sha256:
+    if kept[0] != version.path.stat().st_size or (read and kept[2] != storage.hash_file(version.path).sha256):
         raise Conflict(
             f"'{found.model.name}' has a version {version.version} already, as number {found.number}, from another archive; "
             "give this one another version (torch-model-archiver --version)"

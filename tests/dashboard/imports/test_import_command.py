@@ -100,6 +100,10 @@ def test_versions_settings_and_the_default_are_taken_over_once(store: Path) -> N
     releases = Release.objects.count()
     assert "0 taken, 2 there already" in run(config)
     assert (Version.objects.count(), Release.objects.count()) == (2, releases)
+    archive(store / "noop.mar", "noop", version="1.0", handler="def handle(data, context): return ['changed']")
+    with pytest.raises(CommandError, match=r"1 of 2 archives could not be taken over"):
+        run(config)
+    assert (Version.objects.count(), Release.objects.count()) == (2, releases)
     assert AuditEntry.objects.filter(action="model.import").count() == 1
 
 
