@@ -14,7 +14,7 @@ from dashboard.models.release import CheckStep
 def outcomes_of_check(*, release: Release, steps: Iterable[CheckStep]) -> None:
     """Keep what the golden requests of a release's check came to; of several versions, one that failed stands for all."""
     checks: list[Mapping[str, Any]] = [check for step in steps for check in step.get("checks", [])]
-    checks.sort(key=lambda check: not check["passed"], reverse=True)
+    checks.sort(key=lambda check: not check["passed"])  # the last of a name counts
     found = {str(check["name"]): outcome(check, release=release.number, checked=True) for check in checks}
     outcomes_keep(model=release.model, outcomes=found)
 

@@ -57,6 +57,12 @@ def data_of(
     return dict(given.validated_data)
 
 
+def refuse_data(request: Request) -> None:
+    """Refuse a body with fields, where the address says everything. ValidationError: a 400."""
+    if request.data:
+        raise ValidationError("This takes no fields; the address says all of it.")
+
+
 def _refuse_unknown(data: object, serializer: Any) -> None:
     """Refuse what the fields of a serializer, and of those within it, do not name. Only checked data comes here."""
     if isinstance(serializer, ListSerializer):

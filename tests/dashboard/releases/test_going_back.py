@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -13,6 +14,8 @@ from rest_framework.test import APIClient
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_unload
 from dashboard.configuration.services import config_apply
+from dashboard.examples.outcomes import outcomes_of_check
+from dashboard.examples.services import example_create
 from dashboard.models import AuditEntry, Model, ModelState, ModelSync, ReleaseSpan, Server, Upload, Version
 from dashboard.releases.going_back import going_back
 from dashboard.releases.selectors import (
@@ -190,3 +193,22 @@ def test_what_a_person_changed_on_disk_is_said_before_anything_is_asked_for(
     assert not going_back(model, release_get(model, 1)).works
     assert all(said in text_of(person, page) for page in pages)
     assert 'id="publish" form="publish-form" disabled' in text_of(person, pages[2])
+
+
+def test_what_the_address_does_not_say_is_not_passed_over(
+    model: Model, published: Callable[..., Version], api: APIClient
+) -> None:
+    published(load=True)
+    refused = api.post("/api/v1/models/relu/go_back", {"release": 1}, format="json")
+    assert (refused.status_code, newest_release(model).number) == (400, 2)
+    assert "takes no fields" in refused.json()["error"]
+
+
+def test_of_several_versions_one_that_fails_a_golden_request_stands_for_all(model: Model, actor: Actor) -> None:
+    tensor = {"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}
+    given: dict[str, Any] = {"request": {"inputs": [tensor]}, "expected": {"outputs": [{**tensor, "name": "y"}]}}
+    example_create(model=model, actor=actor, name="ones", golden=True, **given)
+    checks = [{"name": "ones", "version": number, "passed": number != 2} for number in (1, 2, 3)]
+    outcomes_of_check(release=release_get(model, 1), steps=[{"step": "golden", "checks": checks}])
+    kept = model.examples.get().outcome
+    assert (kept["passed"], kept["version"]) == (False, "2")
