@@ -28,12 +28,15 @@ class _Finder:
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != _PACKAGE:
             return None
-        sys.meta_path.remove(self)
         spec = PathFinder.find_spec(name, path, target)
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
             def load_twice(module: ModuleType) -> None:
+                if (
+                    self in sys.meta_path
+                ):  # not before: transformers looks whether there is a torchvision, and imports it later
+                    sys.meta_path.remove(self)
                 try:
                     load(module)
                 except RuntimeError as error:

@@ -114,6 +114,9 @@ def test_what_is_not_there_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPat
 @pytest.mark.asyncio
 async def test_a_torchvision_for_cuda_can_be_imported_beside_a_pytorch_without(tmp_path: Path) -> None:
     handler = """
+        import importlib.util
+
+        importlib.util.find_spec("torchvision")  # as transformers does before it imports it
         from torchvision import transforms
 
         def handle(data, context):
