@@ -39,6 +39,7 @@ PLATFORMS = {
 
 # A configuration that names no backend has the one of the file that a version's folder holds, in this order.
 DEFAULT_FILENAMES: dict[str, str] = {
+    "MAR-INF": "torchserve",  # of an archive that lies unpacked in the version's folder, with files of any name
     "model.onnx": "onnxruntime",
     "model.pt": "pytorch",
     "model.pt2": "pytorch",
@@ -46,7 +47,6 @@ DEFAULT_FILENAMES: dict[str, str] = {
     "model.py": "python",
     "model.savedmodel": "tensorflow",
     "model.mar": "torchserve",
-    "MAR-INF": "torchserve",  # of an archive that lies unpacked in the version's folder
 }
 
 # The end of the name that a person gave a model file -> the name that it has in a version's folder.

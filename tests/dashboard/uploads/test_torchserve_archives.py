@@ -1,6 +1,7 @@
 """A TorchServe archive is uploaded like any model that is code: looked into, published, shown; and what is none is refused."""
 
 import io
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -11,6 +12,7 @@ import pytest
 from django.test import Client
 from rest_framework.test import APIClient
 
+from benchmarks.servers.environments import made
 from dashboard.access.authorisation import Actor
 from dashboard.configuration.drift import model_adopt
 from dashboard.models import Upload, Version
@@ -133,10 +135,11 @@ def test_a_folder_with_an_archive_is_adopted_with_its_version(actor: Actor, sett
 def test_an_archive_that_was_unpacked_keeps_the_names_of_its_files(
     inspected: Callable[..., Upload], actor: Actor, api: APIClient
 ) -> None:
-    upload = inspected({f"words/{name}": content for name, content in files_of("words").items()}, model_name="words")
+    held = files_of("words", files={"model.pt": b"weights"}, serializedFile="model.pt")
+    upload = inspected({f"words/{name}": content for name, content in held.items()}, model_name="words")
     assert (upload.state, upload.error, upload.proposal["format"]) == ("inspected", "", "torchserve")
     version = version_from(upload_publish(upload=upload, actor=actor, load=False))
-    assert version.details["files"] == ["MAR-INF/MANIFEST.json", "handler.py"]
+    assert version.details["files"] == ["MAR-INF/MANIFEST.json", "handler.py", "model.pt"]
     assert api.get("/api/v1/models/words/versions/1/model_archive").json()["text"]["name"] == "handler.py"
 
 
@@ -279,3 +282,24 @@ def test_torchserves_version_stands_wherever_a_version_is_chosen(
         "/versions/1/live": "Make version 1 (1.0-rc2) live",
     }.items():
         assert said in text_of(client, f"/models/words{path or '/'}"), path
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("form", ["default", "no-archive"])
+def test_what_torch_model_archiver_packs_is_published_and_shown(
+    form: str, inspected: Callable[..., Upload], actor: Actor, api: APIClient, tmp_path: Path
+) -> None:
+    """By the real one, in the environment in which the real TorchServe runs."""
+    (tmp_path / "my_handler.py").write_text(HANDLER)
+    (tmp_path / "model-config.yaml").write_text("batchSize: 2")
+    told = ["--model-name", "words", "--version", "1.2.3", "--handler", "my_handler.py", "--archive-format", form]
+    told += ["--config-file", "model-config.yaml", "--export-path", str(tmp_path)]
+    command = made("torchserve") / "bin" / "torch-model-archiver"
+    subprocess.run([command, *told], cwd=tmp_path, check=True, capture_output=True)
+    packed = [tmp_path / "words.mar"] if form == "default" else sorted((tmp_path / "words").rglob("*"))
+    files = {str(path.relative_to(tmp_path)): path.read_bytes() for path in packed if path.is_file()}
+    upload = inspected(files, model_name="words")
+    assert (upload.state, upload.error) == ("inspected", "")
+    assert version_from(upload_publish(upload=upload, actor=actor, load=False)).archive_version == "1.2.3"
+    archive = api.get("/api/v1/models/words/versions/1/model_archive").json()
+    assert (archive["handler_file"], archive["settings"][0]["value"]) == ("my_handler.py", "2")
