@@ -57,7 +57,10 @@ def test_a_request_is_read_with_its_parameters_outputs_and_time() -> None:
     ("change", "said"),
     [
         ({"request": {"inputs": [X | {"data": [1, 2]}]}}, "golden request 'one': tensor 'x': shape [1] has 1 elements"),
-        ({"request": {"inputs": [X], "parameters": {"priority": "high"}}}, "golden request 'one': expected 'priority'"),
+        (
+            {"request": {"inputs": [X], "parameters": {"priority": "high"}}},
+            "golden request 'one': expected parameter 'priority' as a whole number",
+        ),
         ({"seconds": 0}, "golden request 'one': expected 'seconds' as a number over 0 and at most 600"),
         ({"seconds": True}, "expected 'seconds'"),
         ({"name": 3}, "every golden request as an object with a name"),
