@@ -98,9 +98,10 @@ chromium:
 
 # In an environment of its own, under .cache; made once.
 .PHONY: torchserve
-torchserve: $(VENV)/.installed-dev  ## Install the real TorchServe, beside which tests run, if Java is there; make test does so too.
-	@if command -v java >/dev/null; then $(BIN)/python -m benchmarks.servers.environments torchserve; \
-	else echo "No Java: the tests beside TorchServe are left out (sudo apt-get install default-jre-headless)."; fi
+torchserve: $(VENV)/.installed-dev  ## Install the real TorchServe and its archiver, which tests use; make test does so too.
+	@$(BIN)/python -m benchmarks.servers.environments torchserve
+	@command -v java >/dev/null || \
+	  echo "No Java: the tests beside TorchServe are left out (sudo apt-get install default-jre-headless)."
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
