@@ -54,18 +54,24 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
 def needs_another_load(*, model_id: int, loading: Release | None) -> bool:
     """Whether what is wanted now takes another load than the one under way, which has begun for an earlier wish.
 
-    Not where the wanted release has the same versions and only what a server changes in place, its names, say: that is done
-    behind the load, which may have taken long already. Asking for the same release again is asking for another load.
+    Not where those versions stay and the wanted release has only what a server does beside them, other names or one more
+    version, say: that comes behind the load, which may have taken long already. Asking for the same release again is asking for
+    another load.
     """
     model = Model.objects.filter(pk=model_id).first()
     wanted = newest_release(model) if model else None
-    if wanted is None or loading is None or wanted.pk == loading.pk or wanted.versions != loading.versions:
+    if (
+        wanted is None
+        or loading is None
+        or wanted.pk == loading.pk
+        or not set(loading.versions) <= set(wanted.versions)
+    ):
         return True
     try:
         effect = reload_rule.effect(model_config.parse(loading.text), model_config.parse(wanted.text))
     except InvalidConfig:
         return True
-    return effect not in ("none", "in_place")
+    return effect == "reload"
 
 
 def folder_renew(*, model_id: int, server: Server) -> None:

@@ -115,7 +115,7 @@ def test_a_new_wish_forgets_what_failed_before_and_a_failure_of_an_old_one_is_no
 
 
 def test_a_load_under_way_goes_on_where_what_came_since_is_changed_in_place(
-    model: Model, actor: Actor, server: Server
+    model: Model, actor: Actor, server: Server, published: Callable[..., Version]
 ) -> None:
     def broken_off() -> bool:
         return needs_another_load(model_id=model.pk, loading=first)
@@ -124,6 +124,9 @@ def test_a_load_under_way_goes_on_where_what_came_since_is_changed_in_place(
     assert broken_off(), "somebody asked for it once more"
     aliases_set(model=model, actor=actor, aliases={"champion": 1})
     assert not broken_off()
+    published()
+    aliases_set(model=model, actor=actor, aliases={"champion": 1, "candidate": 2})
+    assert not broken_off(), "one more version is loaded beside it"
     config_apply(model=model, text=CONFIG.replace("max_batch_size: 8", "max_batch_size: 4"), actor=actor)
     assert broken_off()
 
