@@ -203,9 +203,14 @@ def _opened(path: Path) -> Iterator[_Archive]:
             with tarfile.open(path) as packed_tar:
                 yield _Tar(packed_tar, path)
     except _DAMAGED as error:
-        if isinstance(error, tarfile.ReadError):
+        if isinstance(error, tarfile.ReadError) and not _begins_as_zip(path):
             raise InvalidArchive(f"'{path.name}' is no model archive: expected a zip or a tar file") from error
-        raise InvalidArchive(f"the archive '{path.name}' is damaged") from error
+        raise InvalidArchive(f"the archive '{path.name}' is damaged or cut off: pack or copy it again") from error
+
+
+def _begins_as_zip(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(4) == b"PK\x03\x04"
 
 
 class _Zip(_Archive):
