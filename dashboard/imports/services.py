@@ -219,15 +219,18 @@ def _actor(job: Job, params: StoreParams) -> Actor:
 def _taken(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Row:
     try:
         with repository_errors():
-            found = _refused_or_there(version, Model.objects.filter(name=model.name).first(), read=True)
+            row = Model.objects.filter(name=model.name).first()
+            found = _refused_or_there(version, row, read=True)
             if found is not None:
                 return found
+            before = row is not None and not _is_fresh(row)
             number = version_take(taking, model, version).number
     except DashboardError as error:
         return _row(version, "failed", error.message)
     except OSError as error:
         return _row(version, "failed", f"the archive cannot be read: {error.strerror}")
-    return _row(version, "taken", told(version, model), number)
+    message = "published; what is served stays as the dashboard has it" if before else told(version, model)
+    return _row(version, "taken", message, number)
 
 
 def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -> Row | None:
@@ -272,7 +275,11 @@ def _served(model: SetUpModel, actor: Actor, *, load: bool) -> str:
             )
     except DashboardError as error:
         return f"{row.name} is not served yet: {error.message}"
-    return "" if load or not served else f"{row.name} is not served: this account may not load models"
+    if served and not load:
+        return f"{row.name} is not served: this account may not load models"
+    if served and default is None:
+        return f"{row.name}: its default version was not taken over, so version {max(served)} answers by default"
+    return ""
 
 
 def _is_fresh(row: Model) -> bool:

@@ -156,6 +156,15 @@ def test_what_cannot_be_taken_is_told_and_disturbs_nothing_else(store: Path) -> 
     assert report["notes"] == ["flow.war is passed over: a workflow is no model; make an ensemble of its models"]
     assert labels(Model.objects.get()) == {"1.0": 1, "2.0": 2}
 
+    archive(store / "broken.mar", "noop", version="3.0")  # mended: it comes beside what is served by now
+    with pytest.raises(CommandError, match=r"1 of 4"):
+        run("--model-store", store)
+    model = Model.objects.get()
+    assert labels(model) == {"1.0": 1, "2.0": 2, "3.0": 3}
+    newest = newest_release(model)
+    assert newest is not None
+    assert newest.versions == [1, 2]
+
     with pytest.raises(CommandError) as usage:
         run()
     assert usage.value.returncode == 2
