@@ -169,6 +169,9 @@ def test_envelopes_are_opened_and_closed_around_a_handler(
     around = module.ENVELOPE(lambda data, _: seen.extend(data) or data)
     assert around.handle([{"body": body} for body in bodies], context(importable)) == answers
     assert seen == given
+    if envelope == "kserve":
+        explained = around.handle([{"body": bodies[0]}], context(importable, explain="True"))
+        assert explained == [{"explanations": [1, 2]}]
     if envelope != "body":
         with pytest.raises(ValueError, match='the list "instances"'):
             around.handle([{"body": {}}], context(importable))

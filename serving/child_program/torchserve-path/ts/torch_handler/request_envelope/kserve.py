@@ -1,4 +1,4 @@
-"""`kserve`: KServe's protocol of version 1: {"instances": [...]} is answered by {"predictions": [...]}."""
+"""`kserve`, version 1 of its protocol: {"instances": [...]} in, {"predictions": [...]} or {"explanations": [...]} out."""
 
 from typing import Any
 
@@ -7,7 +7,8 @@ from .json import JSONEnvelope
 
 class KServeEnvelope(JSONEnvelope):
     def wrapped(self, predictions: list[Any]) -> Any:
-        return {"predictions": predictions}
+        explained = self.context is not None and self.context.get_request_header(0, "explain") == "True"
+        return {"explanations" if explained else "predictions": predictions}
 
 
 ENVELOPE = KServeEnvelope
