@@ -9,6 +9,7 @@ A copy is looked at before it has its name, so that nothing but archives come in
 files are never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and what it answers.
 """
 
+import contextlib
 import fcntl
 import hashlib
 import json
@@ -65,7 +66,8 @@ class ModelStore:
         self.folder = folder
         self._allowed = [re.compile(text, re.IGNORECASE) for text in allowed_urls]
         for leftover in folder.glob(f"{_ARRIVING}*"):  # of a server that was killed
-            leftover.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a store that may only be read serves what it has
+                leftover.unlink()
 
     def find(self, url: str, check: Check, in_use: Callable[[Path], bool]) -> StoredArchive:
         """Return the archive that an address means, fetched if need be. TorchServeError without one.
@@ -114,7 +116,11 @@ class ModelStore:
             if self._journal().get(name) != _digest(url) or in_use(place):
                 raise server_error(f"Model file already exists {name}")
             self.remove(place)
-        descriptor, arriving = tempfile.mkstemp(prefix=_ARRIVING, dir=self.folder)
+        try:
+            descriptor, arriving = tempfile.mkstemp(prefix=_ARRIVING, dir=self.folder)
+        except OSError as error:
+            log.warning("nothing can be fetched: the model store cannot be written: %s", error.strerror)
+            raise server_error(f"Failed to save model: {url}") from None
         try:
             with open(descriptor, "wb") as file:
                 self._copy(url, file)

@@ -168,6 +168,12 @@ def test_what_a_killed_server_has_left_is_fetched_again(store: ModelStore, addre
         find(again, url, used=(path,))
 
 
+def test_a_store_that_cannot_be_written_is_said(store: ModelStore, address: str) -> None:
+    store.folder.rmdir()
+    answer = refused(store, f"{address}/noop.mar")
+    assert (answer.status, answer.message) == (500, f"Failed to save model: {address}/noop.mar")
+
+
 def test_a_log_has_no_key_of_an_address() -> None:
     assert shown("https://me:secret@host/noop.mar?signature=secret") == "https://host/noop.mar"
     assert shown("noop.mar") == "noop.mar"
