@@ -76,10 +76,14 @@ def test_a_server_in_the_foreground_ends_with_its_signal(folder: Path) -> None:
     environment = {**os.environ, "TMPDIR": str(folder / "tmp")}
     command = [COMMAND, "--model-store", "store", "--foreground", "--ncs", "--models", "all"]
     with subprocess.Popen(command, cwd=folder, env=environment, stderr=subprocess.PIPE) as process:
-        wait_until(lambda: descendants(process.pid), what="a worker")
-        assert (folder / "key_file.json").exists()
-        process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=PATIENCE_S)
+        try:
+            wait_until(
+                lambda: (folder / "key_file.json").exists() and descendants(process.pid), what="keys, and a worker"
+            )
+            process.send_signal(signal.SIGTERM)
+            _, log = process.communicate(timeout=PATIENCE_S)
+        finally:
+            process.kill()
         assert process.returncode == 0, log.decode()
     assert not (folder / "key_file.json").exists()
 
