@@ -139,7 +139,7 @@ def test_the_platform_names_the_backend(add_sub):
 
 def test_a_folder_without_a_model_file_says_what_was_looked_for(tmp_path):
     (tmp_path / "empty" / "1").mkdir(parents=True)
-    with pytest.raises(ServingError, match=r"none of model\.onnx, model\.pt") as refused:
+    with pytest.raises(ServingError, match=r"none of MAR-INF, model\.onnx, model\.pt") as refused:
         completed(tmp_path / "empty")
     assert refused.value.code is Code.INVALID_ARG
     with pytest.raises(ServingError, match=r"the version folder has no 'model\.onnx'") as missing:
