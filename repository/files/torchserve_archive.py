@@ -92,11 +92,11 @@ def read_manifest(path: Path) -> Manifest:
         return _manifest(archive)
 
 
-def read_settings(path: Path) -> ModelSettings:
-    """Return what the archive's model-config.yaml says, nothing where it has none. InvalidArchive where that is wrong."""
+def read_description(path: Path) -> tuple[Manifest, ModelSettings]:
+    """Return an archive's manifest, and what its model-config.yaml says, nothing where it has none. Raises as `read_manifest`,
+    and InvalidArchive where the settings are wrong."""
     with _opened(path) as archive:
-        name = _manifest(archive).config_file
-        return parse_settings(archive.read(name)) if name else ModelSettings()
+        return _description(archive)
 
 
 def looks_like_one(path: Path) -> bool:
@@ -107,11 +107,8 @@ def looks_like_one(path: Path) -> bool:
 def read_archive(path: Path) -> ArchiveContents:
     """Return all that an archive says, read once: finding a file in a packed tar file unpacks what lies before it."""
     with _opened(path) as archive:
-        manifest = _manifest(archive)
-        name = manifest.config_file
         return ArchiveContents(
-            manifest,
-            parse_settings(archive.read(name)) if name else ModelSettings(),
+            *_description(archive),
             dict(archive.sizes),
             any(
                 _names(archive.read(file), STREAMS)
@@ -315,6 +312,12 @@ def _folder_around(names: list[str]) -> str:
 
 
 # -- the manifest ------------------------------------------------------------------------------------------------------
+def _description(archive: _Archive) -> tuple[Manifest, ModelSettings]:
+    manifest = _manifest(archive)
+    name = manifest.config_file
+    return manifest, parse_settings(archive.read(name)) if name else ModelSettings()
+
+
 def _manifest(archive: _Archive) -> Manifest:
     if MANIFEST not in archive.sizes:
         raise InvalidArchive(f"the archive has no {MANIFEST}: pack it with torch-model-archiver")

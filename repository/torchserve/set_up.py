@@ -138,7 +138,7 @@ def _version(wanted: _Wanted, options: TorchServeOptions, archives: Mapping[str,
     path = archives.get(archive)
     if path is None:
         raise RepositoryError("it is not in the model store; copy it there" if archive else "nobody says where it lies")
-    manifest, in_archive = torchserve_archive.read_manifest(path), torchserve_archive.read_settings(path)
+    manifest, in_archive = torchserve_archive.read_description(path)
     name = check_name(wanted.name or manifest.name or default_name(archive))
     version = manifest.version or UNNAMED_VERSION
     handler = str(wanted.said.get("handler") or "") if wanted.said is not None else ""

@@ -14,7 +14,7 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -55,8 +55,6 @@ log = logging.getLogger(__name__)
 MAX_FETCHES = 4  # at a time
 RUNTIMES = ("python", "python3", "LSP")
 LONGEST_PAUSE_S = 60.0  # between two tries to start workers that fail
-
-R = TypeVar("R")
 
 
 class Outcome(NamedTuple):
@@ -171,7 +169,11 @@ class Registrations:
                 for said in versions.values()
             ]
         else:
-            texts = await _in_thread(self.store.names) if options.load_models == ("all",) else list(options.load_models)
+            texts = (
+                await asyncio.to_thread(self.store.names)
+                if options.load_models == ("all",)
+                else list(options.load_models)
+            )
             wanted = [(name, url, None) for name, url in map(named, texts) if url]
         for name, url, said in wanted:
             log.info("registering '%s'", shown(url))
@@ -311,7 +313,7 @@ class Registrations:
     ) -> Registration:
         """Take a version into the table and into the repository, without workers. archive: where there is no url."""
         url = asked.url or ""
-        run = self._network.run if is_address(url) else _in_thread
+        run = self._network.run if is_address(url) else asyncio.to_thread
         stored, manifest, in_archive = await run(self._read, url, archive)
         kept = False
         try:
@@ -330,7 +332,7 @@ class Registrations:
                 if version in model.versions:
                     raise conflict(f"Model version {version} is already registered for model {name}")
                 number = next(model.numbers)
-                await _in_thread(self._files.add_version, name, number, stored.path)
+                await asyncio.to_thread(self._files.add_version, name, number, stored.path)
                 settings = Settings.of(asked, in_archive, manifest, self._options, name, version, said)
                 found = Registration(name, version, number, url, stored, manifest, in_archive, settings)
                 if not model.versions:
@@ -346,7 +348,7 @@ class Registrations:
         finally:
             self._arriving.discard(stored.path)
             if stored.fetched and not kept:
-                await _in_thread(self.store.remove, stored.path)
+                await asyncio.to_thread(self.store.remove, stored.path)
         return found
 
     def _read(self, url: str, path: Path | None) -> tuple[StoredArchive, Manifest, ModelSettings]:
@@ -358,11 +360,7 @@ class Registrations:
         if archive.fetched:
             self._arriving.add(archive.path)
         try:
-            return (
-                archive,
-                torchserve_archive.read_manifest(archive.path),
-                torchserve_archive.read_settings(archive.path),
-            )
+            return archive, *torchserve_archive.read_description(archive.path)
         except RepositoryError as error:
             raise TorchServeError(400, "InvalidModelException", error.message) from None
 
@@ -470,11 +468,11 @@ class Registrations:
                 await self._load(model)
             await self._server.registered_drained(found.name)
             if model.versions:
-                await _in_thread(self._files.remove_version, found.name, found.number)
+                await asyncio.to_thread(self._files.remove_version, found.name, found.number)
             else:
-                await _in_thread(self._files.remove, found.name)
+                await asyncio.to_thread(self._files.remove, found.name)
             if found.archive.fetched:
-                await _in_thread(self.store.remove, found.archive.path)
+                await asyncio.to_thread(self.store.remove, found.archive.path)
 
     def _is_registered(self, found: Registration) -> bool:
         model = self.models.get(found.name)
@@ -528,7 +526,7 @@ class Registrations:
         served = {one.number: self._overlay(one, count) for one, count in workers.items() if count}
         if served:
             default = model.default_version.number if model.default in model.versions else None
-            await _in_thread(self._files.write, model.name, served, default)
+            await asyncio.to_thread(self._files.write, model.name, served, default)
         return bool(served)
 
     def _overlay(self, one: Registration, workers: int) -> ModelConfig:
@@ -586,7 +584,3 @@ def _refuse_too_many(workers: int) -> None:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0))
-
-
-async def _in_thread(function: Callable[..., R], *arguments: Any) -> R:
-    return await asyncio.to_thread(function, *arguments)
