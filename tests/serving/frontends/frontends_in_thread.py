@@ -4,9 +4,10 @@ stock clients that block, its ports."""
 import asyncio
 import contextlib
 import threading
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import uvloop
 
@@ -18,8 +19,16 @@ from serving.server.inference_server import InferenceServer
 from tests.support.serving_process import PATIENCE_S
 
 
-class Frontends:
-    """`http` and `grpc` are "host:port"."""
+class Listener(Protocol):
+    @property
+    def address(self) -> tuple[str, int]: ...
+
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+class ServerInThread(ABC):
+    """`address` has "host:port" of each listener by its name."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -31,6 +40,10 @@ class Frontends:
         if self._failure is not None:
             raise self._failure
 
+    @abstractmethod
+    def listeners(self, server: InferenceServer) -> Mapping[str, Listener]:
+        """Make what listens."""
+
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(PATIENCE_S)
@@ -39,15 +52,13 @@ class Frontends:
     async def _serve(self) -> None:
         self.loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
-        options = self._options
-        self.server = InferenceServer(options)
-        http = HttpServer(self.server, options, Authoriser.from_options(options, "http"))
-        grpc = self.grpc_server = GrpcServer(self.server, options, Authoriser.from_options(options, "grpc"))
+        self.server = InferenceServer(self._options)
+        listeners = self.listeners(self.server)
         try:
             await self.server.start()
-            await http.start()
-            await grpc.start()
-            self.http, self.grpc = ("{}:{}".format(*one.address) for one in (http, grpc))
+            for listener in listeners.values():
+                await listener.start()
+            self.address = {name: "{}:{}".format(*listener.address) for name, listener in listeners.items()}
         except BaseException as error:
             self._failure = error
             return
@@ -55,8 +66,24 @@ class Frontends:
             self._ready.set()
         await self._stop.wait()
         await self.server.drain(10)
-        await http.close()
-        await grpc.close()
+        for listener in listeners.values():
+            await listener.close()
+
+
+class Frontends(ServerInThread):
+    """`http` and `grpc` are "host:port"."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.http, self.grpc = self.address["http"], self.address["grpc"]
+
+    def listeners(self, server: InferenceServer) -> Mapping[str, Listener]:
+        options = self._options
+        self.grpc_server = GrpcServer(server, options, Authoriser.from_options(options, "grpc"))
+        return {
+            "http": HttpServer(server, options, Authoriser.from_options(options, "http")),
+            "grpc": self.grpc_server,
+        }
 
 
 @contextlib.contextmanager
