@@ -37,4 +37,5 @@ def make_backend(spec: "ModelSpec") -> "Backend":
     from serving.backends.child.isolation import isolated, wants_process
 
     backend = backend_class(spec.config.backend)
-    return isolated(backend, spec) if wants_process(spec.config) or backend.own_process else backend(spec)
+    apart = wants_process(spec.config) or backend.own_process
+    return isolated(backend, spec) if apart and not backend.runs_user_code else backend(spec)

@@ -7,6 +7,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
 from repository.config.residency import EVICTABLE, ON_DEMAND, PINNED, residency_of
 from serving.backends.base.backend import ModelSpec
+from serving.backends.table import backend_class
 from serving.core.devices import model_filename
 from serving.core.errors import unavailable
 from serving.core.model_identifier import ModelIdentifier
@@ -138,8 +139,9 @@ class ModelBuilder:
 
 def least_memory(spec: ModelSpec) -> MemoryUse:
     """Return the bytes that a model is sure to need, on the host or the GPUs that its instances are for: those of its files. Of
-    a Python model, or of a handler, nothing is sure: it may read a part of them, or none."""
-    if spec.config.backend in ("python", "torchserve"):
+    user code nothing is sure: it may read a part of them, or none."""
+    backend = spec.config.backend  # "" of an ensemble
+    if backend and backend_class(backend).runs_user_code:
         return NOTHING
     kinds = {group.kind for group in spec.config.instance_group}
     gpus = sorted({gpu for group in spec.config.instance_group for gpu in group.gpus})

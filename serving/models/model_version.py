@@ -42,9 +42,8 @@ class ModelVersion:
     model: Model | SleepingModel | None = None
     source: VersionSource | None = None  # of `model`
     release: int | None = None  # that `model` serves
-    answered: frozenset[str] = (
-        frozenset()
-    )  # golden requests, by their digests, that what was built of `source` has passed
+    # Golden requests, by their digests, that what was built of `source` has passed.
+    answered: frozenset[str] = frozenset()
     incoming: Model | SleepingModel | None = None  # built, until every version of its load is
     draining: list[Model | SleepingModel] = field(default_factory=list)
     residency: Residency = ALWAYS

@@ -156,6 +156,8 @@ class Backend(ABC):
 
     default_filename: ClassVar[str]
     own_process: ClassVar[bool] = False  # whether its instances never run in the server's process
+    # Whether its instances are processes that run the code of a model's author, whatever that reads.
+    runs_user_code: ClassVar[bool] = False
     # Whether instances may share `load()`ed weights, so that a changed instance count needs no reload. A backend whose
     # instances each load their own may leave `load` empty.
 

@@ -66,9 +66,8 @@ class ChildInstance(AsyncInstance):
         self._runtime = spec.require_runtime()
         self._loop = self._runtime.loop
         self._bounds = bounds = bounds or configured_bounds(spec.config)
-        self._bound_s = (
-            None if decoupled else bounds.execution_s
-        )  # a stream is bounded by the time between its responses
+        # A stream is bounded by the time between its responses.
+        self._bound_s = None if decoupled else bounds.execution_s
         self._timer: asyncio.TimerHandle | None = None
         self._encoder = RequestEncoder(spec.config, ResponsePace.limits if decoupled else None)
         self._results = ResultReader(spec, initialize)

@@ -20,17 +20,14 @@ from serving.core.errors import invalid, unsupported
 
 
 def wants_process(config: ModelConfig) -> bool:
-    """Whether the configuration asks for it; INVALID_ARG for a word that is neither "none" nor "process".
-
-    User code of the Python and TorchServe backends has a process of its own in any case.
-    """
+    """Whether the configuration asks for it; INVALID_ARG for a word that is neither "none" nor "process"."""
     try:
         value = get_parameter(config, "isolation", "none")
     except RepositoryError as error:
         raise invalid(str(error)) from None
     if value not in ("none", "process"):
         raise invalid(f"""slipway.isolation must be "none" or "process", but is {value!r}""")
-    return bool(value == "process") and config.backend not in ("python", "torchserve")
+    return bool(value == "process")
 
 
 def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:

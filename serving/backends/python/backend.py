@@ -27,6 +27,7 @@ class PythonBackend(Backend):
     """Instances share nothing: each child imports and initializes the model for itself."""
 
     default_filename: ClassVar[str] = "model.py"
+    runs_user_code: ClassVar[bool] = True
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:

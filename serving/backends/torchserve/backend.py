@@ -35,6 +35,7 @@ class TorchserveBackend(Backend):
     """The instances share the unpacked archive, which is every handler's working directory, and nothing else."""
 
     default_filename: ClassVar[str] = "model.mar"
+    runs_user_code: ClassVar[bool] = True
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
