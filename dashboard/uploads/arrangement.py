@@ -1,7 +1,7 @@
 """From the files of an upload to a version folder: archives unpacked, wrappers taken off, the model file named by us.
 
 What may be uploaded: one model file; the files of a version; a model's folder with config.pbtxt and one version folder; a
-zip of any of these; for an ensemble its config.pbtxt alone.
+zip of any of these; for an ensemble its config.pbtxt alone. A TorchServe archive stays packed, whatever it is packed as.
 """
 
 import os
@@ -15,8 +15,8 @@ from dashboard.shared.exceptions import Invalid
 from repository.config import model_config
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE, parse_version
-from repository.files import archive, storage
-from repository.files.torchserve_archive import MANIFEST
+from repository.files import archive, foreign_formats, storage, torchserve_archive
+from repository.files.torchserve_archive import MANIFEST, PACKED_ENDINGS
 
 MAX_MODEL_FILE_BYTES = 16 << 20  # of one file beside the versions: labels, a vocabulary
 _LITTER = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__")
@@ -56,6 +56,7 @@ def arrange(upload: Upload) -> Arrangement:
     beside.pop(CONFIG_FILE, None)
     _refuse_large(beside)
     renamed = _renamed(list(files), config_text)
+    _refuse_other_tar(files, renamed)
     _place(files, renamed, version_dir)
     return Arrangement(version_dir, storage.plain_files(version_dir), config_text, beside, renamed)
 
@@ -88,6 +89,9 @@ def _unwrapped(folder: Path) -> Path:
 
 
 def _version_folder(root: Path) -> Path | None:
+    """Return the one folder that is a version; None without one, and in an unpacked archive, whose folders are its own."""
+    if (root / MANIFEST).is_file():
+        return None
     versions = [entry for entry in root.iterdir() if entry.is_dir() and parse_version(entry.name) is not None]
     if len(versions) > 1:
         names = ", ".join(sorted(entry.name for entry in versions))
@@ -119,15 +123,25 @@ def _renamed(names: list[str], config_text: str | None) -> dict[str, str]:
         given = model_config.parse(config_text or "").default_model_filename
     except InvalidConfig:
         given = ""
-    known = {
-        name: model_config.FILENAME_OF_SUFFIX.get(PurePosixPath(name).suffix.lower(), "")
-        for name in names
-        if "/" not in name
-    }
+    known = {name: _our_name(name) for name in names if "/" not in name}
     candidates = {name: ours for name, ours in known.items() if ours}
     if given in names or set(candidates.values()) & set(names) or len(candidates) != 1:
         return {}
     return candidates
+
+
+def _our_name(name: str) -> str:
+    """Return the name that the server looks for in place of a file's; "" for what is no model by its name."""
+    if name.lower().endswith(PACKED_ENDINGS):
+        return torchserve_archive.FILENAME
+    return model_config.FILENAME_OF_SUFFIX.get(PurePosixPath(name).suffix.lower(), "")
+
+
+def _refuse_other_tar(files: dict[str, Path], renamed: dict[str, str]) -> None:
+    """Refuse a tar file that is no TorchServe archive: nothing but those stays packed."""
+    for name in renamed:
+        if name.lower().endswith(PACKED_ENDINGS) and torchserve_archive.is_other_tar(files[name]):
+            raise Invalid(f"'{name}' cannot be served, because {foreign_formats.ARCHIVE.sentence}")
 
 
 def _place(files: dict[str, Path], renamed: dict[str, str], version_dir: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 
 from repository.config.model_config import FILENAME_OF_SUFFIX
 from repository.core.layout import CONFIG_FILE
+from repository.files.torchserve_archive import PACKED_ENDINGS
 
 HEAD_BYTES = 512  # from the beginning of a file, by which it is known
 # Files in which a model may be, by their ends and by their names; whatever lies beside them is theirs.
-MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, ".zip")
+MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, *PACKED_ENDINGS, ".zip")
 MODEL_NAMES = (CONFIG_FILE,)
 SERVED = (
     "ONNX (.onnx), TorchScript (.pt), torch.export (.pt2), TensorRT (.plan), TorchServe's archives (.mar) and model.py"
@@ -244,7 +245,7 @@ TABLE = ForeignFormat(
 ARCHIVE = ForeignFormat(
     "archive",
     "an archive",
-    "the archive is not unpacked here, only .zip is",
+    "the archive is not unpacked here, only .zip is, and it is none of TorchServe's",
     "unpack it and drop the folder, or pack it as .zip",
     endings=(".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar"),
     starts=(_begins("\x1f\x8b"), _begins("BZh"), _begins("\xfd7zXZ"), _begins("7z\xbc\xaf"), _begins("Rar!")),

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from repository.core.errors import InvalidArchive, NotFound, UnsafeArchive, UnsafePath
+from repository.core.errors import InvalidArchive, NotFound, RepositoryError, UnsafeArchive, UnsafePath
 from repository.core.json_types import Json
 from repository.core.layout import OVERLAY_FILE, relative_path
 from repository.files import archive as zip_archive
@@ -28,6 +28,8 @@ from repository.files.archive import Limits
 
 FOLDER = "MAR-INF"
 MANIFEST = f"{FOLDER}/MANIFEST.json"
+FILENAME = "model.mar"  # in a version's folder, whatever it is packed as
+PACKED_ENDINGS = (".tar.gz", ".tgz")  # of what torch-model-archiver writes with --archive-format tgz
 STREAMS = "send_intermediate_predict_response"  # a source that names it answers in several parts
 
 MAX_TEXT_BYTES = 4 << 20  # of a manifest, a model-config.yaml, or a source
@@ -102,6 +104,15 @@ def read_description(path: Path) -> tuple[Manifest, ModelSettings]:
 def looks_like_one(path: Path) -> bool:
     """Whether something of a store is meant as an archive: a file with its suffix, or a folder with a manifest."""
     return path.is_file() or (path / MANIFEST).is_file() or any(path.glob(f"*/{MANIFEST}"))
+
+
+def is_other_tar(path: Path) -> bool:
+    """Whether a file is sound, and holds no manifest. What is damaged, its reader says."""
+    try:
+        with _opened(path) as archive:
+            return MANIFEST not in archive.sizes
+    except RepositoryError:
+        return False
 
 
 def read_archive(path: Path) -> ArchiveContents:

@@ -16,7 +16,7 @@ from repository.config.model_config import DEFAULT_FILENAMES
 from repository.config.signature import Signature, SignatureObject
 from repository.core.errors import RepositoryError
 from repository.core.layout import CONFIG_FILE, parse_version
-from repository.files import foreign_formats
+from repository.files import foreign_formats, torchserve_archive
 from serving.backends.onnxruntime.onnx_file import (
     OnnxModel,
     check_external_data,
@@ -182,6 +182,8 @@ def _version_folder(path: Path) -> Path:
     """Return the folder itself, or the highest version in a model's folder; for a file the folder that holds it."""
     if not path.is_dir():
         return path.parent
+    if (path / torchserve_archive.FOLDER).exists():  # an unpacked archive, whose folders are its own
+        return path
     versions = [number for entry in path.iterdir() if entry.is_dir() and (number := parse_version(entry.name))]
     return path / str(max(versions)) if versions else path
 

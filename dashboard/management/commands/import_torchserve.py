@@ -37,14 +37,13 @@ class Command(BaseCommand):
         parser.add_argument(
             "--no-config-snapshots", "--ncs", action="store_true", help="take no notice of the last snapshot"
         )
-        parser.add_argument("--dry-run", action="store_true", help="say what would be taken, and change nothing")
+        parser.add_argument("--dry-run", action="store_true", help="say what would be taken, and change no model")
 
     def handle(self, *args: object, **options: Any) -> None:
         params = self._params(**options)
         with one_sentence():
             check_database()
-            if not options["dry_run"]:
-                migrate()
+            migrate()  # a look beforehand needs a database, too
         try:
             failed = self._preview(params) if options["dry_run"] else self._import(params)
         except DashboardError as error:

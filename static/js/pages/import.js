@@ -23,7 +23,7 @@ const input = need("#file-input", HTMLInputElement);
  */
 function sorted(chosen) {
   const properties = chosen.filter(({ file }) => /\.(properties|cfg)$/.test(file.name));
-  const archives = chosen.filter(({ file }) => file.name.endsWith(".mar"));
+  const archives = chosen.filter(({ file }) => /\.(mar|war|tgz|tar\.gz)$/i.test(file.name));
   return { properties, archives, others: chosen.filter((one) => !properties.includes(one) && !archives.includes(one)) };
 }
 

@@ -74,7 +74,7 @@ function isLeftBehind(part) {
  */
 export function proposedName(chosen) {
   const { folder, files } = tidy(chosen);
-  const base = folder || files[0]?.path.replace(/\.[^.]+$/, "") || "";
+  const base = folder || files[0]?.path.replace(/(\.tar\.gz|\.[^.]+)$/i, "") || "";
   return base.replace(/[^A-Za-z0-9._-]+/g, "_").replace(/^[^A-Za-z0-9]+/, "");
 }
 

@@ -52,7 +52,7 @@ export async function judge(files, table) {
   if (!models.length) return noModel(files, table);
   for (const { file, path } of models) {
     // An archive of TorchServe's holds whatever its handler reads.
-    const kind = endsAs(path, [".mar"]) ? await noArchive(file, table) : await byContent(file, table);
+    const kind = endsAs(path, [".mar", ".tar.gz", ".tgz"]) ? await noArchive(file, table) : await byContent(file, table);
     if (kind && (models.length === 1 || endsAs(path, [".onnx"]))) return { path, kind, missing: [] };
     const missing = endsAs(path, [".onnx"]) ? await missingWeights(file, path, files) : [];
     if (missing.length) return { path, kind: null, missing };

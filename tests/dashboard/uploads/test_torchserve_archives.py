@@ -142,6 +142,29 @@ def test_an_archive_that_was_unpacked_keeps_the_names_of_its_files(
     assert api.get("/api/v1/models/words/versions/1/model_archive").json()["text"]["name"] == "handler.py"
 
 
+def test_an_archive_as_a_tar_file_stays_packed(
+    inspected: Callable[..., Upload], actor: Actor, api: APIClient, settings: Any
+) -> None:
+    upload = inspected({"words.tar.gz": tar({f"words/{name}": data for name, data in WHOLE.items()})}, "words")
+    assert (upload.state, upload.error, upload.proposal["format"]) == ("inspected", "", "torchserve")
+    version = version_from(upload_publish(upload=upload, actor=actor, load=False))
+    assert version.details["files"] == ["model.mar"]
+    assert api.get("/api/v1/models/words/versions/1/model_archive").json()["handler_file"] == "handler.py"
+    other = inspected({"other.tgz": tar({"model.onnx": b"x"})}, "other")
+    assert other.error.startswith("'other.tgz' cannot be served, because the archive is not unpacked here")
+
+
+def test_an_unpacked_archive_may_have_a_folder_named_by_a_number(
+    inspected: Callable[..., Upload], actor: Actor
+) -> None:
+    upload = inspected(
+        {f"words/{name}": data for name, data in {**WHOLE, "1/labels.txt": b"cat"}.items()}, model_name="words"
+    )
+    assert (upload.state, upload.error) == ("inspected", "")
+    version = version_from(upload_publish(upload=upload, actor=actor, load=False))
+    assert version.details["files"] == ["1/labels.txt", "MAR-INF/MANIFEST.json", "handler.py"]
+
+
 def test_a_version_of_another_kind_has_no_archive(published: Callable[..., Version], api: APIClient) -> None:
     published()
     answer = api.get("/api/v1/models/relu/versions/1/model_archive")
@@ -153,6 +176,16 @@ def packed(files: dict[str, bytes]) -> bytes:
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as file:
         for name, data in files.items():
             file.writestr(name, data)
+    return content.getvalue()
+
+
+def tar(files: dict[str, bytes]) -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as file:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            file.addfile(member, io.BytesIO(data))
     return content.getvalue()
 
 

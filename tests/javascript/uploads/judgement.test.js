@@ -53,7 +53,7 @@ test("a folder with weights is told by them, and not by what lies beside", async
 });
 
 test("what may be a model is left to the inspection, with everything beside it", async () => {
-  for (const path of ["model.onnx", "model.pt", "1/model.py", "config.pbtxt", "all.zip"]) {
+  for (const path of ["model.onnx", "model.pt", "1/model.py", "config.pbtxt", "all.zip", "archived.tar.gz", "archived.tgz"]) {
     assert.equal(await judge([chosen(path, "x"), chosen("tokenizer.pkl", bytes(0x80, 4))], table), null);
   }
 });
