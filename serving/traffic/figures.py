@@ -1,0 +1,102 @@
+"""What an arm of a rollout has done: in all, and in the time that guardrails look at.
+
+Counting adds to cumulative values only; once a second `tick` keeps a reading of them, and a window is the difference of two
+readings. Nothing here is cleaned up request by request.
+"""
+
+from collections import deque
+from typing import NamedTuple
+
+from repository.core.histogram import Counts, Histogram, subtract
+
+READINGS = 60  # of a window: it is right to a 60th of its length
+LONGEST_WAIT_S = 15
+
+
+class Window(NamedTuple):
+    """What an arm did in the last so many seconds. latency: of the requests that did not fail."""
+
+    requests: int
+    errors: int
+    latency: Counts
+
+
+class _Reading(NamedTuple):
+    second: int
+    requests: int
+    errors: int
+    latency: Counts
+
+
+class ArmFigures:
+    """Counts of one arm since its rollout began on this server.
+
+    begun: requests that it was given. requests: those that it answered or failed; errors: of them, those that failed by no
+    fault of the client. withdrawn: those that count for neither, being the client's mistake or cancelled.
+    latency: from the decoded request to the answer, of the requests that did not fail.
+    """
+
+    __slots__ = (
+        "_begun_before",
+        "_readings",
+        "_second",
+        "_step_s",
+        "begun",
+        "errors",
+        "latency",
+        "requests",
+        "withdrawn",
+    )
+
+    def __init__(self, window_s: int) -> None:
+        self.begun = self.requests = self.errors = self.withdrawn = 0
+        self.latency = Histogram()
+        self._second = 0
+        self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S)  # `begun`, as of each of the last seconds
+        self.set_window(window_s)
+
+    def set_window(self, window_s: int) -> None:
+        """Look at so many seconds from here on; the window is short until it has filled."""
+        self._step_s = max(1, window_s // READINGS)
+        self._readings: deque[_Reading] = deque(maxlen=max(1, window_s // self._step_s))
+        self._readings.append(self._reading())
+
+    # -- counted with each request ---------------------------------------------------------------------------------
+    def begin(self) -> None:
+        """The arm is given a request."""
+        self.begun += 1
+
+    def count(self, took_ns: int, failed: bool) -> None:
+        """It has answered one after so many nanoseconds, or failed."""
+        self.requests += 1
+        if failed:
+            self.errors += 1
+        else:
+            self.latency.add(took_ns)
+
+    def withdraw(self) -> None:
+        """One has ended that says nothing of the arm."""
+        self.withdrawn += 1
+
+    # -- read once a second ----------------------------------------------------------------------------------------
+    def tick(self) -> None:
+        """A second has passed."""
+        self._second += 1
+        self._begun_before.append(self.begun)
+        if self._second % self._step_s == 0:
+            self._readings.append(self._reading())
+
+    def window(self) -> Window:
+        """Return what was counted since the oldest reading."""
+        first = self._readings[0]
+        requests, errors = self.requests - first.requests, self.errors - first.errors
+        return Window(requests, errors, subtract(self.latency.counts, first.latency))
+
+    def waiting(self, seconds: int) -> int:
+        """Return how many requests, at least, have been without an answer for so many seconds (1 to LONGEST_WAIT_S)."""
+        if len(self._begun_before) < seconds:
+            return 0
+        return max(0, self._begun_before[-seconds] - self.requests - self.withdrawn)
+
+    def _reading(self) -> _Reading:
+        return _Reading(self._second, self.requests, self.errors, dict(self.latency.counts))
