@@ -4,7 +4,7 @@ Counting adds to cumulative values only; once a second `tick` keeps a reading of
 readings. Nothing here is cleaned up request by request.
 """
 
-from collections import deque
+from collections import Counter, deque
 from typing import NamedTuple
 
 from repository.core.histogram import Counts, Histogram, subtract
@@ -100,3 +100,66 @@ class ArmFigures:
 
     def _reading(self) -> _Reading:
         return _Reading(self._second, self.requests, self.errors, dict(self.latency.counts))
+
+
+class Compared(NamedTuple):
+    """How many answers were compared in the last so many seconds, and how many of them differed."""
+
+    compared: int
+    disagreed: int
+
+
+class ShadowFigures:
+    """What comparing both arms' answers to the same requests has found since the rollout began on this server.
+
+    compared: pairs of answers. disagreed: of them, those beyond the tolerance, the mismatched ones among them. mismatched: those
+    whose outputs have other names, shapes or datatypes. top1_compared, top1_agreed: of outputs with classes, how often the first
+    class is the same. max_absolute, max_relative: the greatest differences of any element; sum_absolute: of each pair's mean
+    difference. failed: mirrors that the candidate did not answer. dropped: mirrors that were not sent, by reason.
+    stable_latency, candidate_latency: of the same requests.
+    """
+
+    __slots__ = (
+        "_readings",
+        "_second",
+        "_step_s",
+        "candidate_latency",
+        "compared",
+        "disagreed",
+        "dropped",
+        "failed",
+        "max_absolute",
+        "max_relative",
+        "mismatched",
+        "stable_latency",
+        "sum_absolute",
+        "top1_agreed",
+        "top1_compared",
+    )
+
+    def __init__(self, window_s: int) -> None:
+        self.compared = self.disagreed = self.mismatched = self.failed = 0
+        self.top1_compared = self.top1_agreed = 0
+        self.max_absolute = self.sum_absolute = self.max_relative = 0.0
+        self.dropped: Counter[str] = Counter()
+        self.stable_latency = Histogram()
+        self.candidate_latency = Histogram()
+        self._second = 0
+        self.set_window(window_s)
+
+    def set_window(self, window_s: int) -> None:
+        """Look at so many seconds from here on, as ArmFigures does."""
+        self._step_s = max(1, window_s // READINGS)
+        self._readings: deque[Compared] = deque(maxlen=max(1, window_s // self._step_s))
+        self._readings.append(Compared(self.compared, self.disagreed))
+
+    def tick(self) -> None:
+        """A second has passed."""
+        self._second += 1
+        if self._second % self._step_s == 0:
+            self._readings.append(Compared(self.compared, self.disagreed))
+
+    def window(self) -> Compared:
+        """Return what was counted since the oldest reading."""
+        first = self._readings[0]
+        return Compared(self.compared - first.compared, self.disagreed - first.disagreed)
