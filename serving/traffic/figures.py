@@ -112,10 +112,11 @@ class Compared(NamedTuple):
 class ShadowFigures:
     """What comparing both arms' answers to the same requests has found since the rollout began on this server.
 
-    compared: pairs of answers. disagreed: of them, those beyond the tolerance, the mismatched ones among them. mismatched: those
-    whose outputs have other names, shapes or datatypes. top1_compared, top1_agreed: of outputs with classes, how often the first
-    class is the same. max_absolute, max_relative: the greatest differences of any element; sum_absolute: of each pair's mean
-    difference. failed: mirrors that the candidate did not answer. dropped: mirrors that were not sent, by reason.
+    compared: pairs of answers. disagreed: of them, those beyond the tolerance, the mismatched ones among them.
+    mismatched: those whose outputs have other names, shapes or datatypes.
+    top1_compared, top1_agreed: of outputs with classes, how often the first class is the same.
+    max_absolute, max_relative: the greatest differences of any element; sum_absolute: of each pair's mean difference.
+    failed: mirrors that the candidate did not answer. dropped: mirrors that were not sent, by reason.
     stable_latency, candidate_latency: of the same requests.
     """
 
