@@ -35,6 +35,7 @@ urlpatterns = [
     path("models/<str:name>/versions/<int:number>/live", versions.version_make_live, name="version_make_live"),
     path("models/<str:name>/versions/<int:number>/archive", versions.version_archive, name="version_archive"),
     path("models/<str:name>/versions/<int:number>/model-archive", versions.model_archive, name="model_archive"),
+    path("models/<str:name>/versions/<int:number>/settings", versions.version_settings, name="version_settings"),
     path("models/<str:name>/versions/<int:number>/note", versions.version_annotate, name="version_annotate"),
     path("models/<str:name>/aliases", versions.model_aliases, name="model_aliases"),
     path("models/<str:name>/retention", versions.model_retention, name="model_retention"),

@@ -48,6 +48,11 @@ urlpatterns = [
     path("models/<str:name>/versions", versions.VersionList.as_view(), name="api_versions"),
     path("models/<str:name>/versions/<int:number>", versions.VersionDetail.as_view(), name="api_version"),
     path(
+        "models/<str:name>/versions/<int:number>/settings",
+        versions.VersionSettings.as_view(),
+        name="api_version_settings",
+    ),
+    path(
         "models/<str:name>/versions/<int:number>/make_live",
         versions.VersionMakeLive.as_view(),
         name="api_version_make_live",

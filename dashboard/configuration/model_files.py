@@ -8,7 +8,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.models import Model, Upload, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.releases.storage import managed_repository
-from repository.config import model_config, version_policy
+from repository.config import model_config, version_policy, version_settings
 from repository.config.file_check import Misfit, ModelFile, misfits
 from repository.config.signature import Signature, TensorSignature
 from repository.core.errors import RepositoryError
@@ -71,12 +71,12 @@ def arriving_misfits(arriving: Arriving, config: ModelConfig) -> list[Misfit]:
 
 def _of_one(name: str, number: int, config: ModelConfig, file: ModelFile) -> list[Misfit]:
     overlay = managed_repository().model_dir(name) / str(number) / OVERLAY_FILE if name else None
-    if overlay is None or not overlay.is_file():
-        return misfits(config, file)
     own = ModelConfig()
     own.CopyFrom(config)
     try:
-        model_config.merge_overlay(own, model_config.parse_file(overlay))
+        if overlay is not None and overlay.is_file():
+            model_config.merge_overlay(own, model_config.parse_file(overlay))
+        own = version_settings.for_version(own, number)
     except RepositoryError as error:
         return [Misfit("", f"{OVERLAY_FILE}: {error.message}")]
     return misfits(own, file)

@@ -23,7 +23,11 @@ _OWN = {
     "execution_timeout_s": ("execution_timeout_s",),
     "inline_below_us": ("inline_below_us",),
 }
-_STAMPED = ("release", "aliases")  # written by the dashboard with each release
+_STAMPED = (
+    "release",
+    "aliases",
+    "version_settings",
+)  # written by the dashboard with each release, or on pages of their own
 # Parameters of TorchServe's archives that have controls of their own -> the fields. Their values are texts.
 _TORCHSERVE = {
     "torchserve.response_timeout_s": "torchserve_response_timeout_s",

@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -14,6 +15,7 @@ from dashboard.catalog import selectors as select
 from dashboard.catalog.model_archives import archive_of
 from dashboard.catalog.pages import model_context
 from dashboard.configuration.editor import base_release
+from dashboard.configuration.version_settings import fields_of_version, version_settings_apply, versions_with_settings
 from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
 from dashboard.models import Model
@@ -50,6 +52,7 @@ def _versions(
         "page": versions,
         "versions": [(version, states.get(version.number)) for version in versions],
         "protected": protected_versions(model, head["way_back"]),
+        "own_settings": versions_with_settings(model),
         "named": _names_of(newest.aliases if newest else {}),
         "aliases": list(newest.aliases.items()) if newest else [],
         "base_release": newest.number if newest else 0,
@@ -81,6 +84,65 @@ def model_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
     version = select.version_get(head["model"], number)
     context = {**head, "version": version, "archive": archive_of(version, request.GET.get("file", ""))}
     return render(request, "versions/model_archive.html", context)
+
+
+class Typed(NamedTuple):
+    """A setting of a version in its form. typed: what stands in it; wrong: why that cannot be."""
+
+    name: str
+    label: str
+    hint: str
+    otherwise: int | None
+    said_by: str
+    typed: str
+    wrong: str
+
+
+@require_http_methods(["GET", "POST"])
+@requires(Right.VIEW)
+def version_settings(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    if request.method == "POST":
+        return _settings_save(request, name, number)
+    return _settings(request, name, number)
+
+
+@requires(Right.OPERATE)
+def _settings_save(request: HttpRequest, name: str, number: int) -> HttpResponse:
+    version = select.version_get(select.model_get(name), number)
+    fields = {
+        field.name: request.POST[field.name] for field in fields_of_version(version) if field.name in request.POST
+    }
+    try:
+        version_settings_apply(
+            version=version, fields=fields, actor=actor_of(request), base_release=base_release(request)
+        )
+    except DashboardError as error:
+        return _settings(request, name, number, error)
+    messages.success(request, f"The settings of version {number} are saved.")
+    return redirect("version_settings", name, number)
+
+
+def _settings(request: HttpRequest, name: str, number: int, error: DashboardError | None = None) -> HttpResponse:
+    """`error`: why what was sent is refused; it stays in its fields."""
+    head = model_context(name, "versions")
+    version, newest = select.version_get(head["model"], number), newest_release(head["model"])
+    problems = {one.field: one.message for one in error.problems} if isinstance(error, Invalid) else {}
+    rows = [
+        Typed(
+            *(row.name, row.label, row.hint, row.otherwise, row.said_by),
+            request.POST.get(row.name, "") if error else "" if row.own is None else str(row.own),
+            sentence(problems.get(row.name, "")),
+        )
+        for row in fields_of_version(version)
+    ]
+    context = {
+        **head,
+        "version": version,
+        "fields": rows,
+        "base_release": newest.number if newest else 0,
+        "refused": sentence(error.message) if error else "",
+    }
+    return render(request, "versions/settings.html", context, status=status_of(error) if error else 200)
 
 
 @require_http_methods(["GET", "POST"])

@@ -9,10 +9,11 @@ from rest_framework.response import Response
 from dashboard.access.authorisation import Right
 from dashboard.catalog import selectors as select
 from dashboard.catalog.model_archives import archive_of
+from dashboard.configuration.version_settings import fields_of_version, version_settings_apply
 from dashboard.jobs.rest import after_job
 from dashboard.jobs.serializers import JobSerializer
 from dashboard.models import Model, Version
-from dashboard.releases.selectors import protected_versions
+from dashboard.releases.selectors import newest_release, protected_versions
 from dashboard.versions import serializers
 from dashboard.versions.moves import version_archive, version_restore
 from dashboard.versions.promotion import promotion
@@ -47,6 +48,24 @@ class VersionDetail(Endpoint):
         note = data_of(request, serializers.NoteSerializer)["note"]
         version_annotate(version=select.version_get(select.model_get(name), number), actor=self.actor, note=note)
         return _version(name, number)
+
+
+class VersionSettings(Endpoint):
+    rights = {"GET": Right.VIEW, "PUT": Right.OPERATE}
+
+    @extend_schema(responses=serializers.VersionSettingsSerializer)
+    def get(self, request: Request, name: str, number: int) -> Response:
+        """What a version is served with in place of what the model says, and what holds without that."""
+        return _settings(name, number)
+
+    @extend_schema(request=serializers.VersionSettingsChangeSerializer, responses=serializers.VersionSettingsSerializer)
+    def put(self, request: Request, name: str, number: int) -> Response:
+        """Changes settings of this version alone, as a release; null leaves one to the model, and what is left out stays."""
+        given = data_of(request, serializers.VersionSettingsChangeSerializer)
+        version = select.version_get(select.model_get(name), number)
+        base = given.pop("base_release")
+        version_settings_apply(version=version, fields=given, actor=self.actor, base_release=base)
+        return _settings(name, number)
 
 
 class VersionMakeLive(Endpoint):
@@ -122,6 +141,15 @@ def _version(name: str, number: int) -> Response:
     model = select.model_get(name)
     [version] = _told(model, [select.version_get(model, number)])
     return Response(serializers.VersionSerializer(version).data)
+
+
+def _settings(name: str, number: int) -> Response:
+    version = select.version_get(select.model_get(name), number)
+    body = {
+        "release": newest.number if (newest := newest_release(version.model)) else 0,
+        "settings": fields_of_version(version),
+    }
+    return Response(serializers.VersionSettingsSerializer(body).data)
 
 
 def _told(model: Model, rows: list[Version]) -> list[Version]:

@@ -114,3 +114,35 @@ class RetentionSerializer(serializers.Serializer[Any]):
 
     count = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=10_000)
     days = serializers.IntegerField(required=False, allow_null=True, min_value=1, max_value=36_500)
+
+
+class VersionSettingSerializer(serializers.Serializer[Any]):
+    """configuration.version_settings.Field"""
+
+    name = serializers.CharField()
+    own = serializers.IntegerField(allow_null=True, help_text="Said of this version alone; null for nothing.")
+    otherwise = serializers.IntegerField(
+        allow_null=True, help_text="What holds without that; null where the server decides."
+    )
+    said_by = serializers.CharField(help_text="Who says what holds without that.")
+
+
+class VersionSettingsSerializer(serializers.Serializer[Any]):
+    release = serializers.IntegerField()
+    settings = VersionSettingSerializer(many=True)
+
+
+def _setting(what: str) -> serializers.IntegerField:
+    return serializers.IntegerField(required=False, allow_null=True, min_value=1, help_text=what)
+
+
+class VersionSettingsChangeSerializer(serializers.Serializer[Any]):
+    """Null leaves a setting to the model."""
+
+    max_batch_size = _setting("Rows that are executed together, at most.")
+    max_queue_delay_microseconds = _setting("How long a request may wait for company.")
+    queue_max_size = _setting("Requests that may wait.")
+    instances = _setting("Instances; of an archive its workers.")
+    response_timeout_s = _setting("Of an archive: seconds for an answer.")
+    startup_timeout_s = _setting("Of an archive: seconds for a worker to load the model.")
+    base_release = serializers.IntegerField(required=False, allow_null=True, default=None)

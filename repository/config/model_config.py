@@ -65,7 +65,8 @@ FILENAME_OF_SUFFIX: dict[str, str] = {
 
 # What one version may not decide for itself: these belong to the model.
 _NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
-_PARAMETERS_NOT_IN_OVERLAY = ("slipway.release", "slipway.aliases")
+OWN_SETTINGS = "version_settings"  # the parameter with settings of single versions, see `version_settings`
+_PARAMETERS_NOT_IN_OVERLAY = ("slipway.release", "slipway.aliases", SLIPWAY_PREFIX + OWN_SETTINGS)
 
 
 def parse(text: str) -> ModelConfig:
@@ -180,11 +181,15 @@ def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:
     """Lay one version's settings over the model's: numbers and lists replace, messages and maps merge."""
     for field in _NOT_IN_OVERLAY:
         if _is_set(overlay, field):
-            raise InvalidConfig(f"{OVERLAY_FILE} may not set '{field}', which belongs to the whole model", field=field)
+            raise InvalidConfig(
+                f"a version's settings may not set '{field}', which belongs to the whole model", field=field
+            )
     for key in _PARAMETERS_NOT_IN_OVERLAY:
         if key in overlay.parameters:
             field = f'parameters["{key}"]'
-            raise InvalidConfig(f"{OVERLAY_FILE} may not set '{key}', which belongs to the whole model", field=field)
+            raise InvalidConfig(
+                f"a version's settings may not set '{key}', which belongs to the whole model", field=field
+            )
     _overlay(config, overlay)
 
 

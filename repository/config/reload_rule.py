@@ -4,10 +4,12 @@ The server decides by this rule when it is asked to load a model again; the dash
 applying a change will do.
 """
 
+from collections.abc import Iterator
 from typing import Literal
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config import version_settings
 from repository.config.model_config import SLIPWAY_PREFIX
 
 # none: the same in another form. versions: some come or go, those that stay are not touched. reload: built beside the old.
@@ -21,11 +23,19 @@ _SAID = ("torchserve.min_workers", "torchserve.max_workers")
 
 def effect(old: ModelConfig, new: ModelConfig) -> Effect:
     """Return what loading a model with `new` does where it serves with `old`."""
-    if not same_build(old, new):
+    if not all(same_build(one, other) for one, other in _by_version(old, new)):
         return "reload"
     if old.version_policy != new.version_policy:
         return "versions"
     return "none" if old == new else "in_place"
+
+
+def _by_version(old: ModelConfig, new: ModelConfig) -> Iterator[tuple[ModelConfig, ModelConfig]]:
+    """Yield what versions were and will be served with: those without settings of their own, and each that has some."""
+    before, after = (version_settings.of_versions(config) for config in (old, new))
+    yield old, new
+    for number in {*before, *after}:
+        yield before.get(number, old), after.get(number, new)
 
 
 def same_build(old: ModelConfig, new: ModelConfig) -> bool:

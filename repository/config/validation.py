@@ -11,7 +11,7 @@ from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.agents import table as agents
-from repository.config import validation_batching, validation_ensemble, validation_parameters
+from repository.config import validation_batching, validation_ensemble, validation_parameters, version_settings
 from repository.config.model_config import PLATFORMS, backend_of, is_ensemble
 from repository.core.errors import InvalidConfig, InvalidName, Problem, UnsafePath
 from repository.core.layout import check_name, relative_path
@@ -28,6 +28,14 @@ def validate(config: ModelConfig, *, name: str = "", complete: bool = True) -> l
     `name` is the model's folder. With complete=False what the server completes from the model file (backend, inputs,
     outputs, datatypes, dims) may be missing.
     """
+    problems = _problems(config, name, complete)
+    for number, effective in version_settings.of_versions(config).items():
+        own = _problems(effective, name, complete)
+        problems.extend(version_settings.at_version(number, found) for found in own if found not in problems)
+    return problems
+
+
+def _problems(config: ModelConfig, name: str, complete: bool) -> list[Problem]:
     problems = [*_identity(config, name, complete)]
     for check in _CHECKS:
         problems.extend(check(config))

@@ -5,7 +5,15 @@ from collections.abc import Callable, Iterator
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import class_names, inline_execution, release, residency, text_generation, variable_batch
+from repository.config import (
+    class_names,
+    inline_execution,
+    release,
+    residency,
+    text_generation,
+    variable_batch,
+    version_settings,
+)
 from repository.config.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
 from repository.core.errors import InvalidConfig, Problem
 from repository.core.json_types import Json
@@ -123,4 +131,5 @@ OWN_PARAMETERS: dict[str, Callable[[Json, ModelConfig], str]] = {
     text_generation.PARAMETER: text_generation.problem,
     release.RELEASE: release.release_problem,
     release.ALIASES: release.aliases_problem,
+    version_settings.PARAMETER: version_settings.problem,
 }

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.agents import table as agents
-from repository.config import model_config
+from repository.config import model_config, version_settings
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, parse_version, version_folders
 from repository.files import storage
@@ -113,7 +113,7 @@ def _is_custom_config(name: str) -> bool:
 
 
 def _version_runs(config: ModelConfig, number: int, folder: Path) -> Iterator[Finding]:
-    effective = _overlaid(config, folder)
+    effective = _overlaid(config, number, folder)
     if effective is None or _is_plain_ensemble(effective):
         return
     backend, filename = model_config.runner(effective, folder)
@@ -156,19 +156,16 @@ def _is_plain_ensemble(config: ModelConfig) -> bool:
     return model_config.is_ensemble(config) and not config.backend
 
 
-def _overlaid(config: ModelConfig, folder: Path) -> ModelConfig | None:
-    """Return the configuration as the version reads it; None where its overlay cannot be read, for then no server loads it."""
-    if not model_config.is_there(folder / OVERLAY_FILE):
-        return config
-    overlay = _parsed(folder / OVERLAY_FILE)
+def _overlaid(config: ModelConfig, number: int, folder: Path) -> ModelConfig | None:
+    """Return the configuration as the version reads it; None where its settings cannot be read, for then no server loads it."""
     effective = ModelConfig()
     effective.CopyFrom(config)
     try:
-        if overlay is not None:
-            model_config.merge_overlay(effective, overlay)
+        if model_config.is_there(folder / OVERLAY_FILE):
+            model_config.merge_overlay(effective, model_config.parse_file(folder / OVERLAY_FILE))
+        return version_settings.for_version(effective, number)
     except InvalidConfig:
         return None
-    return None if overlay is None else effective
 
 
 def _parsed(path: Path) -> ModelConfig | None:
@@ -186,7 +183,7 @@ def could_run(
 
     named: the files of the version that its model file itself names as its weights (ONNX's external data).
     """
-    effective = _overlaid(config, folder) or config
+    effective = _overlaid(config, number, folder) or config
     backend, filename = ("", "") if _is_plain_ensemble(effective) else model_config.runner(effective, folder)
     found = list(_beside(effective, beside))
     if backend and backend not in DATA_BACKENDS:

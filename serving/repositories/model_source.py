@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import model_config, release, version_policy
+from repository.config import model_config, release, version_policy, version_settings
 from repository.core import layout
 from repository.core.errors import NotFound, RepositoryError
 from serving.core.errors import Code, ServingError, invalid, not_found
@@ -65,7 +65,9 @@ def read_source(
         configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # what they mean is in the configuration
         common = _list_files(model_dir, skip=frozenset(str(version) for version in available) | configured)
         configs = {
-            version: base if override else _named(name, _written(model_dir, version, custom, strict))
+            version: version_settings.for_version(
+                base if override else _named(name, _written(model_dir, version, custom, strict)), version
+            )
             for version in selected
         }
         return [_version(model_dir, version, config, common) for version, config in configs.items()]

@@ -1,0 +1,229 @@
+"""What one version is served with in place of what the model says: shown with where each value comes from, and changed.
+
+It is a part of the model's configuration (`slipway.version_settings`), so that every change is a release and going back brings
+the settings back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from dashboard.access.authorisation import Actor, Right, require
+from dashboard.catalog.model_archives import BACKEND, archive_in
+from dashboard.configuration.field_values import FieldError, whole
+from dashboard.configuration.services import config_apply, refuse_outdated
+from dashboard.models import Model, Release, Version
+from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.storage import adopted_fingerprint, managed_repository
+from dashboard.shared.choices import VersionState
+from dashboard.shared.exceptions import Conflict, Invalid
+from dashboard.shared.repository_errors import repository_errors
+from repository.config import edit as config_edit
+from repository.config import model_config, version_settings
+from repository.core.errors import RepositoryError
+from repository.core.layout import OVERLAY_FILE
+from repository.files import torchserve_archive
+from repository.torchserve import parameters as words
+
+_QUEUE = "queue_max_size"
+_TIMEOUTS = {"response_timeout_s": words.RESPONSE_TIMEOUT, "startup_timeout_s": words.STARTUP_TIMEOUT}
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One setting of a version. own: what was said of this version alone, None for nothing; otherwise: what holds without that,
+    None where the server decides; said_by: who says that."""
+
+    name: str
+    label: str
+    hint: str
+    own: int | None
+    otherwise: int | None
+    said_by: str
+
+
+_FIELDS = {
+    "max_batch_size": ("Largest batch", "rows that are executed together"),
+    "max_queue_delay_microseconds": ("Queue delay", "microseconds a request may wait for company"),
+    _QUEUE: ("Longest queue", "requests that may wait; more are refused"),
+    "instances": ("Instances", "of an archive: its workers"),
+    "response_timeout_s": ("Longest answer", "seconds, then the worker is replaced"),
+    "startup_timeout_s": ("Longest start", "seconds for a worker to load the model"),
+}
+
+
+@repository_errors()
+def fields_of_version(version: Version) -> list[Field]:
+    """Return what can be said of a version, in the order of the form; time-outs only of TorchServe's archives."""
+    own, base = _own(version), _without_own(version)
+    model, overlay = _model_config(version), _overlay(version)
+    archive = _of_archive(version)
+    rows = []
+    for name, (label, hint) in _FIELDS.items():
+        if name in _TIMEOUTS and "archive" not in version.details:
+            continue
+        value, said_by = _value(base, name), ""
+        if value is not None:
+            own_file = _value(overlay, name) is not None
+            said_by = f"its {OVERLAY_FILE}" if own_file else "the model’s configuration" if _value(model, name) else ""
+        elif archive.get(name) is not None:
+            value, said_by = archive[name], "its model-config.yaml"
+        rows.append(Field(name, label, hint, _value(own, name), value, said_by))
+    return rows
+
+
+def versions_with_settings(model: Model) -> list[int]:
+    """Return the published versions that have settings of their own, in the configuration or in their folders."""
+    try:
+        said = version_settings.settings_of(model_config.parse(current_text(model)))
+    except RepositoryError:
+        said = {}
+    files = adopted_fingerprint(model)["files"]
+    in_folders = {int(name.partition("/")[0]) for name in files if name.partition("/")[2] == OVERLAY_FILE}
+    return sorted({*said, *in_folders})
+
+
+@repository_errors()
+def version_settings_apply(
+    *, version: Version, fields: Mapping[str, object], actor: Actor, base_release: int | None = None
+) -> Release:
+    """Make a release in which a version is served with these settings; None, or an empty text, leaves one to the model.
+
+    What `fields` leaves out stays as it is. Invalid: a value that cannot be; Conflict: the version is archived; otherwise as
+    for `config_apply`.
+    """
+    require(actor, Right.OPERATE)
+    model = version.model
+    refuse_outdated(model=model, base_release=base_release)
+    if version.state != VersionState.PUBLISHED:
+        raise Conflict(f"version {version.number} is archived; restore it first")
+    newest = newest_release(model)
+    if newest is None:
+        raise Conflict(f"model '{model.name}' has no configuration yet; publish a version first")
+    said = ModelConfig()
+    said.CopyFrom(_own(version))
+    for name, value in fields.items():
+        _set(version, said, name, value)
+    text = current_text(model)
+    config = model_config.parse(text)
+    settings = version_settings.settings_of(config)
+    settings[version.number] = said
+    version_settings.set_settings(config, settings)
+    shown = f"{version.number} ({version.archive_version})" if version.archive_version else str(version.number)
+    did = "Changed" if said != ModelConfig() else "Took away"
+    return config_apply(
+        model=model,
+        actor=actor,
+        text=config_edit.apply(text, config),
+        summary=f"{did} the settings of version {shown}",
+        base_release=newest.number,
+    )
+
+
+# -- read --------------------------------------------------------------------------------------------------------------
+def _model_config(version: Version) -> ModelConfig:
+    try:
+        return model_config.parse(current_text(version.model))
+    except RepositoryError:
+        return ModelConfig()
+
+
+def _own(version: Version) -> ModelConfig:
+    found = version_settings.settings_of(_model_config(version)).get(version.number)
+    return found if found is not None else ModelConfig()
+
+
+def _overlay(version: Version) -> ModelConfig:
+    path = managed_repository().version_dir(version.model.name, version.number) / OVERLAY_FILE
+    return model_config.parse_file(path) if path.is_file() else ModelConfig()
+
+
+def _without_own(version: Version) -> ModelConfig:
+    config = _model_config(version)
+    model_config.merge_overlay(config, _overlay(version))
+    return version_settings.for_version(config, None)
+
+
+def _of_archive(version: Version) -> dict[str, int | None]:
+    """Return what the archive itself says; {} for one that cannot be read."""
+    path = archive_in(managed_repository().version_dir(version.model.name, version.number))
+    if path is None:
+        return {}
+    try:
+        _, said = torchserve_archive.read_description(path)
+    except RepositoryError:
+        return {}
+    delay = said.max_batch_delay_ms
+    return {
+        "max_batch_size": said.batch_size,
+        "max_queue_delay_microseconds": None if delay is None else delay * 1000,
+        _QUEUE: said.job_queue_size,
+        "instances": said.min_workers or None,
+        "response_timeout_s": said.response_timeout_s,
+        "startup_timeout_s": said.startup_timeout_s,
+    }
+
+
+def _value(config: ModelConfig, name: str) -> int | None:
+    """Return what a configuration says; None for nothing, which 0 stands for in its format."""
+    if name in _TIMEOUTS:
+        text = config.parameters[_TIMEOUTS[name]].string_value if _TIMEOUTS[name] in config.parameters else ""
+        return int(text) if text.isdecimal() else None
+    if name == "instances":
+        return sum(group.count or 1 for group in config.instance_group) or None
+    if name == "max_batch_size":
+        return config.max_batch_size or None
+    if name == _QUEUE:
+        return config.dynamic_batching.default_queue_policy.max_queue_size or None
+    return config.dynamic_batching.max_queue_delay_microseconds or None
+
+
+# -- written -----------------------------------------------------------------------------------------------------------
+def _set(version: Version, said: ModelConfig, name: str, value: object) -> None:
+    if name not in _FIELDS or (name in _TIMEOUTS and "archive" not in version.details):
+        raise Invalid.at(name, f"there is no setting '{name}' of this version")
+    try:
+        number = None if value is None or str(value).strip() == "" else whole(name, value, least=1)
+    except FieldError as error:
+        raise Invalid.at(name, error.message) from None
+    if name in _TIMEOUTS:
+        _set_parameter(said, _TIMEOUTS[name], number)
+    elif name == "instances":
+        _set_instances(version, said, number)
+    elif name == "max_batch_size":
+        said.max_batch_size = number or 0
+    else:
+        _set_batching(said, name, number or 0)
+
+
+def _set_parameter(said: ModelConfig, key: str, number: int | None) -> None:
+    said.parameters.pop(key, None)
+    if number is not None:
+        said.parameters[key].string_value = str(number)
+
+
+def _set_instances(version: Version, said: ModelConfig, number: int | None) -> None:
+    """A group of the model's kind with so many; where the model names several groups, the first one's."""
+    groups = list(_without_own(version).instance_group)
+    said.ClearField("instance_group")
+    if number is not None:
+        group = said.instance_group.add()
+        if groups:
+            group.CopyFrom(groups[0])
+        group.count = number
+    if "archive" in version.details or model_config.backend_of(_model_config(version)) == BACKEND:
+        for key in (words.MIN_WORKERS, words.MAX_WORKERS):
+            _set_parameter(said, key, number)
+
+
+def _set_batching(said: ModelConfig, name: str, number: int) -> None:
+    batching = said.dynamic_batching
+    if name == _QUEUE:
+        batching.default_queue_policy.max_queue_size = number
+        if not batching.default_queue_policy.ListFields():
+            batching.ClearField("default_queue_policy")
+    else:
+        batching.max_queue_delay_microseconds = number
+    if not batching.ListFields():
+        said.ClearField("dynamic_batching")

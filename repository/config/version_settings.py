@@ -1,0 +1,96 @@
+"""`slipway.version_settings`: what some versions of a model are served with in place of what the model says.
+
+{"2": {"max_batch_size": 8, "instance_group": [{"count": 2}]}}
+
+Each is a part of a ModelConfig as protobuf writes it in JSON, and is laid over what `slipway.pbtxt` of that version says. It
+belongs to the whole configuration, so that a release has it, going back brings it back, and a load request carries it.
+"""
+
+import json
+from collections.abc import Mapping
+
+from google.protobuf import json_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config import model_config
+from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
+from repository.core.errors import InvalidConfig, Problem
+from repository.core.json_types import Json
+from repository.core.layout import parse_version
+
+PARAMETER = model_config.OWN_SETTINGS
+KEY = SLIPWAY_PREFIX + PARAMETER
+_EXAMPLE = '{"2": {"max_batch_size": 8}}'
+
+
+def settings_of(config: ModelConfig) -> dict[int, ModelConfig]:
+    """Return the settings by version; InvalidConfig for a parameter that is wrong."""
+    value = get_parameter(config, PARAMETER)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise _invalid(f"expected an object such as {_EXAMPLE}")
+    found = {}
+    for version, said in value.items():
+        number = parse_version(version)
+        if number is None:
+            raise _invalid(f"expected the number of a version, from 1 on, not '{version[:80]}'")
+        try:
+            found[number] = model_config.parse_json(json.dumps(said))
+            model_config.merge_overlay(ModelConfig(), found[number])
+        except InvalidConfig as error:
+            raise _invalid(f"version {number}: {error.message}") from None
+    return found
+
+
+def set_settings(config: ModelConfig, settings: Mapping[int, ModelConfig]) -> None:
+    """Write the settings, sorted by version; without any, no parameter is left."""
+    rows = {
+        str(number): json_format.MessageToDict(said, preserving_proto_field_name=True)
+        for number, said in sorted(settings.items())
+        if said != ModelConfig()
+    }
+    if rows:
+        config.parameters[KEY].string_value = json.dumps(rows)
+    elif KEY in config.parameters:
+        del config.parameters[KEY]
+
+
+def for_version(config: ModelConfig, version: int | None) -> ModelConfig:
+    """Return what a version is served with; None for one that has no settings of its own. InvalidConfig as `settings_of`."""
+    if KEY not in config.parameters:
+        return config
+    own = settings_of(config).get(version) if version is not None else None
+    found = ModelConfig()
+    found.CopyFrom(config)
+    del found.parameters[KEY]
+    if own is not None:
+        model_config.merge_overlay(found, own)
+    return found
+
+
+def problem(value: Json, config: ModelConfig) -> str:
+    """Return what is wrong with the parameter's value in itself, "" for nothing."""
+    try:
+        settings_of(config)
+    except InvalidConfig as error:
+        return error.message
+    return ""
+
+
+def of_versions(config: ModelConfig) -> dict[int, ModelConfig]:
+    """Return what each version that has settings of its own is served with; nothing where the parameter is wrong."""
+    try:
+        return {number: for_version(config, number) for number in settings_of(config)}
+    except InvalidConfig:
+        return {}
+
+
+def at_version(number: int, found: Problem) -> Problem:
+    """Return what is wrong with a version's configuration as a problem of the parameter."""
+    where = f"{found.field}: " if found.field else ""
+    return Problem(f'parameters["{KEY}"]', f"version {number}: {where}{found.message}")
+
+
+def _invalid(message: str) -> InvalidConfig:
+    return InvalidConfig(message, field=f'parameters["{KEY}"]')
