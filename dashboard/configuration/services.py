@@ -28,6 +28,7 @@ from repository.config import text as config_text
 from repository.config.file_check import Misfit
 from repository.config.release import unserved_alias
 from repository.config.release_stamp import same_text, unstamped
+from repository.config.traffic import unserved_candidate
 from repository.core.errors import InvalidConfig
 
 EFFECTS = {
@@ -223,9 +224,10 @@ def _check(
     if there and not any(problem.severity == "error" for problem in problems):
         # Publishing sees to it that what has a name is served.
         served = there if arriving else version_policy.select(config, there)
-        if unserved := unserved_alias(config, served):
-            path = 'parameters["slipway.aliases"]'
-            problems.append(Problem(unserved, field_for(path), path, _line(text, path)))
+        for parameter, unserved in (("aliases", unserved_alias), ("traffic", unserved_candidate)):
+            if wrong := unserved(config, served):
+                path = f'parameters["slipway.{parameter}"]'
+                problems.append(Problem(wrong, field_for(path), path, _line(text, path)))
     return problems
 
 

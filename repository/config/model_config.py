@@ -66,7 +66,7 @@ FILENAME_OF_SUFFIX: dict[str, str] = {
 # What one version may not decide for itself: these belong to the model.
 _NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
 OWN_SETTINGS = "version_settings"  # the parameter with settings of single versions, see `version_settings`
-_PARAMETERS_NOT_IN_OVERLAY = ("slipway.release", "slipway.aliases", SLIPWAY_PREFIX + OWN_SETTINGS)
+_PARAMETERS_NOT_IN_OVERLAY = ("slipway.release", "slipway.aliases", "slipway.traffic", SLIPWAY_PREFIX + OWN_SETTINGS)
 
 
 def parse(text: str) -> ModelConfig:

@@ -11,6 +11,7 @@ from repository.config import (
     release,
     residency,
     text_generation,
+    traffic,
     variable_batch,
     version_settings,
 )
@@ -132,4 +133,5 @@ OWN_PARAMETERS: dict[str, Callable[[Json, ModelConfig], str]] = {
     release.RELEASE: release.release_problem,
     release.ALIASES: release.aliases_problem,
     version_settings.PARAMETER: version_settings.problem,
+    traffic.PARAMETER: traffic.traffic_problem,
 }

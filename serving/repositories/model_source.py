@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import model_config, release, version_policy, version_settings
+from repository.config import model_config, release, traffic, version_policy, version_settings
 from repository.core import layout
 from repository.core.errors import NotFound, RepositoryError
 from serving.core.errors import Code, ServingError, invalid, not_found
@@ -61,7 +61,7 @@ def read_source(
         selected = version_policy.select(base, available)
         if not selected:
             raise Unservable(_nothing_selected(name, base, available))
-        _refuse_unserved_alias(name, base, selected)
+        _refuse_unserved(name, base, selected)
         configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # what they mean is in the configuration
         common = _list_files(model_dir, skip=frozenset(str(version) for version in available) | configured)
         configs = {
@@ -126,14 +126,18 @@ def _named(name: str, config: ModelConfig) -> ModelConfig:
     return config
 
 
-def _refuse_unserved_alias(name: str, config: ModelConfig, selected: list[int]) -> None:
-    value = model_config.get_parameter(config, release.ALIASES)
-    if value is None or release.aliases_problem(
-        value, config
-    ):  # told with all else that is wrong with the configuration
-        return
-    if problem := release.unserved_alias(config, selected):
-        raise Unservable(f"model '{name}': {problem}")
+def _refuse_unserved(name: str, config: ModelConfig, selected: list[int]) -> None:
+    """Raise Unservable where an alias, or the candidate of a rollout, is a version that does not serve."""
+    rules = (
+        (release.ALIASES, release.aliases_problem, release.unserved_alias),
+        (traffic.PARAMETER, traffic.traffic_problem, traffic.unserved_candidate),
+    )
+    for parameter, wrong, unserved in rules:
+        value = model_config.get_parameter(config, parameter)
+        if value is None or wrong(value, config):  # told with all else that is wrong with the configuration
+            continue
+        if problem := unserved(config, selected):
+            raise Unservable(f"model '{name}': {problem}")
 
 
 def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> str:
