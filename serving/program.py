@@ -50,7 +50,7 @@ def main() -> None:
     options, warnings = parse(sys.argv[1:])
     log_settings = LogSettings.from_options(options)
     try:
-        configure_logging(log_settings, options.log_file, options.log_console)
+        configure_logging(log_settings, options.log_file, options.log_console, options.log_file_max_bytes)
     except OSError as error:
         sys.exit(f"--log-file: cannot write the log: {error.strerror}")
     log.info("the modules of a request's path run %s", Compiled.sentence)

@@ -33,6 +33,12 @@ def mark_of(model: str, version: int = 0) -> str:
     return f" [{model.translate(_ESCAPES)}/{version or ''}]"
 
 
+def marked(mark: str) -> tuple[str, int]:
+    """Return the model and the version that a mark names; "" and 0 for an empty one."""
+    name, _, version = mark[2:-1].rpartition("/")
+    return unquote(name), int(version or 0)
+
+
 def parse(line: str) -> LogLine | None:
     """Return what a line says; None for one that is about no model, or that goes on with the line before it."""
     found = _LINE.fullmatch(line)

@@ -96,6 +96,7 @@ class TorchServeOptions:
 
     # -- what is written -------------------------------------------------------------------------------------------
     config_snapshots: bool = True
+    log_files: bool = False  # access_log.log and model_log.log
     log_location: Path = Path("logs")
     metrics_location: Path = Path("logs")
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # as read, for snapshots

@@ -331,6 +331,7 @@ def torchserve_options(
     fields["metrics_location"] = Path(environment.get("METRICS_LOCATION") or "logs")
     if protocol := environment.get("TS_OPEN_INFERENCE_PROTOCOL"):
         fields["open_inference_protocol"] = protocol == "oip"
+    fields["log_files"] = bool(given.get("managed")) or "LOG_LOCATION" in environment
     fields |= _snapshot(reader)
     fields["properties"] = {key: value for key, value in properties.values.items() if key not in _SECRET}
     by_variable = _variables_set(properties.values, environment)

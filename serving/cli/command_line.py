@@ -68,6 +68,8 @@ OWN_FLAGS = frozenset(
         "--http-use-ssl",
         "--http-use-ssl-mutual",
         "--log-config",
+        "--log-console",
+        "--log-file-max-bytes",
         "--memory-budget",
         "--model-environment",
         "--models",
@@ -82,6 +84,7 @@ OWN_FLAGS = frozenset(
         "--request-memory-limit",
         "--strict-devices",
         "--torchserve",
+        "--torchserve-logs",
         "--ts-config",
         "--workflow-store",
     )
@@ -436,7 +439,8 @@ def _other_flags(add: Add) -> None:
     add("--log-error", boolean, "log errors")
     add("--log-file", Path, "write the log to this file; it may be moved away while the server runs")
     add("--log-console", boolean, "write the log to standard error beside the file, too")
-    add("--log-format", str, "how lines begin", choices=("default", "ISO8601"))
+    add("--log-file-max-bytes", whole, "begin a new file at this size and keep five older ones; 0 for one file")
+    add("--log-format", str, "how lines begin", choices=("default", "ISO8601", "TorchServe"))
 
 
 def _torchserve_flags(add: Add) -> None:
@@ -455,6 +459,12 @@ def _torchserve_flags(add: Add) -> None:
     add("--enable-model-api", boolean, "models may be registered and unregistered while it runs", default=None)
     add("--no-config-snapshots", boolean, "write no snapshots of what is registered", default=None)
     add("--ncs", boolean, "the same", dest="no_config_snapshots", default=None)
+    add(
+        "--torchserve-logs",
+        boolean,
+        "write access_log.log and model_log.log as TorchServe does; by default where models are registered",
+        default=None,
+    )
     add("--log-config", Path, argparse.SUPPRESS, default=None)
     add("--cpp-log-config", Path, argparse.SUPPRESS, default=None)
     add("--plugins-path", str, argparse.SUPPRESS, default=None)
@@ -488,6 +498,7 @@ def _torchserve(parser: argparse.ArgumentParser, values: dict[str, Any]) -> tupl
             load_models=None if flags["models"] is None else load_models(flags["models"]),
             enable_model_api=flags["enable_model_api"] or None,
             token_auth=False if flags["disable_token_auth"] else None,
+            log_files=flags["torchserve_logs"],
             config_snapshots=False if flags["no_config_snapshots"] else None,
         )
     except InvalidProperties as error:
@@ -515,6 +526,7 @@ _TORCHSERVE_FLAGS = (
     "disable_token_auth",
     "enable_model_api",
     "no_config_snapshots",
+    "torchserve_logs",
     *_LOGGING,
 )
 

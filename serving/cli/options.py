@@ -98,6 +98,7 @@ class Options:
     log_error: bool = True
     log_format: str = "default"
     log_file: Path | None = None
+    log_file_max_bytes: int = 0
     log_console: bool = False
     torchserve: TorchServeOptions | None = None  # with TorchServe's listeners
 

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-from repository.core.log_line import mark_of
+from repository.core.log_line import mark_of, marked
+
+OUTPUT = "serving.backends.child.output"  # logger of what models' processes print
 
 _mark: ContextVar[str] = ContextVar("model of the log", default="")
 
@@ -25,3 +27,8 @@ def about(model: str, version: int = 0) -> Iterator[None]:
 def mark() -> str:
     """Return what a line that is logged here and now says of its model; "" where it is about none."""
     return _mark.get()
+
+
+def model() -> tuple[str, int]:
+    """Return the model and the version that a line logged here and now is about: "" for none, 0 for no version."""
+    return marked(_mark.get())

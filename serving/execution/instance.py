@@ -157,6 +157,11 @@ class Instance:
         impl = self._impl
         return impl is None or impl.available()
 
+    def down_s(self) -> float:
+        """Return for how many seconds its process has been gone; 0 where it runs, or needs none."""
+        impl = self._impl
+        return 0.0 if impl is None else impl.down_s()
+
     def unready_reason(self) -> str:
         """Return why it would not answer at once, with its name; "" where it would."""
         impl = self._impl

@@ -12,7 +12,7 @@ from typing import Any, cast
 from serving.cli.option_values import header_pattern
 from serving.cli.options import Options
 from serving.cli.tls import TlsFiles, listener_options, server_context
-from serving.frontends.grpc.call import CallServices, Method
+from serving.frontends.grpc.call import AccessLog, CallServices, Method
 from serving.frontends.grpc.call_headers import CallHead, HeadParser
 from serving.frontends.grpc.compression import LEVELS
 from serving.frontends.grpc.methods import find_method
@@ -54,8 +54,9 @@ class GrpcServer:
         options: Options,
         authoriser: Authoriser,
         find_method: Callable[[str], Method] = find_method,
+        access: AccessLog | None = None,
     ) -> None:
-        """find_method: returns the method of a path."""
+        """find_method: returns the method of a path. access: hears of each call that has its status."""
         self._services = CallServices(
             server,
             authoriser,
@@ -63,6 +64,7 @@ class GrpcServer:
             ResponseEncoder(),
             options.grpc_max_message_size,
             LEVELS[options.grpc_infer_response_compression_level],
+            access=access,
         )
         self._find_method = find_method
         self._options = options

@@ -4,8 +4,8 @@ APIs of the same address share a listener, as in TorchServe.
 """
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from repository.torchserve.options import ListenAddress, TorchServeOptions
 from serving.cli.options import Options
@@ -15,6 +15,7 @@ from serving.frontends.http1.context import Context, Limits
 from serving.frontends.http1.listener import Listener
 from serving.frontends.http1.routes import Route, RouteTable
 from serving.frontends.torchserve import management, workflows
+from serving.frontends.torchserve.access_log import AccessLog
 from serving.frontends.torchserve.api_description import INFERENCE, MANAGEMENT, METRICS, Operation
 from serving.frontends.torchserve.authorisation import authoriser
 from serving.frontends.torchserve.grpc_inference import GrpcInferenceApi, inference_methods
@@ -24,11 +25,19 @@ from serving.frontends.torchserve.metric_values import MetricValues
 from serving.frontends.torchserve.metrics import InferenceMetrics
 from serving.frontends.torchserve.metrics_log import MetricsLog
 from serving.frontends.torchserve.metrics_page import LEGACY, MetricsPage
+from serving.frontends.torchserve.model_log import ModelLog
 from serving.frontends.torchserve.replies import StandingHeaders
 from serving.frontends.torchserve.routes import ERROR_REPLIES, description_routes, inference_routes, metrics_routes
 from serving.frontends.torchserve.targets import Targets
 from serving.torchserve.side import TorchServeSide
 from serving.torchserve.tokens import TokenType
+
+
+class _Log(Protocol):
+    """A file that is written beside the work."""
+
+    def start(self) -> None: ...
+    async def close(self) -> None: ...
 
 
 class HttpApi:
@@ -40,12 +49,12 @@ class HttpApi:
         self._listener = Listener(RouteTable(routes, side, side.options.max_request_size, ERROR_REPLIES), context)
         self._wanted = address
         self._options = side.options
-        self.log: MetricsLog | None = None  # is written as long as this listens
+        self.logs: Sequence[_Log] = ()  # are written as long as this listens
         self.address = ("", 0)
 
     async def start(self) -> None:
-        if self.log is not None:
-            self.log.start()
+        for log in self.logs:
+            log.start()
         wanted = self._wanted
         if wanted.socket is not None:
             await self._listener.start_unix(wanted.socket)
@@ -57,13 +66,14 @@ class HttpApi:
 
     async def drain(self) -> None:
         await self._listener.drain()
-        if self.log is not None:
-            await self.log.write()  # what handlers show goes with their models
+        for log in self.logs:
+            if isinstance(log, MetricsLog):
+                await log.write()  # what handlers show goes with their models
 
     async def close(self) -> None:
-        if self.log is not None:
-            await self.log.close()
         await self._listener.close()
+        for log in self.logs:
+            await log.close()
         if self.address[0] and self._wanted.socket is not None:
             self._wanted.socket.unlink(missing_ok=True)
 
@@ -94,6 +104,7 @@ class TorchServeListeners:
         self._targets = Targets(side.server, metrics, side.registrations)
         self._inference = InferenceApi(side, self._targets, self._headers, metrics)
         self._values = MetricValues(side, metrics)
+        self._access = AccessLog(torchserve.log_location / "access_log.log") if torchserve.log_files else None
 
     def http(self) -> dict[str, HttpApi]:
         """Return the listeners over HTTP, by the names of their APIs."""
@@ -102,20 +113,23 @@ class TorchServeListeners:
             first = together[0]
             checks = authoriser(self._side, self._options, first.kind)
             limits = Limits.from_options(self._options)
-            context = Context(checks, self._side.server.request_memory, limits, standing=self._inference.standing)
+            memory, standing = self._side.server.request_memory, self._inference.standing
+            context = Context(checks, memory, limits, standing=standing, access=self._access)
             described = description_routes(*(api.operations for api in together))
             all_routes = [*described, *(route for api in together for route in api.routes)]
             found[first.name] = HttpApi(first.address, all_routes, self._side, context)
-        found["torchserve_inference"].log = self._log()
+        found["torchserve_inference"].logs = list(self._logs())
         return found
 
-    def _log(self) -> MetricsLog | None:
-        """Return what writes the metrics into files, in the modes in which that is done."""
+    def _logs(self) -> Iterator[_Log]:
+        """Return what writes TorchServe's files; the metrics in the modes in which that is done."""
         torchserve = self._side.options
-        if torchserve.metrics_mode == "prometheus":
-            return None
-        without = LEGACY if torchserve.metrics_mode == "legacy" else ()
-        return MetricsLog(self._values, torchserve.metrics_location, torchserve.metric_time_interval_s, without)
+        if self._access is not None:
+            yield self._access
+            yield ModelLog(self._side, torchserve.log_location / "model_log.log")
+        if torchserve.metrics_mode != "prometheus":
+            without = LEGACY if torchserve.metrics_mode == "legacy" else ()
+            yield MetricsLog(self._values, torchserve.metrics_location, torchserve.metric_time_interval_s, without)
 
     def _apis(self) -> list[_Api]:
         torchserve = self._side.options
@@ -159,13 +173,14 @@ class TorchServeListeners:
         methods = inference_methods(GrpcInferenceApi(side, self._targets, self._headers))
         return {
             "torchserve_grpc_inference": GrpcServer(
-                side.server, inference, authoriser(side, self._options, TokenType.INFERENCE), methods
+                side.server, inference, authoriser(side, self._options, TokenType.INFERENCE), methods, self._access
             ),
             "torchserve_grpc_management": GrpcServer(
                 side.server,
                 management,
                 authoriser(side, self._options, TokenType.MANAGEMENT),
                 ManagementService(side).find_method,
+                self._access,
             ),
         }
 

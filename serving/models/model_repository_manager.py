@@ -158,6 +158,11 @@ class ModelRepositoryManager:
             for pid in instance.processes()
         ]
 
+    def downtimes_s(self, name: str, version: str) -> list[float]:
+        """Return for how many seconds the process of each instance of a version has been gone; 0 for one that runs."""
+        model = self.resolve(name, version)
+        return [instance.down_s() for instance in model.instances] if isinstance(model, Model) else []
+
     async def drained(self, name: str) -> None:
         """Return when what was taken out of service of a model is freed."""
         await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models.named(name)))

@@ -401,6 +401,10 @@ class InferenceServer:
         """Return the processes of a version's instances; none for what runs in the server's own."""
         return self._manager.processes(name, version)
 
+    def downtimes_s(self, name: str, version: str = "") -> list[float]:
+        """Return for how many seconds the process of each of a version's instances has been gone; 0 for one that runs."""
+        return self._manager.downtimes_s(name, version)
+
     def _refuse_while_stopping(self) -> None:
         if self._stopping:
             raise unavailable("the server is shutting down")

@@ -15,6 +15,7 @@ from repository.core.log_line import CONTINUED
 from serving.cli.options import Options
 from serving.core import log_context
 from serving.core.errors import ServingError, invalid, unavailable, unsupported
+from serving.telemetry.log_rotation import rotate
 
 # Libraries that log whole requests at their debug level, signatures and session tokens too.
 TALKATIVE = ("botocore", "aiobotocore", "s3fs", "fsspec", "gcsfs", "adlfs", "azure", "google", "urllib3", "aiohttp")
@@ -23,6 +24,19 @@ FORMATS = {
     "ISO8601": logging.Formatter("%(asctime)s %(levelname)s %(name)s%(about)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"),
 }
 FORMATS["ISO8601"].converter = time.gmtime
+
+
+class _Log4jFormatter(logging.Formatter):
+    """Begins lines as TorchServe's Log4j does: 2026-11-22T15:35:00,210 [WARN ] MainThread serving.program - text."""
+
+    default_time_format = "%Y-%m-%dT%H:%M:%S"
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.__dict__["log4j"] = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
+        return super().format(record)
+
+
+FORMATS["TorchServe"] = _Log4jFormatter("%(asctime)s [%(log4j)-5s] %(threadName)s %(name)s%(about)s - %(message)s")
 _SETTINGS = ("log_info", "log_warning", "log_error", "log_verbose_level", "log_format")
 
 
@@ -109,13 +123,15 @@ def _wrong_format(value: object) -> ServingError:
     return unavailable(f"invalid argument for log_format, expected {' or '.join(FORMATS)}, got: {str(value)[:100]}")
 
 
-def configure_logging(settings: LogSettings, path: Path | None = None, console: bool = False) -> None:
+def configure_logging(
+    settings: LogSettings, path: Path | None = None, console: bool = False, max_bytes: int = 0
+) -> None:
     """Set up the root logger, which follows the settings from then on; verbose level 1 and more shows debug lines.
 
     path: the file to write, one that is moved away is begun anew; standard error is written without one, or with `console`.
-    Raises OSError when it cannot be written.
+    max_bytes: of the file, 0 for no bound. Raises OSError when it cannot be written.
     """
-    handlers: list[logging.Handler] = [WatchedFileHandler(path, encoding="utf-8")] if path else []
+    handlers: list[logging.Handler] = [_BoundedFileHandler(path, max_bytes)] if path else []
     if console or not path:
         handlers.append(logging.StreamHandler(sys.stderr))
     formatter = _SettingsFormatter(settings)
@@ -126,6 +142,23 @@ def configure_logging(settings: LogSettings, path: Path | None = None, console: 
     settings.subscribe(_set_levels)
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _BoundedFileHandler(WatchedFileHandler):
+    """Begins a new file at a size, and keeps KEPT older ones; other processes that write the same file follow."""
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        super().__init__(path, encoding="utf-8")
+        self._max_bytes = max_bytes
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._max_bytes:
+            try:
+                if Path(self.baseFilename).stat().st_size >= self._max_bytes:
+                    rotate(Path(self.baseFilename))
+            except OSError:
+                pass  # it goes on in the file that there is
+        super().emit(record)
 
 
 def _set_levels(values: LogValues) -> None:

@@ -21,6 +21,7 @@ from repository.torchserve.snapshot_files import last_snapshot
 TORCHSERVE = "0.12.0"  # whose command line, APIs and archives these are
 START_S = 60.0  # for a server in the background to listen
 STOP_S = 60.0
+LOG_BYTES = 100 << 20  # of ts_log.log, before a new one begins
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -127,8 +128,10 @@ def log_location(environment: Mapping[str, str]) -> Path:
 # -- starting ----------------------------------------------------------------------------------------------------------
 def start_in_place(flags: list[str]) -> int:
     """Become the server."""
+    logging = log_flags()
+    sys.stdout.flush()
     remember(os.getpid())
-    os.execve(sys.executable, command(flags), variables())
+    os.execve(sys.executable, command([*logging, *flags]), variables())
 
 
 def start_in_background(flags: list[str]) -> int:
@@ -136,17 +139,7 @@ def start_in_background(flags: list[str]) -> int:
 
     Its log goes to a file, and to this command's own output, from where a container's log takes it: as TorchServe does it.
     """
-    folder = log_location(os.environ)
-    log = folder / "ts_log.log"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        log.open("ab").close()
-        logging = [f"--log-file={log}", "--log-console"]
-    except OSError as error:
-        print(
-            f"{log} cannot be written ({error.strerror}): its log goes to this output alone. LOG_LOCATION names a folder."
-        )
-        logging = []
+    logging = log_flags()
     sys.stdout.flush()
     with tempfile.TemporaryDirectory(prefix="slipway-start-") as temporary:
         addresses = Path(temporary, "addresses.json")
@@ -173,6 +166,20 @@ def start_in_background(flags: list[str]) -> int:
         else "TorchServe starts: its log says how it goes on."
     )
     return 0
+
+
+def log_flags() -> list[str]:
+    """Return what has the log written into a file as well, as Log4j's configuration of TorchServe has it."""
+    log = log_location(os.environ) / "ts_log.log"
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.open("ab").close()
+    except OSError as error:
+        print(
+            f"{log} cannot be written ({error.strerror}): its log goes to this output alone. LOG_LOCATION names a folder."
+        )
+        return ["--torchserve-logs=false"]
+    return [f"--log-file={log}", "--log-console", "--log-format=TorchServe", f"--log-file-max-bytes={LOG_BYTES}"]
 
 
 def command(flags: list[str]) -> list[str]:

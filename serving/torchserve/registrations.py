@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +55,7 @@ log = logging.getLogger(__name__)
 
 MAX_FETCHES = 4  # at a time
 RUNTIMES = ("python", "python3", "LSP")
+RETRIED_S = 300.0  # workers that fail count as healthy for so long, where maxRetryTimeoutInSec says nothing
 LONGEST_PAUSE_S = 60.0  # between two tries to start workers that fail
 
 
@@ -81,6 +83,7 @@ class Registration:
     workers: int = 0
     serving: int = 0
     workflow: bool = False  # a node of one: no snapshot has it
+    failing_since: float | None = None  # when starting its first workers failed that have not come yet (monotonic)
     starting: asyncio.Event | None = None  # set when the first workers are there, or have failed
     retrying: "asyncio.Task[None] | None" = None
 
@@ -154,8 +157,20 @@ class Registrations:
         return found
 
     def healthy(self) -> bool:
-        """Return whether the default version of each model has the workers that it should have at least."""
-        return all(model.default_version.serving >= model.default_version.min_workers for model in self.models.values())
+        """Return whether the default version of each model has the workers that it should have at least; one that is being
+        started, or started again, counts for as long as maxRetryTimeoutInSec lets that be tried."""
+        return all(self._has_its_workers(model.default_version) for model in self.models.values())
+
+    def _has_its_workers(self, one: Registration) -> bool:
+        said = one.said.whole.get("maxRetryTimeoutInSec")
+        patience_s = said if isinstance(said, int) else RETRIED_S
+        if not one.serving:
+            return one.failing_since is None or time.monotonic() - one.failing_since <= patience_s
+        try:
+            down_s = self._server.downtimes_s(one.name, str(one.number))
+        except ServingError:  # it is being changed
+            return True
+        return one.workers - sum(one_s > patience_s for one_s in down_s) >= one.min_workers
 
     # -- starting --------------------------------------------------------------------------------------------------
     async def register_wanted(self) -> None:
@@ -224,6 +239,7 @@ class Registrations:
                 self._retry(found)
 
     def _retry(self, found: Registration) -> None:
+        found.failing_since = time.monotonic()
         found.retrying = self._task(self._try_again(found))
 
     async def _try_again(self, found: Registration) -> None:
@@ -504,6 +520,7 @@ class Registrations:
         try:
             await self._load(model, found)
             found.serving = found.workers
+            found.failing_since = None
         except BaseException:
             await self._write(model)
             raise

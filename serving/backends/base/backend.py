@@ -71,6 +71,10 @@ class BackendInstance(ABC):  # noqa: B024
         """Return why it would not answer at once, in words that follow its name; "" where it would. Any thread."""
         return ""
 
+    def down_s(self) -> float:
+        """Return for how long its process has been gone, in seconds; 0 where it runs. Any thread."""
+        return 0.0
+
     def readiness(self) -> "Future[bool] | None":
         """Ask the model itself whether it is ready; None where it has no say. Any thread."""
         return None

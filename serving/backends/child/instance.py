@@ -87,6 +87,9 @@ class ChildInstance(AsyncInstance):
     def unready_reason(self) -> str:
         return self._supervisor.unready_reason()
 
+    def down_s(self) -> float:
+        return self._supervisor.down_s()
+
     def readiness(self) -> "Future[bool] | None":
         return self._supervisor.readiness()
 

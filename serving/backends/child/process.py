@@ -20,8 +20,12 @@ from serving.backends.channel.packet_channel import PacketChannel
 from serving.backends.channel.shared_memory import SharedMemoryMap, SharedMemoryPool
 from serving.backends.environments.interpreter import Interpreter
 from serving.core.errors import unsupported
+from serving.core.log_context import OUTPUT
 
 log = logging.getLogger(__name__)
+printed = logging.getLogger(
+    OUTPUT
+)  # what children print: an instance's name and a text, or how many lines were left out
 
 _MAIN = Path(__file__).parents[2] / "child_program" / "__main__.py"
 _LINE_BYTES = 16 << 10
@@ -277,7 +281,7 @@ class OutputLog:
                 if text.strip():
                     self._tail.append(text.strip().rpartition("\n")[2])
                     if self._has_room():
-                        log.log(level, "%s: %s", self._name, text)
+                        printed.log(level, "%s: %s", self._name, text)
         self._say_left_out()
 
     def _has_room(self) -> bool:
@@ -294,7 +298,8 @@ class OutputLog:
 
     def _say_left_out(self) -> None:
         if self._left_out:
-            log.warning("%s: %d lines of its output were left out: it writes too many", self._name, self._left_out)
+            left_out = f"{self._left_out} lines of its output were left out: it writes too many"
+            printed.warning("%s: %s", self._name, left_out)
         self._left_out = 0
 
 

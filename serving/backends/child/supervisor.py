@@ -76,6 +76,7 @@ class ChildSupervisor:
         self._on_failed = on_failed
         self._deaths = 0
         self._due = 0.0
+        self._down_since: float | None = None  # when the child died that none has followed yet
         self._closing = threading.Event()
         self._child: ModelChild | None = None
         self._loaded = False  # once
@@ -99,7 +100,10 @@ class ChildSupervisor:
         """End the child that has died, or must, and start another one in the background."""
         delay = 0.0 if self._deaths == 0 else min(2.0 ** (self._deaths - 1), MAX_BACK_OFF_S)
         self._deaths += 1
-        self._due = time.monotonic() + delay
+        now = time.monotonic()
+        self._due = now + delay
+        if self._down_since is None:
+            self._down_since = now
         with about(self._spec.name, self._spec.version):
             log.warning("%s: the process is restarted in %g s (%d in a row)", self._name, delay, self._deaths)
         self._child = None
@@ -121,6 +125,7 @@ class ChildSupervisor:
             return
         if self._error is None:
             assert self._child is not None
+            self._down_since = None
             self._on_started(self._child)
             return
         reason = unavailable(f"{self._name}: the model's process could not be restarted: {self._error.message}")
@@ -149,6 +154,11 @@ class ChildSupervisor:
             return ""
         wait = self._due - time.monotonic()
         return self._held_back(wait) if wait > LONGEST_WAIT_S else "its process is being started again"
+
+    def down_s(self) -> float:
+        """Return for how many seconds there has been no child that has loaded the model; 0 where there is one."""
+        since = self._down_since
+        return 0.0 if since is None else time.monotonic() - since
 
     def readiness(self) -> "Future[bool] | None":
         """Ask the model whether it is ready; None where it has no say. It is not while its process is restarted."""

@@ -1,9 +1,10 @@
 """One gRPC call on one HTTP/2 stream: messages in, messages and a status out (gRPC's PROTOCOL-HTTP2)."""
 
 import logging
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from google.protobuf.message import Message
 
@@ -40,11 +41,18 @@ from serving.server.inference_server import InferenceServer
 log = logging.getLogger(__name__)
 
 
+class AccessLog(Protocol):
+    """Hears of each call that has its status."""
+
+    def called(self, call: "Call", status: Status) -> None: ...
+
+
 @dataclass(frozen=True)
 class CallServices:
     """What all calls of a listener share.
 
-    max_message_size: bytes. compression_level: of zlib, for inference responses; 0 for none.
+    max_message_size: bytes. compression_level: of zlib, for inference responses; 0 for none. access: None where nobody keeps
+    a log of calls.
     """
 
     server: InferenceServer
@@ -54,6 +62,7 @@ class CallServices:
     max_message_size: int
     compression_level: int = 0
     deadlines: Deadlines = field(default_factory=Deadlines)
+    access: AccessLog | None = None
 
 
 class Method(NamedTuple):
@@ -76,7 +85,7 @@ class Method(NamedTuple):
 class Call(MessageStream):
     """What all calls share: they check their headers, keep their deadline, and end once with a status."""
 
-    __slots__ = ("compressing", "ending", "headers_sent", "method", "services")
+    __slots__ = ("began_ns", "compressing", "ending", "headers_sent", "method", "services")
 
     def __init__(
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
@@ -86,6 +95,7 @@ class Call(MessageStream):
             limit = CONTROL_BODY
         MessageStream.__init__(self, connection, stream_id, head, services.server.request_memory, limit)
         self.services = services
+        self.began_ns = 0 if services.access is None else time.monotonic_ns()  # for the log of calls
         self.method = method
         self.headers_sent = False
         self.ending: Group | None = None  # the calls with this one's deadline
@@ -131,7 +141,7 @@ class Call(MessageStream):
         return not self.answered
 
     def aborted(self) -> None:
-        self._finish()
+        self._finish(Status.CANCELLED)
         self.closed()
 
     def overdue(self, awaited: Awaited) -> None:
@@ -176,7 +186,7 @@ class Call(MessageStream):
         trailers = NO_HEADERS
         if final:
             trailers = OK_TRAILERS
-            self._finish()
+            self._finish(Status.OK)
         self.connection.writer.send(
             self, headers, (flag, size.to_bytes(4, "big"), *parts), PREFIX_SIZE + size, trailers
         )
@@ -194,7 +204,7 @@ class Call(MessageStream):
         if self.compressing:
             self.compressing.end()
             return
-        self._finish()
+        self._finish(Status.OK)
         headers = NO_HEADERS if self.headers_sent else RESPONSE_HEADERS
         self.connection.writer.send(self, headers, trailers=OK_TRAILERS)
 
@@ -202,7 +212,7 @@ class Call(MessageStream):
         """End the call with this status, unless it has one."""
         if self.answered:
             return
-        self._finish()
+        self._finish(status)
         trailers = (status_trailers if self.headers_sent else error_response)(status, message[:MAX_STATUS_MESSAGE])
         self.connection.writer.send(self, NO_HEADERS, trailers=trailers)
 
@@ -224,8 +234,14 @@ class Call(MessageStream):
         """The deadline has come."""
         self.fail(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
-    def _finish(self) -> None:
-        """The call has its status: ignore whatever comes from now on, and stop the work."""
+    def _finish(self, status: Status) -> None:
+        """The call has its status."""
+        if self.services.access is not None and not self.answered:
+            self.services.access.called(self, status)
+        self.stop()
+
+    def stop(self) -> None:
+        """Ignore whatever comes from now on, and stop the work."""
         self.answered = True
         if self.reader is not None or self.decompressing is not None:
             self.stop_reading()

@@ -282,6 +282,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._began_ns or self._memory_taken:
             exchange.began_ns, exchange.memory_taken = self._began_ns, self._memory_taken
             self._began_ns = self._memory_taken = 0
+        if self._context.access is not None and not exchange.began_ns:
+            exchange.began_ns = time.monotonic_ns()
         pipeline.exchanges.append(exchange)
         if self._draining or not head.keep_alive:
             pipeline.closing = True
@@ -306,9 +308,11 @@ class Connection(asyncio.BufferedProtocol):
         pipeline = self._pipeline
         self._discarding = True
         pipeline.closing = True
+        began_ns, self._began_ns = self._began_ns, 0
         self._drop_body()
         self._since = self._connections.tick
         exchange = Exchange(pipeline, head, route or self._routes.unknown, b"")
+        exchange.began_ns = began_ns
         pipeline.exchanges.append(exchange)
         exchange.fail(error)
 

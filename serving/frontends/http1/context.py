@@ -1,11 +1,14 @@
 """What all connections of one HTTP listener have in common."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import re2
 
 from serving.cli.options import Options
+from serving.frontends.http1.message import Head
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import ClientTimeouts
 from serving.resources.request_memory import RequestMemory
@@ -33,12 +36,19 @@ class Limits:
         return ClientTimeouts(stall_s=self.body_s, bytes_per_s=self.body_bytes_per_s)
 
 
+class AccessLog(Protocol):
+    """Hears of each request that was answered: of its client, its head, when it began to come (monotonic ns, 0 where nobody
+    knows), and the status."""
+
+    def answered(self, client: asyncio.BaseTransport | None, head: Head, began_ns: int, status: int) -> None: ...
+
+
 @dataclass(slots=True)
 class Context:
     """The listener's checks and bounds, and the buffer that its connections read into, one after the other.
 
     `forwarded` matches the names of request headers that become parameters of an inference request. `standing` makes the lines
-    of the headers that every answer has, by its status.
+    of the headers that every answer has, by its status. `access` is None where nobody keeps a log of requests.
     """
 
     authoriser: Authoriser
@@ -46,6 +56,7 @@ class Context:
     limits: Limits = Limits()
     forwarded: re2._Regexp | None = None
     standing: Callable[[int], str] | None = None
+    access: AccessLog | None = None
     timeouts: ClientTimeouts = field(init=False)
     read_view: memoryview = field(init=False, repr=False)
 

@@ -29,6 +29,7 @@ from serving.frontends.shared.large_write import write_large
 
 log = logging.getLogger(__name__)
 
+CLIENT_GONE = 499  # status in a log of requests
 JOIN_BELOW = 64 << 10  # bytes; smaller answers are joined and written by one call
 
 HandlerResult = Reply | None | Awaitable[Reply | None]
@@ -74,6 +75,7 @@ class Exchange:
         "pipeline",
         "requests",
         "route",
+        "status",
         "task",
         "traced",
     )
@@ -89,6 +91,7 @@ class Exchange:
         self.memory_taken = 0  # bytes of the server's memory for requests that this one has
         self.chunks: list[Chunk] = []  # encoded, waiting for the answers before it
         self.done = False
+        self.status = 0  # of a stream that has begun
         self.chunked = False  # the answer has no known length, and the client reads it in chunks
         self.on_drained: Callable[[], None] | None = None
         self.on_abandoned: Callable[[Exchange], None] | None = None
@@ -127,6 +130,9 @@ class Exchange:
         if self.traced:
             self.sending()
         pipeline = self.pipeline
+        access = pipeline.context.access
+        if access is not None:
+            access.answered(pipeline.transport, self.head, self.began_ns, int(bytes(chunks[0][9:12])))  # HTTP/1.1 200
         pipeline.flush()
         if self.memory_taken or pipeline.memory_until_sent:
             self._complete()
@@ -163,6 +169,7 @@ class Exchange:
             self.pipeline.closing = True
         if not start:
             start = f"{status_line(status)}Content-Type: {content_type}\r\nCache-Control: no-store\r\n"
+        self.status = int(start[9:12])
         if self.chunked:
             start += "Transfer-Encoding: chunked\r\n"
         self.sending()
@@ -183,7 +190,10 @@ class Exchange:
             self.chunks.append(b"0\r\n\r\n")
         self.done = True
         self.on_drained = self.on_abandoned = None
-        self.pipeline.flush()
+        pipeline = self.pipeline
+        if pipeline.context.access is not None:
+            pipeline.context.access.answered(pipeline.transport, self.head, self.began_ns, self.status)
+        pipeline.flush()
         self._complete()
         self._tell_sent()
         self.cancel()
@@ -325,6 +335,11 @@ class Pipeline:
 
     def abandon(self) -> None:
         """Give up all exchanges: the client has gone."""
+        access = self.context.access
+        if access is not None:
+            for exchange in self.exchanges:
+                if not exchange.done:
+                    access.answered(self.transport, exchange.head, exchange.began_ns, CLIENT_GONE)
         self.transport = None
         self.closing = True
         self._on_empty = None  # it refers back to the connection

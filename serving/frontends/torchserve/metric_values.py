@@ -7,6 +7,7 @@ import asyncio
 import re
 import shutil
 import socket
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -50,8 +51,16 @@ class MetricValues:
             "HandlerTime": self._handler_times,
             "PredictionTime": self._handler_times,
         }
-        if not side.options.disable_system_metrics:
-            self._samples |= self._system()
+        system = {} if side.options.disable_system_metrics else self._system()
+        self.system = frozenset(system)  # families that are measured whenever they are asked for
+        self._samples |= system
+
+    def answered(self) -> Counter[str]:
+        """Return how many predictions each model has answered."""
+        found: Counter[str] = Counter()
+        for one in self._metrics.all_series():
+            found[one.model] += one.requests
+        return found
 
     async def refreshed(self) -> None:
         """Return when what is asked of the machine has been read anew, or takes too long."""
@@ -133,7 +142,7 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 
 def _used_part(path: Path) -> float:
     usage = shutil.disk_usage(path)
-    return round(usage.used / usage.total * 100, 1)
+    return round(usage.used / (usage.used + usage.free) * 100, 1)  # as df has it
 
 
 def _by_family(text: str) -> Iterator[tuple[str, str]]:

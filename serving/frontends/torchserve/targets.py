@@ -11,7 +11,7 @@ from serving.core.in_flight import Observer
 from serving.frontends.torchserve.metrics import InferenceMetrics
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import TorchServeError, WorkersStarting, model_not_found, no_worker
-from serving.torchserve.registrations import Registrations
+from serving.torchserve.registrations import RETRIED_S, Registrations
 from serving.torchserve.version_names import resolve
 
 INPUT = "data"
@@ -116,7 +116,8 @@ class Targets:
         return sorted({row.name for row in self._server.repository_index(ready=True)})
 
     def healthy(self) -> bool:
-        """Return whether the server has started, each model has its workers, and every one of them would answer."""
-        if self._registrations is not None and not self._registrations.healthy():
-            return False
-        return self._server.started() and not any(self._server.unready_reason(name) for name in self.models())
+        """Return whether no model lacks workers that it should have, as /ping of TorchServe sees it: one that is being started,
+        or started again, counts for as long as that may be tried."""
+        if self._registrations is not None:
+            return self._registrations.healthy()
+        return not any(down_s > RETRIED_S for name in self.models() for down_s in self._server.downtimes_s(name))

@@ -69,7 +69,7 @@ class WorkerInferCall(InferCall):
         left_s = None if self.ending is None else self.ending.left_s()
         forwarded = ForwardedCall(self.connection, self.id, self.head, self.services, self.method, left_s)
         cast(Connection[CallHead], self.connection).replace(forwarded)
-        self._finish()
+        self.stop()
         self.closed()
         forwarded.opened()
         forwarded.receive(b"\0" + len(message).to_bytes(PREFIX_SIZE - 1, "big") + message, True)

@@ -42,7 +42,7 @@ def main() -> None:
     with os.fdopen(setup_descriptor, "rb") as file:
         setup: Setup = pickle.load(file)
     log_settings = LogSettings(setup.log_values)
-    configure_logging(log_settings, setup.options.log_file, setup.options.log_console)
+    configure_logging(log_settings, setup.options.log_file, setup.options.log_console, setup.options.log_file_max_bytes)
     allocator.set_up()
     python_settings.set_up()
     uvloop.run(_Worker(setup, log_settings).run())

@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServeServe
     store = folder / "store"
     (folder / "asleep").touch()
     archive(store / "noop.mar")
-    archive(store / "late.mar", handler=NOT_YET % (folder / "ready"))
+    archive(store / "late.mar", handler=NOT_YET % (folder / "ready"), config={"maxRetryTimeoutInSec": 1})
     archive(store / "hangs.mar", handler=HANGS % (folder / "asleep"))
     (store / "broken.mar").write_bytes(b"no archive")
     with TorchServeServer(folder, models=["all"], properties={"default_startup_timeout": 600}, wait="live") as running:
@@ -52,22 +52,26 @@ def described(server: TorchServeServer, name: str) -> dict:
     return server.manage("GET", f"/models/{name}").body[0]
 
 
+def ping(server: TorchServeServer) -> tuple[int, dict]:
+    answer = server.ask("torchserve_inference", "GET", "/ping")
+    return answer.status, answer.body
+
+
 def test_what_fails_or_hangs_at_start_keeps_no_other_from_serving(server: TorchServeServer) -> None:
     assert server.predict("/predictions/noop", b"x").body == b"x"
     assert [row["modelName"] for row in server.manage("GET", "/models").body["models"]] == ["hangs", "late", "noop"]
     assert "'broken.mar' is passed over" in server.log
-    unhealthy = server.ask("torchserve_inference", "GET", "/ping")
-    assert (unhealthy.status, unhealthy.body) == (500, {"status": "Unhealthy"})
 
 
-def test_workers_that_failed_are_tried_again(server: TorchServeServer) -> None:
-    wait_until(lambda: "the workers of 'late' version 1.0 failed" in server.log)
+def test_workers_that_failed_are_tried_again_and_unhealthy_once_that_takes_too_long(server: TorchServeServer) -> None:
+    wait_until(lambda: ping(server) == (500, {"status": "Unhealthy"}))
     refused = server.predict("/predictions/late", b"x")
     assert refused.status == 503
     assert refused.body["message"].startswith('Model "late" has no worker to serve inference request.')
     (server.folder / "ready").touch()
     wait_until(lambda: described(server, "late")["workers"][0]["status"] == "READY")
     assert server.predict("/predictions/late", b"x").body == b"at last"
+    assert ping(server) == (200, {"status": "Healthy"})  # though another's workers are on their way
 
 
 def test_a_prediction_waits_for_the_first_workers(server: TorchServeServer) -> None:

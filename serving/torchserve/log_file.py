@@ -1,0 +1,73 @@
+"""A file of lines that stays within bounds: what TorchServe's Log4j writes for those who ship logs.
+
+    access_log.log, access_log.log.1 ... access_log.log.5      a new file begins at 100 MB, and five older ones are kept
+
+A file that is moved away while the server runs (logrotate) is begun anew.
+"""
+
+import datetime
+import logging
+import os
+from pathlib import Path
+
+from serving.telemetry.log_rotation import rotate
+
+log = logging.getLogger(__name__)
+
+LONGEST = 100 << 20  # bytes
+
+
+class LogFile:
+    """Appends to one file. Used by one thread at a time."""
+
+    def __init__(self, path: Path, longest: int = LONGEST) -> None:
+        """Begin the file, so that those who read it find it; what is in the way is logged."""
+        self._path = path
+        self._longest = longest
+        self._file: int | None = None
+        self._failing = False
+        self.append("")
+
+    def append(self, text: str) -> None:
+        """Write whole lines. What a full disk does not take is lost, and logged once."""
+        try:
+            self._write(text.encode("utf-8", "backslashreplace"))
+            self._failing = False
+        except OSError as error:
+            if not self._failing:
+                log.warning("%s cannot be written: %s", self._path.name, error.strerror)
+            self._failing = True
+            self.close()
+
+    def close(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _write(self, data: bytes) -> None:
+        size = self._size()
+        if size is not None and size > self._longest:
+            rotate(self._path)
+            size = None
+        if size is None:
+            self.close()
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        assert self._file is not None
+        while data:
+            data = data[os.write(self._file, data) :]
+
+    def _size(self) -> int | None:
+        """Return how long the open file is; None where there is none, or another one has its name."""
+        if self._file is None:
+            return None
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            return None
+        return there.st_size if os.path.samestat(there, os.fstat(self._file)) else None
+
+
+def stamp(seconds: float) -> str:
+    """Return a moment as Log4j's ISO8601 has it: local time, with a comma before the milliseconds."""
+    return datetime.datetime.fromtimestamp(seconds).isoformat(timespec="milliseconds").replace(".", ",")
