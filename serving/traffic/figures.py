@@ -48,17 +48,17 @@ class ArmFigures:
         "withdrawn",
     )
 
-    def __init__(self, window_s: int) -> None:
+    def __init__(self, window_s: float) -> None:
         self.begun = self.requests = self.errors = self.withdrawn = 0
         self.latency = Histogram()
         self._second = 0
         self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S)  # `begun`, as of each of the last seconds
         self.set_window(window_s)
 
-    def set_window(self, window_s: int) -> None:
+    def set_window(self, window_s: float) -> None:
         """Look at so many seconds from here on; the window is short until it has filled."""
-        self._step_s = max(1, window_s // READINGS)
-        self._readings: deque[_Reading] = deque(maxlen=max(1, window_s // self._step_s))
+        self._step_s = max(1, int(window_s) // READINGS)
+        self._readings: deque[_Reading] = deque(maxlen=max(1, int(window_s) // self._step_s))
         self._readings.append(self._reading())
 
     # -- counted with each request ---------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ class ShadowFigures:
         "top1_compared",
     )
 
-    def __init__(self, window_s: int) -> None:
+    def __init__(self, window_s: float) -> None:
         self.compared = self.disagreed = self.mismatched = self.failed = 0
         self.top1_compared = self.top1_agreed = 0
         self.max_absolute = self.sum_absolute = self.max_relative = 0.0
@@ -148,10 +148,10 @@ class ShadowFigures:
         self._second = 0
         self.set_window(window_s)
 
-    def set_window(self, window_s: int) -> None:
+    def set_window(self, window_s: float) -> None:
         """Look at so many seconds from here on, as ArmFigures does."""
-        self._step_s = max(1, window_s // READINGS)
-        self._readings: deque[Compared] = deque(maxlen=max(1, window_s // self._step_s))
+        self._step_s = max(1, int(window_s) // READINGS)
+        self._readings: deque[Compared] = deque(maxlen=max(1, int(window_s) // self._step_s))
         self._readings.append(Compared(self.compared, self.disagreed))
 
     def tick(self) -> None:

@@ -1,0 +1,188 @@
+"""Readings of the Prometheus metrics that guardrails ask for: from this server's own page, or from a Prometheus server.
+
+A page's gauge is read as it is, a counter as what it grew by for each request of the arm since the last reading, for the arms
+get different shares of the traffic. A query is asked as it stands and gives one number for each arm.
+Source of the query's form: Prometheus, HTTP API, instant queries.
+"""
+
+import asyncio
+import json
+import logging
+import math
+import re
+import urllib.parse
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+
+from repository.config.traffic import Guardrail
+from serving.traffic.figures import ArmFigures
+
+log = logging.getLogger(__name__)
+
+PAGE_INTERVAL_S = 1.0
+QUERY_INTERVAL_S = 5.0
+MAX_READINGS = 300  # of each arm
+_SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)(?: \d+)?", re.ASCII)
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"', re.ASCII)
+_COUNTER_ENDS = ("_total", "_sum", "_count", "_bucket")
+
+
+class PageReading(NamedTuple):
+    """What a page says of one metric. value: of all series with the labels together; None where there is none."""
+
+    counter: bool
+    value: float | None
+
+
+def read_page(page: str, name: str, labels: dict[str, str]) -> PageReading:
+    """Read one metric of a page in Prometheus' text format."""
+    counter, found, values = name.endswith(_COUNTER_ENDS), False, 0.0
+    for line in page.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, family, kind = (*line.split(" "), "", "")[:4]
+            counter = counter or (family == name and kind == "counter")
+        elif line.startswith(name) and (sample := _SAMPLE.fullmatch(line)) and sample["name"] == name:
+            given = dict(_LABEL.findall(sample["labels"] or ""))
+            if all(given.get(label) == value for label, value in labels.items()):
+                values, found = values + float(sample["value"]), True
+    return PageReading(counter, values if found else None)
+
+
+class Readings:
+    """The latest readings of both arms. problem: why there are none, or no further ones; "" where there are."""
+
+    def __init__(self) -> None:
+        self.stable: deque[float] = deque(maxlen=MAX_READINGS)
+        self.candidate: deque[float] = deque(maxlen=MAX_READINGS)
+        self.problem = ""
+
+
+class PageReader:
+    """Reads a metric of this server's own page for both arms."""
+
+    def __init__(self, guardrail: Guardrail, arms: dict[str, tuple[dict[str, str], ArmFigures]]) -> None:
+        """arms: "stable" and "candidate" -> the labels of the arm's series, and its figures."""
+        self.readings = Readings()
+        self._name = guardrail.name
+        self._arms = arms
+        self._before: dict[str, tuple[float, int]] = {}  # a counter's value, and the arm's requests then
+
+    def read(self, page: str) -> None:
+        missing = [
+            name for name, (labels, figures) in self._arms.items() if not self._read_arm(page, name, labels, figures)
+        ]
+        told = " and ".join(f"the {name} arm" for name in missing)
+        self.readings.problem = (
+            f"the server's metrics have no '{self._name}' with the labels of {told}" if missing else ""
+        )
+
+    def _read_arm(self, page: str, name: str, labels: dict[str, str], figures: ArmFigures) -> bool:
+        counter, value = read_page(page, self._name, labels)
+        if value is None or not math.isfinite(value):
+            return False
+        readings = self.readings.stable if name == "stable" else self.readings.candidate
+        if not counter:
+            readings.append(value)
+            return True
+        before, requests = self._before.get(name, (value, figures.requests))
+        self._before[name] = value, figures.requests
+        if figures.requests > requests and value >= before:
+            readings.append((value - before) / (figures.requests - requests))
+        return True
+
+
+class QueryReader:
+    """Asks a Prometheus server for both arms. `fetch`: gets a URL that is allowed, within bounds of time and bytes."""
+
+    def __init__(self, guardrail: Guardrail, fetch: Callable[[str], Awaitable[bytes]]) -> None:
+        self.readings = Readings()
+        self._guardrail = guardrail
+        self._fetch = fetch
+
+    async def read(self) -> None:
+        """Ask once; what goes wrong is the readings' problem."""
+        asked = self._guardrail
+        try:
+            stable = await self._value(asked.stable)
+            candidate = await self._value(asked.candidate)
+        except Exception as error:
+            self.readings.problem = f"Prometheus at {asked.url} gave no value: {error}"
+            return
+        self.readings.stable.append(stable)
+        self.readings.candidate.append(candidate)
+        self.readings.problem = ""
+
+    async def _value(self, query: str) -> float:
+        url = f"{self._guardrail.url.rstrip('/')}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+        value = query_value(await self._fetch(url))
+        if value is None:
+            raise ValueError(f"the query '{query[:200]}' finds nothing")
+        return value
+
+
+def query_value(answer: bytes) -> float | None:
+    """Return the number of an instant query's answer, a scalar or the one sample of a vector; None for no sample.
+
+    ValueError for anything else.
+    """
+    try:
+        content = json.loads(answer)
+        kind, result = content["data"]["resultType"], content["data"]["result"]
+        if kind == "vector" and len(result) > 1:
+            raise ValueError(f"the query finds {len(result)} series; sum them up")
+        if kind == "vector" and not result:
+            return None
+        value = float((result if kind == "scalar" else result[0]["value"])[1])
+    except (KeyError, TypeError, IndexError) as error:
+        raise ValueError("the answer is no instant query's") from error
+    if not math.isfinite(value):
+        return None
+    return value
+
+
+class PrometheusValues:
+    """The readers of one rollout's guardrails, and the tasks that have them read."""
+
+    def __init__(self, page: Callable[[], str], fetch: Callable[[str], Awaitable[bytes]]) -> None:
+        """page: renders this server's own metrics."""
+        self._page = page
+        self._fetch = fetch
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(
+        self, guardrails: tuple[Guardrail, ...], arms: dict[str, tuple[dict[str, str], ArmFigures]]
+    ) -> dict[int, Readings]:
+        """Have these read from here on, and no others. Return the readings by the guardrail's place."""
+        self.close()
+        asked = {place: one for place, one in enumerate(guardrails) if one.metric == "prometheus"}
+        pages = {place: PageReader(one, arms) for place, one in asked.items() if not one.url}
+        queries = {place: QueryReader(one, self._fetch) for place, one in asked.items() if one.url}
+        loop = asyncio.get_running_loop()
+        if pages:
+            self._tasks.append(loop.create_task(self._read_pages(list(pages.values()))))
+        self._tasks += [loop.create_task(_ask(reader)) for reader in queries.values()]
+        readers: dict[int, PageReader | QueryReader] = {**pages, **queries}
+        return {place: reader.readings for place, reader in readers.items()}
+
+    def close(self) -> None:
+        """Read no more."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+
+    async def _read_pages(self, readers: list[PageReader]) -> None:
+        while True:
+            try:
+                page = self._page()
+                for reader in readers:
+                    reader.read(page)
+            except Exception:
+                log.exception("the server's metrics could not be read for a guardrail; trying again")
+            await asyncio.sleep(PAGE_INTERVAL_S)
+
+
+async def _ask(reader: QueryReader) -> None:
+    while True:
+        await reader.read()
+        await asyncio.sleep(QUERY_INTERVAL_S)

@@ -1,0 +1,48 @@
+"""A server remembers over a restart which candidate it has taken out."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from serving.traffic.breaches import Breaches
+
+
+def test_a_breach_is_known_to_the_next_process(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.json"
+    breach = Breaches(path).keep("chat", "r-1", 0, "errors: 9 % failed")
+    assert Breaches(path).of("chat", "r-1") == breach
+    assert Breaches(path).of("chat", "r-2") is None, "another rollout is not held back"
+    assert Breaches(path).of("other", "r-1") is None
+
+
+def test_a_breach_is_forgotten_with_its_rollout(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.json"
+    breaches = Breaches(path)
+    breaches.keep("chat", "r-1", 0, "errors")
+    breaches.forget("chat")
+    assert breaches.of("chat", "r-1") is None
+    assert Breaches(path).of("chat", "r-1") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b'{"chat": {"rollout": 3}}', b'{"chat": null}', b"\xff\xfe"])
+def test_a_file_that_cannot_be_read_is_none(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "traffic.json"
+    path.write_bytes(content)
+    assert Breaches(path).of("chat", "r-1") is None
+
+
+def test_a_breach_holds_where_it_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "traffic.json"
+    path.mkdir()
+    breaches = Breaches(path / "missing" / "traffic.json")
+    with caplog.at_level(logging.ERROR):
+        breach = breaches.keep("chat", "r-1", 0, "errors")
+    assert breaches.of("chat", "r-1") == breach
+    assert "a restart would forget them" in caplog.text
+
+
+def test_without_a_file_a_breach_lasts_as_long_as_the_process() -> None:
+    breaches = Breaches(None)
+    assert breaches.of("chat", "r-1") is None
+    assert breaches.keep("chat", "r-1", 1, "latency") == breaches.of("chat", "r-1")

@@ -1,0 +1,166 @@
+"""A guardrail compares the candidate with the stable version of the same time, waits for samples, and says what it saw."""
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from repository.config.traffic import Guardrail, TrafficPolicy
+from serving.traffic.figures import ArmFigures, ShadowFigures
+from serving.traffic.guardrails import Guardrails, GuardrailState
+from serving.traffic.prometheus_values import Readings
+
+MS = 1_000_000
+ERRORS = Guardrail(metric="errors", margin=0.01)
+LATENCY = Guardrail(metric="latency", quantile=0.99, ratio=1.5)
+DISAGREEMENT = Guardrail(metric="disagreement", limit=0.02)
+PROMETHEUS = Guardrail(metric="prometheus", name="unsafe_total", ratio=1.2)
+
+
+class Arms:
+    """Both arms of a rollout, and its guardrails."""
+
+    def __init__(
+        self, *guardrails: Guardrail, min_samples: int = 200, window_s: int = 300, shadow: bool = False
+    ) -> None:
+        self.policy = TrafficPolicy(
+            rollout="r", candidate=2, weight=5, guardrails=guardrails, min_samples=min_samples, window_s=window_s
+        )
+        self.stable, self.candidate = ArmFigures(window_s), ArmFigures(window_s)
+        self.shadow = ShadowFigures(window_s) if shadow else None
+        self.readings = Readings()
+        values = {place: self.readings for place, one in enumerate(guardrails) if one.metric == "prometheus"}
+        self.guardrails = Guardrails(self.policy, self.stable, self.candidate, self.shadow, values)
+
+    def tick(self, seconds: int = 1) -> GuardrailState:
+        for _ in range(seconds):
+            self.stable.tick()
+            self.candidate.tick()
+            if self.shadow is not None:
+                self.shadow.tick()
+            found = self.guardrails.evaluate()
+        return found[0]
+
+
+def serve(arm: ArmFigures, requests: int, *, failed: int = 0, ms: float = 5.0) -> None:
+    for place in range(requests):
+        arm.begin()
+        arm.count(int(ms * MS), place < failed)
+
+
+def test_a_candidate_that_fails_is_found_with_what_it_did() -> None:
+    arms = Arms(ERRORS)
+    serve(arms.stable, 4000, failed=4)
+    serve(arms.candidate, 210, failed=30)
+    found = arms.tick()
+    assert found.state == "breached"
+    assert found.samples == (4000, 210)
+    assert found.candidate == pytest.approx(30 / 210)
+    assert found.limit == pytest.approx(0.011)
+    assert found.detail == "14.29% of 210 requests failed, 0.10% of 4000 of the stable version's; allowed is 1.10%"
+
+
+def test_errors_that_both_arms_have_accuse_nobody() -> None:
+    arms = Arms(ERRORS)
+    serve(arms.stable, 4000, failed=600)
+    serve(arms.candidate, 210, failed=30)
+    assert arms.tick().state == "holds"
+
+
+def test_few_samples_are_waited_for() -> None:
+    arms = Arms(ERRORS, LATENCY)
+    serve(arms.stable, 4000)
+    serve(arms.candidate, 199, failed=199)
+    found = arms.tick()
+    assert (found.state, found.p) == ("waiting", None)
+    assert found.detail == "199 of 200 requests to the candidate"
+
+
+def test_a_candidate_that_does_not_answer_at_all_is_found() -> None:
+    arms = Arms(ERRORS, LATENCY, min_samples=50)
+    serve(arms.stable, 4000)
+    for _ in range(60):
+        arms.candidate.begin()
+    for _ in range(12):
+        serve(arms.stable, 100)
+        errors, latency = arms.tick(), arms.guardrails.evaluate()[1]
+    assert errors.state == "breached"
+    assert latency.state == "breached"
+    assert latency.detail.startswith("60 requests had no answer after 2 s")
+
+
+def test_a_slow_candidate_is_found_by_its_quantile() -> None:
+    chance = random.Random(3)
+    arms = Arms(LATENCY)
+    for _ in range(4000):
+        serve(arms.stable, 1, ms=chance.uniform(4, 10))
+    for _ in range(300):
+        serve(arms.candidate, 1, ms=chance.uniform(4, 10) + (30 if chance.random() < 0.1 else 0))
+    found = arms.tick()
+    assert found.state == "breached"
+    assert found.stable == pytest.approx(9.9, rel=0.1)
+    assert found.limit == pytest.approx(1.5 * found.stable)
+    assert "p99 is" in found.detail
+
+
+def test_a_candidate_as_fast_as_the_stable_version_holds() -> None:
+    chance = random.Random(4)
+    arms = Arms(LATENCY)
+    for _ in range(600):
+        for arm, requests in ((arms.stable, 19), (arms.candidate, 1)):
+            for _ in range(requests):
+                serve(arm, 1, ms=chance.lognormvariate(1.5, 0.5))
+        assert arms.tick().state in ("waiting", "holds")
+    assert arms.tick().state == "holds"
+
+
+def test_the_stable_version_is_remembered_where_it_gets_no_requests_any_more() -> None:
+    arms = Arms(ERRORS, window_s=60)
+    serve(arms.stable, 1000)
+    arms.tick()
+    arms.tick(90)
+    serve(arms.candidate, 500, failed=40)
+    found = arms.tick()
+    assert found.state == "breached"
+    assert "since when it had too few requests" in found.detail
+
+
+def test_answers_that_differ_too_often_are_found() -> None:
+    arms = Arms(DISAGREEMENT, shadow=True)
+    assert arms.shadow is not None
+    arms.shadow.compared, arms.shadow.disagreed = 199, 150
+    assert arms.tick().state == "waiting"
+    arms.shadow.compared, arms.shadow.disagreed = 1000, 21
+    assert arms.tick().state == "holds", "one more than the limit is chance"
+    arms.shadow.compared, arms.shadow.disagreed = 1000, 60
+    found = arms.tick()
+    assert found.state == "breached"
+    assert found.detail == "6.00% of 1000 compared answers differ by more than the tolerance; allowed is 2.00%"
+
+
+def test_without_a_shadow_disagreement_waits_and_says_so() -> None:
+    assert Arms(DISAGREEMENT).tick().detail == "no answers are compared: give the policy a shadow"
+
+
+def test_a_metric_is_judged_by_its_readings() -> None:
+    chance = random.Random(8)
+    arms = Arms(PROMETHEUS)
+    arms.readings.problem = "the server's metrics have no 'unsafe_total'"
+    assert arms.tick().detail == "the server's metrics have no 'unsafe_total'"
+    for _ in range(30):
+        arms.readings.stable.append(chance.gauss(10, 1))
+        arms.readings.candidate.append(chance.gauss(11, 1))
+    assert arms.tick().state == "holds"
+    arms.readings.candidate.clear()
+    for _ in range(30):
+        arms.readings.candidate.append(chance.gauss(16, 1))
+    assert arms.tick().state == "breached"
+
+
+def test_a_new_policy_is_judged_by_the_figures_that_there_are() -> None:
+    arms = Arms(ERRORS)
+    serve(arms.stable, 1000)
+    serve(arms.candidate, 300, failed=9)
+    assert arms.tick().state == "holds"
+    arms.guardrails.configure(replace(arms.policy, guardrails=(replace(ERRORS, margin=0.0),), alpha=0.01), {})
+    assert arms.tick().state == "breached"

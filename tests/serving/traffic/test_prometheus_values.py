@@ -1,0 +1,108 @@
+"""Guardrails read metrics of this server's own page, and ask a Prometheus server."""
+
+import asyncio
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from repository.config.traffic import Guardrail
+from serving.traffic.figures import ArmFigures
+from serving.traffic.prometheus_values import PageReader, QueryReader, query_value, read_page
+
+PAGE = """\
+# HELP unsafe_answers Answers that a filter took back
+# TYPE unsafe_answers counter
+unsafe_answers{model="chat",version="1"} 10
+unsafe_answers{model="chat",version="2",why="a \\"quote\\", and a comma"} 4
+unsafe_answers{model="chat",version="2"} 3
+unsafe_answers_more{model="chat",version="2"} 99
+# TYPE depth gauge
+depth{model="chat",version="1"} 2.5
+depth{model="chat",version="2"} NaN
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "found"),
+    [
+        ("unsafe_answers", "1", (True, 10.0)),
+        ("unsafe_answers", "2", (True, 7.0)),
+        ("unsafe_answers", "3", (True, None)),
+        ("depth", "1", (False, 2.5)),
+        ("nothing", "1", (False, None)),
+        ("latency_sum", "1", (True, None)),
+    ],
+)
+def test_a_metric_is_found_by_its_name_and_labels(name: str, version: str, found: tuple[bool, float | None]) -> None:
+    assert read_page(PAGE, name, {"model": "chat", "version": version}) == found
+
+
+def arms() -> dict[str, tuple[dict[str, str], ArmFigures]]:
+    return {
+        name: ({"model": "chat", "version": version}, ArmFigures(60))
+        for name, version in (("stable", "1"), ("candidate", "2"))
+    }
+
+
+def page(stable: float, candidate: float) -> str:
+    return (
+        "# TYPE unsafe counter\n"
+        f'unsafe{{model="chat",version="1"}} {stable}\nunsafe{{model="chat",version="2"}} {candidate}\n'
+    )
+
+
+def test_a_counter_is_read_for_each_request_of_its_arm() -> None:
+    both = arms()
+    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), both)
+    reader.read(page(100, 5))
+    both["stable"][1].requests, both["candidate"][1].requests = 50, 10
+    reader.read(page(110, 7))
+    assert list(reader.readings.stable) == [0.2]
+    assert list(reader.readings.candidate) == [0.2]
+    reader.read(page(110, 7))
+    assert len(reader.readings.stable) == 1, "without requests there is nothing to tell"
+
+
+def test_a_metric_that_is_not_there_is_a_problem_that_is_told() -> None:
+    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), arms())
+    reader.read('unsafe{model="chat",version="1"} 3\n')
+    assert reader.readings.problem == "the server's metrics have no 'unsafe' with the labels of the candidate arm"
+
+
+VECTOR = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "0.25"]}]}}
+SCALAR = {"status": "success", "data": {"resultType": "scalar", "result": [1, "3"]}}
+NOTHING = {"status": "success", "data": {"resultType": "vector", "result": []}}
+TWO = {"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "1"]}, {"value": [1, "2"]}]}}
+
+
+@pytest.mark.parametrize(("answer", "value"), [(VECTOR, 0.25), (SCALAR, 3.0), (NOTHING, None)])
+def test_an_instant_query_gives_one_number(answer: object, value: float | None) -> None:
+    assert query_value(json.dumps(answer).encode()) == value
+
+
+@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"data": {}}', json.dumps(TWO).encode()])
+def test_what_is_no_answer_of_one_number_is_refused(answer: bytes) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        query_value(answer)
+
+
+def test_a_prometheus_server_is_asked_for_both_arms() -> None:
+    asked: list[str] = []
+
+    async def fetch(url: str) -> bytes:
+        asked.append(parse_qs(urlsplit(url).query)["query"][0])
+        return json.dumps(VECTOR if len(asked) < 3 else NOTHING).encode()
+
+    guardrail = Guardrail(
+        metric="prometheus", url="http://prometheus:9090/", stable='sum(x{v="1"})', candidate='sum(x{v="2"})', ratio=2.0
+    )
+    reader = QueryReader(guardrail, fetch)
+    asyncio.run(reader.read())
+    assert asked == ['sum(x{v="1"})', 'sum(x{v="2"})']
+    assert (list(reader.readings.stable), list(reader.readings.candidate)) == ([0.25], [0.25])
+    asyncio.run(reader.read())
+    assert reader.readings.problem == (
+        "Prometheus at http://prometheus:9090/ gave no value: the query 'sum(x{v=\"1\"})' finds nothing"
+    )
+    assert len(reader.readings.stable) == 1
