@@ -47,6 +47,11 @@ class InputReader:
         self._types_of_parts = _Known(_parsed_types)
         self._types = _Known(_decoder)
 
+    def leave_encoded(self) -> None:
+        """Hand all parts over as they came, whatever their types say."""
+        self._parts = _Known(lambda text: [(name, None) for name, _ in _parsed_parts(text)])
+        self._types = _Known(lambda _: None)
+
     def read(
         self, key: int, requests: Sequence[RequestMessage], memory: Memory
     ) -> tuple[list[Entry], list[Headers], dict[int, str]]:

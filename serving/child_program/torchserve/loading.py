@@ -41,8 +41,11 @@ def load_handler(handler: str, envelope: str, context: "Context") -> Handle:
 
 def _module(name: str) -> ModuleType:
     """Import a file of the archive, a handler of `ts`, or whatever else has that name."""
-    plain = name.strip().removesuffix(".py").removeprefix("./").replace("/", ".")
-    if os.path.exists(plain.replace(".", "/") + ".py") or os.path.isdir(plain.replace(".", "/")):
+    path = name.strip().removesuffix(".py").removeprefix("./")
+    if "/" in path and not _is_there(path):
+        path = path.rpartition("/")[2]  # archivers keep the file and not its folder
+    plain = path.replace("/", ".")
+    if _is_there(plain.replace(".", "/")):
         return importlib.import_module(plain)
     if plain in BUILT_IN:
         return importlib.import_module(f"ts.torch_handler.{plain}")
@@ -52,6 +55,11 @@ def _module(name: str) -> ModuleType:
         if error.name != plain.partition(".")[0]:
             raise
     raise LoadError(f"the archive has no handler '{name}', nor is that one of {', '.join(BUILT_IN)}")
+
+
+def _is_there(path: str) -> bool:
+    """Whether the archive has a module or a package at a path."""
+    return os.path.exists(f"{path}.py") or os.path.isdir(path)
 
 
 def _function(module: ModuleType, function: str, context: "Context") -> Handle | None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _TS_PATH = Path(__file__).resolve().parents[1] / "torchserve-path"
 SERVER_VERSION = "0.12.0"  # of the TorchServe whose handlers run here
+_DECODES = "TS_DECODE_INPUT_REQUEST"
 
 
 class TorchserveStub(Stub):
@@ -61,6 +62,8 @@ class TorchserveStub(Stub):
             self._link.connect()
         find_torchvision_operators()
         self._handle = load_handler(settings["handler"], settings["envelope"], context)
+        if os.environ.get(_DECODES, "true") != "true":  # handlers may say so themselves
+            self._inputs.leave_encoded()
 
     def execute(
         self, key: int, requests: Sequence[RequestMessage], memory: Memory, writer: TensorWriter

@@ -3,6 +3,7 @@
 Source: pytorch/serve, docs/custom_service.md.
 """
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -77,6 +78,9 @@ class Context:
         self.request_ids: dict[int, str] | None = None
         self._request_processor: list[RequestProcessor] = [RequestProcessor({})]
         self._metrics = metrics
+        self.header_key_sequence_id = os.environ.get("TS_REQUEST_SEQUENCE_ID", "ts_request_sequence_id")
+        self.header_key_sequence_start = os.environ.get("TS_REQUEST_SEQUENCE_START", "ts_request_sequence_start")
+        self.header_key_sequence_end = os.environ.get("TS_REQUEST_SEQUENCE_END", "ts_request_sequence_end")
         self.stopping_criteria: Any = None
         self.send_intermediate: Callable[[Sequence[Any]], None] | None = None  # where answers in several parts go
 
@@ -118,9 +122,10 @@ class Context:
     def get_all_request_header(self, idx: int) -> dict[str, Any]:
         return self._request_processor[idx].get_request_properties()
 
-    def get_sequence_id(self, idx: int) -> str:
-        """Return the id of the sequence that a request belongs to; "" for none."""
-        return self._request_processor[idx].get_request_property("ts_request_sequence_id") or ""
+    def get_sequence_id(self, idx: int) -> str | None:
+        """Return the id of the sequence that a request belongs to; None for none."""
+        found: str | None = self._request_processor[idx].get_request_property(self.header_key_sequence_id)
+        return found
 
     # -- answers -------------------------------------------------------------------------------------------------------
     def set_response_content_type(self, idx: int, value: str) -> None:

@@ -77,19 +77,34 @@ def onnx_net() -> bytes:
     return bytes(onnx.ModelProto.SerializeToString(made))
 
 
+class Metrics:
+    """Takes the names of times."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def add_time(self, name: str, *_: object) -> None:
+        self.names.append(name)
+
+
 WEIGHTS = {"net.py": NET, "net.pt": saved(lambda file: torch.save(Net().state_dict(), file))}
 EAGER = {"modelFile": "net.py", "serializedFile": "net.pt"}
 
 
-def handler_of(tmp_path: Path, files: dict[str, Any], **named: str) -> Any:
+def handler_of(
+    tmp_path: Path, files: dict[str, Any], cls: Any = None, settings: dict[str, Any] | None = None, **named: str
+) -> Any:
     """Return a BaseHandler that has loaded the model of these files, in this process."""
     from ts.context import Context
     from ts.torch_handler.base_handler import BaseHandler
 
     for name, content in files.items():
         (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
-    handler = BaseHandler()
-    handler.initialize(Context("net", str(tmp_path), {"model": {"modelName": "net", **named}}, 1, None, "0.12.0"))
+    handler = (cls or BaseHandler)()
+    manifest = {"model": {"modelName": "net", **named}}
+    handler.initialize(
+        Context("net", str(tmp_path), manifest, 1, None, "0.12.0", model_yaml_config=settings, metrics=Metrics())
+    )
     return handler
 
 
@@ -138,3 +153,39 @@ async def test_predictions_explanations_and_descriptions_reach_their_methods(tmp
     assert json.loads(predicted) == [2.0, 4.0, 6.0]
     assert explained.outputs["data"][0, 0] == b"[1, 2, 3] bytearray(b'7')"
     assert json.loads(described.outputs["data"][0, 0]) == {"mapping": {"0": "cat"}, "device": "cpu", "compiled": True}
+
+
+def test_a_model_that_a_handler_makes_itself_is_set_to_evaluate(importable: Path) -> None:
+    from ts.torch_handler.base_handler import BaseHandler
+
+    class Own(BaseHandler):
+        def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Any:
+            return torch.nn.Dropout(0.5)
+
+    handler = handler_of(importable, WEIGHTS, Own, **EAGER)
+    assert handler.inference(torch.ones(64)).tolist() == [1.0] * 64
+
+
+@pytest.mark.parametrize(
+    ("pt2", "compiled"),
+    [
+        ({"compile": {"enable": True, "backend": "eager"}}, True),
+        ({"compile": {"enable": False, "backend": "eager"}}, False),
+        ({"backend": "eager", "dynamic": True}, True),
+        ("eager", True),
+        ({"backend": "nobody's"}, False),
+        ({"export": {"aot_compile": True}}, False),
+    ],
+)
+def test_each_form_of_pt2_says_whether_the_model_is_compiled(pt2: Any, compiled: bool, importable: Path) -> None:
+    handler = handler_of(importable, WEIGHTS, settings={"pt2": pt2}, **EAGER)
+    assert isinstance(handler.model, torch._dynamo.OptimizedModule) == compiled
+    assert handler.model(torch.ones(3)).tolist() == [2.0] * 3
+
+
+def test_a_profiled_handlers_methods_are_measured(importable: Path) -> None:
+    handler = handler_of(importable, WEIGHTS, settings={"handler": {"profile": True}}, **EAGER)
+    context = Metrics()
+    handler.context = type("Context", (), {"model_yaml_config": {"handler": {"profile": True}}, "metrics": context})
+    handler.postprocess(handler.inference(handler.preprocess([1.0, 2.0, 3.0])))
+    assert context.names == ["ts_handler_preprocess", "ts_handler_inference", "ts_handler_postprocess"]

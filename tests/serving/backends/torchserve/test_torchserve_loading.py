@@ -1,6 +1,7 @@
 """How an archive is found, unpacked and its handler made: forms of archives, forms of handlers, packages of its own."""
 
 import io
+import json
 import os
 import zipfile
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from serving.core.errors import ServingError
 from serving.server.inference_server import InferenceServer
-from tests.serving.backends.torchserve.driving import ask
+from tests.serving.backends.torchserve.driving import ask, send
 from tests.serving.in_process import core
 from tests.support.torchserve_archives import NOOP, files_of, model
 
@@ -70,6 +71,20 @@ async def test_a_named_function_is_called_once_without_data_and_sees_yaml_as_pyt
     files = {"model-config.yaml": "handler: {1: one}\n"}
     model(tmp_path, "one", handler=FUNCTION, handler_name="handler:answer", files=files, configFile="model-config.yaml")
     assert await loaded(tmp_path) == b"one"
+
+
+@pytest.mark.asyncio
+async def test_a_handler_is_found_without_the_folder_that_it_was_packed_from_and_may_leave_parts_encoded(
+    tmp_path: Path,
+) -> None:
+    handler = "import os\nos.environ['TS_DECODE_INPUT_REQUEST'] = 'false'\n" + NOOP.replace(
+        "next(iter(row.values()))", "[type(value).__name__ for value in row.values()]"
+    )
+    model(tmp_path, "one", handler=handler, handler_name="src/handler.py:handle")
+    parts = [("a", "application/json", b"{}"), ("b", "text/plain", b"b"), ("c", None, b"c")]
+    async with core(tmp_path, load_model=("one",)) as server:
+        answer = await send(server, "one", parts)
+    assert json.loads(answer.outputs["data"][0, 0]) == ["bytearray"] * 3
 
 
 @pytest.mark.asyncio

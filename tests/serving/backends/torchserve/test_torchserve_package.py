@@ -128,19 +128,41 @@ async def test_a_torchvision_for_cuda_can_be_imported_beside_a_pytorch_without(t
         assert await ask(server, "net", b"") == b"found"
 
 
+class IntegratedGradients:
+    """Stands for captum's LayerIntegratedGradients: the second word counts twice as much as the others."""
+
+    def __init__(self, model: Any, layer: Any) -> None:
+        assert layer == "the layer"
+
+    def attribute(self, inputs: Any, baselines: Any, additional_forward_args: Any, target: int) -> Any:
+        assert (baselines.tolist(), additional_forward_args.tolist(), target) == ([0] * len(inputs), [0], 1)
+        return torch.log(torch.tensor([[2.0, 2.0], [3.0, 1.0]]))
+
+
+@pytest.fixture
+def captum(monkeypatch: pytest.MonkeyPatch) -> None:
+    package = types.ModuleType("captum")
+    package.attr = types.SimpleNamespace(LayerIntegratedGradients=IntegratedGradients)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "captum", package)
+
+
+@pytest.mark.usefixtures("captum")
 def test_texts_are_cleaned_and_become_the_numbers_of_their_words_and_pairs(importable: Path) -> None:
     from ts.torch_handler.text_classifier import TextClassifier
 
     handler = TextClassifier()
     handler.device = torch.device("cpu")
     handler.source_vocab = {"<unk>": 0, "it": 1, "is": 2, "not": 3, "cafe": 4, "is not": 5}
-    numbers, words = handler.preprocess([{"body": bytearray("<b>It isn't</b> Café!".encode())}])
+    numbers, words = handler.preprocess([{"body": bytearray("<b>It&nbsp; isn't</b> Café!".encode())}])
     assert words == ["it", "is", "not", "cafe"]
     assert numbers.tolist() == [1, 2, 3, 4, 0, 5, 0]
-    handler.model = lambda numbers, offsets: torch.stack([numbers.sum() - 9.0, torch.tensor(0.0)])[None]
-    (explained,) = handler.explain_handle((numbers, words), [{"body": "It isn't Café!", "target": 0}])
+    handler.model = types.SimpleNamespace(embedding="the layer")
+    (explained,) = handler.explain_handle((numbers, words), [{"body": "It isn't Café!", "target": 1}])
     assert explained["words"] == words
-    assert max(zip(explained["importances"], words, strict=True))[1] == "not"
+    assert explained["importances"] == [
+        pytest.approx([2**-1.5, 2**-1.5]),
+        pytest.approx([0.75 / 2**0.5, 0.25 / 2**0.5]),
+    ]
     torch.save({"a": 1}, importable / "source_vocab.pt")
     assert handler._load_vocabulary(handler.get_source_vocab_path(context(importable))) == {"a": 1}
     torch.save({"a": Path("x")}, importable / "source_vocab.pt")
@@ -239,3 +261,55 @@ def test_labels_come_from_both_forms_of_the_mapping_file(importable: Path) -> No
     assert load_label_mapping(str(file)) == {"0": "cat", "1": "dog"}
     assert map_class_to_label([[0.1, 0.9]], {"0": "cat", "1": "dog"}, [[1, 0]]) == [{"dog": 0.1, "cat": 0.9}]
     assert map_class_to_label([[0.1, 0.9]]) == [{"0": 0.1, "1": 0.9}]
+
+
+def test_handlers_of_texts_find_the_tokenizer_and_the_spellings_of_torchserves_own(importable: Path) -> None:
+    from ts.handler_utils.text_utils import get_tokenizer
+    from ts.torch_handler.text_handler import TextHandler
+    from ts.utils.util import CLEANUP_REGEX
+
+    handler = TextHandler()
+    assert handler._tokenize('The best-known firm\'s "U.S." shares; (up)<br />') == [
+        *("the", "best-known", "firm", "'", "s", "u", ".", "s", ".", "shares", "(", "up", ")")
+    ]
+    assert get_tokenizer(None)("A  b.") == ["A", "b."]
+    assert handler._remove_puncutation("a, b!") == handler._remove_punctuation("a, b!") == "a b"
+    assert handler.get_word_token(["\u0120a", "b"]) == ["a", "b"]
+    assert CLEANUP_REGEX.sub("", "<b>a&#39;&amp;</b>b") == "ab"
+
+
+class Streamer:
+    """Stands for transformers' TextIteratorStreamer: each number of a word is its text."""
+
+    def __init__(self, tokenizer: Any, skip_prompt: bool, timeout: float | None, **decode: Any) -> None:
+        self.texts: list[str] = []
+
+    def put(self, value: Any) -> None:
+        self.texts.append(str(value.tolist()))
+
+    def end(self) -> None:
+        pass
+
+    def __next__(self) -> str:
+        if not self.texts:
+            raise StopIteration
+        return self.texts.pop(0)
+
+
+def test_a_streamer_for_batches_gives_what_each_request_grows_by(
+    importable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streamers = types.ModuleType("transformers.generation.streamers")
+    streamers.BaseStreamer, streamers.TextIteratorStreamer = object, Streamer  # type: ignore[attr-defined]
+    for name in ("transformers", "transformers.generation"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    monkeypatch.setitem(sys.modules, streamers.__name__, streamers)
+    from ts.handler_utils.hf_batch_streamer import TextIteratorStreamerBatch
+
+    streamer = TextIteratorStreamerBatch(None, 2, skip_prompt=True)
+    streamer.put(torch.tensor([[1, 2], [3, 4]]))
+    streamer.put(torch.tensor([5, 6]))
+    with pytest.raises(ValueError, match="is for 2 requests"):
+        streamer.put(torch.tensor([1]))
+    streamer.end()
+    assert list(streamer) == [[{"text": "[1, 2]"}, {"text": "[3, 4]"}], [{"text": "[5]"}, {"text": "[6]"}]]

@@ -1,6 +1,39 @@
-"""Not there: it is a streamer of transformers', for batches."""
+"""A streamer for `generate` of transformers, for a batch: what each request's text grows by, for all of them at once."""
 
-raise ImportError(
-    "ts.handler_utils.hf_batch_streamer is not there: stream with transformers' own TextIteratorStreamer, one for each "
-    "request, and send what it gives by send_intermediate_predict_response"
-)
+from typing import Any
+
+from transformers.generation.streamers import BaseStreamer, TextIteratorStreamer
+
+
+class TextIteratorStreamerBatch(BaseStreamer):  # type: ignore[misc]  # its types are not known here
+    """Give, at each step, a list of {"text": ...}, one for each request, until the first of them ends."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        batch_size: int,
+        skip_prompt: bool = False,
+        timeout: float | None = None,
+        **decode_kwargs: Any,
+    ) -> None:
+        self.batch_size = batch_size
+        self.streamers = [
+            TextIteratorStreamer(tokenizer, skip_prompt, timeout, **decode_kwargs) for _ in range(batch_size)
+        ]
+
+    def put(self, value: Any) -> None:
+        """Take the next numbers of words, [batch] or [batch, length]."""
+        if len(value) != self.batch_size:
+            raise ValueError(f"the streamer is for {self.batch_size} requests, and was given the shape {value.shape}")
+        for streamer, own in zip(self.streamers, value, strict=True):
+            streamer.put(own.reshape(-1))
+
+    def end(self) -> None:
+        for streamer in self.streamers:
+            streamer.end()
+
+    def __iter__(self) -> "TextIteratorStreamerBatch":
+        return self
+
+    def __next__(self) -> list[dict[str, str]]:
+        return [{"text": next(streamer)} for streamer in self.streamers]

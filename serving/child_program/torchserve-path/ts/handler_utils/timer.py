@@ -1,6 +1,7 @@
 """A decorator that measures a method of a handler whose model-config.yaml says `handler: profile: true`."""
 
 import functools
+import sys
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -13,13 +14,21 @@ def timed(function: Callable[..., T]) -> Callable[..., T]:
 
     @functools.wraps(function)
     def call(self: Any, *arguments: Any, **named: Any) -> T:
-        settings = (getattr(self, "model_yaml_config", None) or {}).get("handler") or {}
-        if not settings.get("profile") or getattr(self, "context", None) is None:
+        context = getattr(self, "context", None)
+        if not ((getattr(context, "model_yaml_config", None) or {}).get("handler") or {}).get("profile"):
             return function(self, *arguments, **named)
         began = time.perf_counter()
         result = function(self, *arguments, **named)
+        _wait_for_gpu()
         took_ms = round((time.perf_counter() - began) * 1000, 2)
         self.context.metrics.add_time(f"ts_handler_{function.__name__}", took_ms, None, "ms")
         return result
 
     return call
+
+
+def _wait_for_gpu() -> None:
+    """Wait for what a method has started on the GPU, which is its time too."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        torch.cuda.synchronize()

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 
 from ..context import Context
+from ..handler_utils.timer import timed
 from ..utils.util import check_valid_pt2_backend, list_classes_from_module, load_label_mapping
 
 logger = logging.getLogger(__name__)
@@ -87,7 +88,10 @@ class BaseHandler(ABC):  # noqa: B024
     def _load_model(self, model_dir: str, model_file: str) -> Any:
         path = self.model_pt_path
         if model_file:
-            return self._load_pickled_model(model_dir, model_file, path)
+            model = self._load_pickled_model(model_dir, model_file, path)  # which handlers replace by their own
+            model.to(self.device)
+            model.eval()
+            return model
         if path is None or not path.endswith(_SERIALIZED):
             raise RuntimeError(
                 "the archive has neither a model file nor a serialized file that ends in one of "
@@ -131,8 +135,6 @@ class BaseHandler(ABC):  # noqa: B024
         model = classes[0]()
         if model_pt_path:
             model.load_state_dict(self._weights(model_pt_path))
-        model.to(self.device)
-        model.eval()
         return model
 
     def _weights(self, path: str) -> Any:
@@ -160,19 +162,11 @@ class BaseHandler(ABC):  # noqa: B024
         return torch._export.aot_load(model_so_path, self.map_location)
 
     def _compile(self) -> None:
-        """Compile the model as model-config.yaml says: pt2: {compile: {enable: true, backend: ...}}, or pt2: "backend"."""
-        said = self.model_yaml_config.get("pt2")
-        if not said or not isinstance(self.model, torch.nn.Module):
+        """Compile the model as model-config.yaml says, under `pt2`."""
+        options = _compile_options(self.model_yaml_config.get("pt2"))
+        if options is None or not isinstance(self.model, torch.nn.Module):
             return
-        if isinstance(said, str):
-            options: dict[str, Any] = {"backend": said}
-        else:
-            given = said.get("compile") or {}
-            if str(given.get("enable", False)).lower() not in ("true", "1"):
-                return
-            options = {key: value for key, value in given.items() if key != "enable"}
-            options.setdefault("backend", "inductor")
-        if not check_valid_pt2_backend(options["backend"]):
+        if not check_valid_pt2_backend(options.setdefault("backend", "inductor")):
             return
         try:
             self.model = torch.compile(self.model, **options)
@@ -182,10 +176,12 @@ class BaseHandler(ABC):  # noqa: B024
             logger.info("the model is compiled with %s", ", ".join(f"{key} {value}" for key, value in options.items()))
 
     # -- a batch -------------------------------------------------------------------------------------------------------
+    @timed
     def preprocess(self, data: Any) -> Any:
         """Return the inputs of the model: here the data itself as a tensor."""
         return torch.as_tensor(data, device=self.device)
 
+    @timed
     def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:
         """Return what the model makes of its inputs."""
         if callable(self.model):
@@ -201,6 +197,7 @@ class BaseHandler(ABC):  # noqa: B024
         tensors = [torch.as_tensor(one) for one in found]
         return tensors[0] if len(tensors) == 1 else tensors
 
+    @timed
     def postprocess(self, data: Any) -> list[Any]:
         """Return one answer for each request: here the model's outputs as lists."""
         return data.tolist()  # type: ignore[no-any-return]
@@ -281,3 +278,18 @@ class BaseHandler(ABC):  # noqa: B024
 
     def get_device(self) -> Any:
         return self.device
+
+
+def _compile_options(said: Any) -> dict[str, Any] | None:
+    """Return the arguments of torch.compile; None for a model that is not to be compiled.
+
+    said: {compile: {enable: true, backend: ...}}; in the older forms the arguments themselves, or the backend's name.
+    """
+    if isinstance(said, str):
+        return {"backend": said}
+    if not said or "export" in said:
+        return None
+    if "compile" not in said:
+        return dict(said)
+    given = dict(said["compile"] or {})
+    return given if str(given.pop("enable", False)).lower() in ("true", "1") else None

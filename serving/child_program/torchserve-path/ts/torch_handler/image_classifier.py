@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from ..handler_utils.timer import timed
 from ..utils.util import map_class_to_label
 from .vision_handler import VisionHandler, image_transforms
 
@@ -30,6 +31,7 @@ class ImageClassifier(VisionHandler):
     def get_max_result_classes(self) -> int:
         return self.topk
 
+    @timed
     def postprocess(self, data: Any) -> list[Any]:
         probabilities, classes = torch.topk(torch.softmax(data, dim=1), min(self.topk, data.shape[1]), dim=1)
         return map_class_to_label(probabilities.tolist(), self.mapping, classes.tolist())

@@ -1,10 +1,10 @@
 """text_classifier: the probabilities of the classes of a text, by a model of word numbers and offsets (EmbeddingBag)."""
 
-from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
+from ..handler_utils.text_utils import ngrams_iterator
 from ..utils.util import map_class_to_label
 from .text_handler import TextHandler
 
@@ -41,24 +41,16 @@ class TextClassifier(TextHandler):
         return super().inference(numbers, torch.as_tensor([0], device=self.device))
 
     def get_insights(self, text_preprocess: Any, _: Any, target: int = 0) -> Any:
-        """Return the words of a text, and how much each counts for a class: by how much its probability falls without it."""
-        _, words = text_preprocess
-        whole = self._probability(words, int(target))
-        falls = [
-            whole - self._probability(words[:index] + words[index + 1 :], int(target)) for index in range(len(words))
-        ]
-        return [{"words": words, "importances": falls}]
-
-    def _probability(self, words: list[str], target: int) -> float:
-        return float(torch.softmax(self.inference((self._numbers(words), words)), dim=-1)[0, target])
+        """Return the words of a text, and how much the numbers of `preprocess` count for a class, by captum."""
+        numbers, words = text_preprocess
+        attributions = self.lig.attribute(
+            numbers,
+            torch.zeros_like(numbers),
+            additional_forward_args=torch.tensor([0], device=self.device),
+            target=target,
+        )
+        importances = self.summarize_attributions(attributions).tolist()
+        return [{"importances": importances, "words": self.get_word_token(words)}]
 
     def postprocess(self, data: Any) -> list[Any]:
         return map_class_to_label(torch.softmax(data, dim=-1).tolist(), self.mapping)
-
-
-def ngrams_iterator(words: Sequence[str], ngrams: int) -> Iterator[str]:
-    """Give the words, then each two that follow each other, and so on up to `ngrams`."""
-    yield from words
-    for length in range(2, ngrams + 1):
-        for start in range(len(words) - length + 1):
-            yield " ".join(words[start : start + length])

@@ -8,16 +8,17 @@ import re
 import string
 import unicodedata
 from abc import ABC
+from functools import cached_property
 from typing import Any
 
 import torch
 
 from ..context import Context
-from .base_handler import BaseHandler
+from ..handler_utils.text_utils import get_tokenizer
+from ..utils.util import CLEANUP_REGEX
+from .base_handler import BaseHandler, attributes
 from .contractions import CONTRACTION_MAP
 
-_TAGS = re.compile(r"<.*?>")
-_WORDS = re.compile(r"\w+|[^\w\s]")
 _CONTRACTIONS = re.compile(
     "|".join(map(re.escape, sorted(CONTRACTION_MAP, key=len, reverse=True))), re.IGNORECASE | re.DOTALL
 )
@@ -30,16 +31,18 @@ class TextHandler(BaseHandler, ABC):
     def __init__(self) -> None:
         super().__init__()
         self.source_vocab: Any = None
+        self.tokenizer: Any = get_tokenizer("basic_english")
         self.input_text: Any = None
 
     def initialize(self, context: Context) -> None:
         super().initialize(context)
-        self.source_vocab = self._load_vocabulary(self.get_source_vocab_path(context))
+        named = self.manifest["model"].get("sourceVocab")  # of older archivers
+        self.source_vocab = self._load_vocabulary(named or self.get_source_vocab_path(context))
 
-    def get_source_vocab_path(self, context: Context) -> str:
+    def get_source_vocab_path(self, ctx: Context) -> str:
         """Return where the vocabulary lies: source_vocab.pt, or what the handler section of model-config.yaml names."""
         named = ((self.model_yaml_config or {}).get("handler") or {}).get("source_vocab") or "source_vocab.pt"
-        path = os.path.join(context.system_properties["model_dir"], named)
+        path = os.path.join(ctx.system_properties["model_dir"], named)
         if not os.path.isfile(path):
             raise RuntimeError(f"the archive has no {named}: pack the vocabulary among the extra files")
         return path
@@ -72,22 +75,28 @@ class TextHandler(BaseHandler, ABC):
         return unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode("utf-8", "ignore")
 
     def _remove_html_tags(self, text: str) -> str:
-        return _TAGS.sub("", text)
+        return CLEANUP_REGEX.sub("", text)
 
-    def _remove_punctuation(self, *args: str, **kwargs: str) -> str:
-        (text,) = (*args, *kwargs.values())
+    def _remove_punctuation(self, text: str) -> str:
         return text.translate(_NO_PUNCTUATION)
+
+    _remove_puncutation = _remove_punctuation  # as older handlers spell it
 
     def _tokenize(self, text: str) -> list[str]:
         """Return the words of a text, in small letters."""
-        return _WORDS.findall(text.lower())
+        return self.tokenizer(text)  # type: ignore[no-any-return]
 
     # -- explaining ----------------------------------------------------------------------------------------------------
-    def get_word_token(self, input_tokens: Any, tokenizer: Any) -> list[str]:
-        """Return the words of a row of numbers, by a tokenizer of transformers."""
-        return [token.replace("\u0120", "") for token in tokenizer.convert_ids_to_tokens(input_tokens[0])]
+    @cached_property
+    def lig(self) -> Any:
+        """Captum's integrated gradients of the layer `embedding` of the model."""
+        return attributes().LayerIntegratedGradients(self.model, self.model.embedding)
+
+    def get_word_token(self, input_tokens: list[str]) -> list[str]:
+        """Return words without the mark for a space that byte-pair encodings put before them."""
+        return [token.replace("\u0120", "") for token in input_tokens]
 
     def summarize_attributions(self, attributions: Any) -> Any:
-        """Return one attribution for each word."""
-        summed = attributions.sum(dim=-1).squeeze(0)
-        return summed / torch.norm(summed)
+        """Return the attributions of a text's words, [words, size of the embedding], between 0 and 1."""
+        shares = torch.softmax(attributions, dim=0 if attributions.dim() in (0, 1, 3) else 1)
+        return shares / torch.norm(shares.sum(dim=-1))

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from ..context import Context
+from ..handler_utils.timer import timed
 from .base_handler import BaseHandler, attributes
 
 TORCHVISION = (
@@ -43,6 +44,7 @@ class VisionHandler(BaseHandler, ABC):
 
             Image.MAX_IMAGE_PIXELS = None
 
+    @timed
     def preprocess(self, data: list[dict[str, Any]]) -> Any:
         """Return the images of a batch as one tensor."""
         images = []

@@ -1,0 +1,40 @@
+"""Words of a text and the n-grams of them, as the handlers of texts cut them."""
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+
+_DROPPED = str.maketrans({'"': "", ";": " ", ":": " "})
+_APART = re.compile(r"(['.,()!?])")
+_LINE_BREAK = "<br />"
+
+
+def ngrams_iterator(token_list: Sequence[str], ngrams: int) -> Iterator[str]:
+    """Give the words, then each two that follow each other, and so on up to `ngrams`."""
+    yield from token_list
+    for length in range(2, ngrams + 1):
+        for start in range(len(token_list) - length + 1):
+            yield " ".join(token_list[start : start + length])
+
+
+def get_tokenizer(
+    tokenizer: str | Callable[[str], list[str]] | None, language: str = "en"
+) -> Callable[[str], list[str]]:
+    """Return what cuts a text into words: at spaces for None, "basic_english", or a function of one's own."""
+    if tokenizer is None:
+        return str.split
+    if callable(tokenizer):
+        return tokenizer
+    if tokenizer != "basic_english":
+        raise ValueError(f"there is no tokenizer '{tokenizer}' here: name basic_english, or give a function")
+    if language != "en":
+        raise ValueError(f"the tokenizer basic_english is for en, not for {language}")
+    return _basic_english
+
+
+def _basic_english(line: str) -> list[str]:
+    """Return the words of a text in small letters; punctuation marks are words of their own, and some are left out.
+
+    Source: pytorch/text, `torchtext.data.utils.get_tokenizer`, whose vocabularies archives hold.
+    """
+    text = line.lower().translate(_DROPPED).replace(_LINE_BREAK, " ")
+    return _APART.sub(r" \1 ", text).split()
