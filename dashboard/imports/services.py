@@ -6,7 +6,7 @@ that was there before, or that people have gone on with since, is left as it is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypedDict, cast
 
@@ -17,10 +17,12 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.catalog.services import model_load
 from dashboard.configuration.services import config_apply
+from dashboard.imports import workflows
 from dashboard.imports.sources import CONFIG, MAX_PROPERTIES_BYTES, Source, allowed_folder, kept_properties, read_source
 from dashboard.imports.taking import (
     NOTE,
     Taking,
+    discard_workflows,
     label_of,
     present,
     refuse_another,
@@ -43,7 +45,7 @@ from dashboard.uploads.selectors import upload_get
 from dashboard.uploads.services import upload_require_own
 from repository.core.errors import Conflict as Held
 from repository.files import storage
-from repository.torchserve.set_up import SetUpModel, SetUpVersion
+from repository.torchserve.set_up import SetUpModel, SetUpVersion, SetUpWorkflow
 
 ACTION = "model.import"
 KIND = "import"
@@ -131,16 +133,31 @@ def import_preview(*, params: StoreParams) -> Report:
     """Return what an import would do; it changes nothing."""
     source = read_source(params)
     rows = _failures(source)
+    for workflow in source.set_up.workflows:
+        with workflows.nodes_of(workflow, source.options) as nodes:
+            rows += [row for node in nodes for row in _model_looked_at(node)]
+        rows.append(_ensemble_looked_at(workflow))
     for model in source.set_up.models:
-        row = Model.objects.filter(name=model.name).first()
-        number = row.last_number if row else 0
-        for version in model.versions:
-            found = _looked_at(version, model, row)
-            if found["outcome"] == "would":
-                number += 1
-                found["number"] = number
-            rows.append(found)
+        rows += _model_looked_at(model)
     return _report(source, rows)
+
+
+def _model_looked_at(model: SetUpModel) -> Iterator[Row]:
+    row = Model.objects.filter(name=model.name).first()
+    number = row.last_number if row else 0
+    for version in model.versions:
+        found = _looked_at(version, model, row)
+        if found["outcome"] == "would":
+            number += 1
+            found["number"] = number
+        yield found
+
+
+def _ensemble_looked_at(workflow: SetUpWorkflow) -> Row:
+    try:
+        return _ensemble_there(workflow) or _ensemble_row(workflow, "would", workflows.told(workflow), 1)
+    except DashboardError as error:
+        return _ensemble_row(workflow, "failed", error.message)
 
 
 @repository_errors()
@@ -155,43 +172,35 @@ def _looked_at(version: SetUpVersion, model: SetUpModel, row: Model | None) -> R
 
 
 # -- done --------------------------------------------------------------------------------------------------------------
-def import_run(context: JobContext, check: Callable[[], None] = lambda: None) -> dict[str, Any]:
+def import_run(
+    context: JobContext, check: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
     """The job `import`, params {"store": what was asked for}. It goes on where an earlier one was broken off.
 
-    check: called before each archive; whatever it raises ends the job. Conflict at the end where an archive was not taken; the
-    report, which is the job's result, says why of each.
+    check: called before each archive; whatever it raises ends the job. say: called with each line of the job's log.
+    Conflict at the end where an archive was not taken; the report, which is the job's result, says why of each.
     """
     params = context.params["store"]
     actor = _actor(context.job, params)
     try:
         with storage.locked(Path(settings.STAGING_DIR) / "import.lock", "the set of models", wait_s=LOCK_WAIT_S):
-            return _run(context, check, params, actor)
+            return _run(context, check, say, params, actor)
     except Held:
         raise Conflict("another import is under way; wait until it has ended, then import again") from None
 
 
-def _run(context: JobContext, check: Callable[[], None], params: StoreParams, actor: Actor) -> dict[str, Any]:
+def _run(
+    context: JobContext, check: Callable[[], None], say: Callable[[str], None], params: StoreParams, actor: Actor
+) -> dict[str, Any]:
     source = read_source(params)
-    for line in (*source.told, *source.notes):
-        context.log(line)
     rows = _failures(source)
-    for row in rows:
-        context.log(line_of(row))
-    whole, done = max(1, sum(len(model.versions) for model in source.set_up.models)), 0
-    taking = Taking(source, actor, context)
+    run = _Run(source, Taking(source, actor, context), check, say, rows, load=params.get("load", True))
+    for line in (*source.told, *(f"Note: {note}" for note in source.notes), *map(line_of, rows)):
+        run.tell(line)
+    for workflow in source.set_up.workflows:
+        run.workflow(workflow)
     for model in source.set_up.models:
-        for version in model.versions:
-            check()
-            context.progress(100 * done / whole, f"{model.name}, version {version.version}")
-            row = _taken(taking, model, version)
-            rows.append(row)
-            done += 1
-            context.log(line_of(row))
-            context.report(_as_result(source, rows))
-        check()
-        context.check_cancelled()
-        if problem := _served(model, actor, load=params.get("load", True)):
-            context.log(problem)
+        run.model(model)
     result = _as_result(source, rows)
     context.report(result)
     context.progress(100, "Every archive was looked at")
@@ -202,7 +211,66 @@ def _run(context: JobContext, check: Callable[[], None], params: StoreParams, ac
         raise Conflict(
             f"{failed} of {_count(len(rows), 'archive')} could not be taken over; the report says why of each"
         )
+    discard_workflows(source.uploads)
     return result
+
+
+class _Run:
+    """One run of an import: what came of each archive is in `rows`, in the job's log and in its result at once."""
+
+    def __init__(
+        self,
+        source: Source,
+        taking: Taking,
+        check: Callable[[], None],
+        told: Callable[[str], None],
+        rows: list[Row],
+        *,
+        load: bool,
+    ) -> None:
+        self._source, self._taking, self._rows, self._load = source, taking, rows, load
+        self._check, self._told = check, told
+        found = source.set_up
+        nodes = sum(len(workflow.spec.nodes) + 1 for workflow in found.workflows)
+        self._whole = max(1, nodes + sum(len(model.versions) for model in found.models))
+        self._done = 0
+
+    def workflow(self, workflow: SetUpWorkflow) -> None:
+        """Take the nodes over, then the ensemble; not that where a node is missing."""
+        with workflows.nodes_of(workflow, self._source.options) as nodes:
+            taken = [self.model(node) for node in nodes]
+        failed = next((node.name for node, whole in zip(nodes, taken, strict=True) if not whole), "")
+        self._begin(f"workflow {workflow.spec.name}")
+        self._end(_ensemble_taken(self._taking, workflow, failed))
+        self.tell(workflows.ensemble_serve(workflow, self._taking.actor, load=self._load))
+
+    def model(self, model: SetUpModel) -> bool:
+        """Take the versions of a model over, and have them served as they were. Return whether all of them are there."""
+        rows = []
+        for version in model.versions:
+            self._begin(f"{model.name}, version {version.version}")
+            rows.append(self._end(_taken(self._taking, model, version)))
+        self._check()
+        self._taking.context.check_cancelled()
+        self.tell(_served(model, self._taking.actor, load=self._load))
+        return all(row["outcome"] != "failed" for row in rows)
+
+    def _begin(self, step: str) -> None:
+        self._check()
+        self._taking.context.progress(100 * self._done / self._whole, step)
+
+    def _end(self, row: Row) -> Row:
+        self._done += 1
+        self._rows.append(row)
+        self.tell(f"{self._done}/{self._whole}: {line_of(row)}")
+        self._taking.context.report(_as_result(self._source, self._rows))
+        return row
+
+    def tell(self, line: str) -> None:
+        """Write a line into the job's log; nothing for an empty one."""
+        if line:
+            self._taking.context.log(line)
+            self._told(line)
 
 
 def _actor(job: Job, params: StoreParams) -> Actor:
@@ -233,13 +301,41 @@ def _taken(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Row:
     return _row(version, "taken", message, number)
 
 
+def _ensemble_taken(taking: Taking, workflow: SetUpWorkflow, failed: str) -> Row:
+    """failed: a node that could not be taken, "" for none."""
+    try:
+        with repository_errors():
+            found = _ensemble_there(workflow)
+            if found is not None:
+                return found
+            if failed:
+                raise Conflict(f"its node {failed} could not be taken over; mend that, then import again")
+            number = workflows.ensemble_take(taking, workflow).number
+    except DashboardError as error:
+        return _ensemble_row(workflow, "failed", error.message)
+    return _ensemble_row(workflow, "taken", workflows.told(workflow), number)
+
+
+def _ensemble_there(workflow: SetUpWorkflow) -> Row | None:
+    """Return the row of a workflow that is there already, None for one that is to come. Conflict: it cannot."""
+    name = workflow.spec.name
+    row = Model.objects.filter(name=name).first()
+    _refuse_unmanaged(name, row)
+    found = workflows.ensemble_present(workflow, row)
+    if found is None:
+        return None
+    return _ensemble_row(workflow, "there", "it is there already, and stays as it is", found.number)
+
+
+def _refuse_unmanaged(name: str, row: Model | None) -> None:
+    if row is None and managed_repository().has_model(name):
+        raise Conflict(f"the repository has a folder '{name}' that is not managed: adopt it first, or move it away")
+
+
 def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -> Row | None:
     """Return the row of a version that is there already, None for one that is to come. Conflict: it cannot. read: archives are
     compared whole."""
-    if row is None and managed_repository().has_model(version.model):
-        raise Conflict(
-            f"the repository has a folder '{version.model}' that is not managed: adopt it first, or move it away"
-        )
+    _refuse_unmanaged(version.model, row)
     refuse_foreign(version.model, row)
     found = present(row, version.version)
     if found is None:
@@ -315,12 +411,24 @@ def _row(version: SetUpVersion, outcome: Outcome, message: str, number: int | No
     )
 
 
+def _ensemble_row(workflow: SetUpWorkflow, outcome: Outcome, message: str, number: int | None = None) -> Row:
+    return Row(
+        archive=workflow.archive,
+        model=workflow.spec.name,
+        version="",
+        number=number,
+        outcome=outcome,
+        message=message,
+    )
+
+
 _WORDS: dict[Outcome, str] = {"taken": "taken", "there": "there", "failed": "not taken", "would": "would be taken"}
 
 
 def line_of(row: Row) -> str:
     """Return a row as one line of a log."""
-    who = f"{row['model']} {row['version']} ({row['archive']})" if row["model"] else row["archive"]
+    named = f"{row['model']} {row['version']}".rstrip()
+    who = f"{named} ({row['archive']})" if row["model"] else row["archive"]
     number = f" as version {row['number']}" if row["number"] and row["outcome"] != "failed" else ""
     return f"{who}: {_WORDS[row['outcome']]}{number}: {row['message']}"
 

@@ -19,6 +19,7 @@ from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads.states import UNFINISHED
+from repository.files.torchserve_archive import looks_like_one
 from repository.torchserve import java_properties, set_up
 from repository.torchserve import properties as ts_properties
 from repository.torchserve.archive_names import archives_in
@@ -28,12 +29,19 @@ from repository.torchserve.set_up import Failure, SetUp
 from repository.torchserve.snapshot_files import last_snapshot
 
 CONFIG = "config.properties"
+WAR = ".war"  # the end of a workflow's archive
 MAX_PROPERTIES_BYTES = 1 << 20  # that come with uploaded archives
 # What of config.properties says how models are served. The rest is about listeners.
 _OF_MODELS = (
-    *("model_store", "load_models", "models", "model_snapshot", "default_workers_per_model", "job_queue_size"),
-    *("default_response_timeout", "default_startup_timeout", "batch_size", "max_batch_delay", "number_of_gpu"),
-    *("install_py_dep_per_model", "default_service_handler", "service_envelope", "limit_max_image_pixels"),
+    *("model_store", "workflow_store", "load_models", "models", "model_snapshot", "default_workers_per_model"),
+    *("job_queue_size", "default_response_timeout", "default_startup_timeout", "batch_size", "max_batch_delay"),
+    *(
+        "number_of_gpu",
+        "install_py_dep_per_model",
+        "default_service_handler",
+        "service_envelope",
+        "limit_max_image_pixels",
+    ),
     *("metrics_mode", "metrics_config", "model_metrics_auto_detect", "enable_envvars_config"),
 )
 
@@ -71,7 +79,8 @@ def import_folders() -> list[ImportFolder]:
     found = []
     for folder in settings.IMPORT_FOLDERS:
         try:
-            archives = sum(name.endswith(".mar") for name in archives_in(folder))
+            archives = len([name for name in archives_in(folder) if looks_like_one(folder / name)])
+            archives += len(list(folder.glob(f"*{WAR}")))
         except OSError:
             continue
         found.append(ImportFolder(str(folder), archives, (folder / CONFIG).is_file()))
@@ -105,9 +114,10 @@ def _of_uploads(params: StoreParams) -> Source:
         raise NotFound("an upload is there no more; choose its archive again")
     properties = properties_of(params.get("properties", ""))
     options, notes = _options(properties, {}, None)
-    archives = {name: _bytes_of(upload) for name, upload in uploads.items()}
+    files = {name: _bytes_of(upload) for name, upload in uploads.items()}
     told = ["Archives that were uploaded" + (f", with {CONFIG}" if properties.values else "")]
-    read = set_up.read(options, archives)
+    wars = {name: path for name, path in files.items() if name.lower().endswith(WAR)}
+    read = set_up.read(options, {name: path for name, path in files.items() if name not in wars}, wars)
     read = replace(read, failures=[*gone, *read.failures])
     return Source(read, options, frozenset(properties.values), told, [*notes, *read.notes], uploads)
 
@@ -170,14 +180,22 @@ def _of_folder(params: StoreParams) -> Source:
     told.append(f"Archives in {store}")
     if not anywhere:
         options, notes = _without_paths(options, notes)
+    workflows = folder / options.workflow_store if options.workflow_store else store
+    _refuse_outside(workflows, anywhere)
+    if workflows != store:
+        told.append(f"Workflows in {workflows}")
     archives = {name: store / name for name in archives_in(store)}
-    outside = {name for name, path in archives.items() if not anywhere and not _is_allowed(path)}
-    read = set_up.read(options, {name: path for name, path in archives.items() if name not in outside})
+    wars = {path.name: path for path in sorted(workflows.glob(f"*{WAR}"))}
+    outside = {name for name, path in {**archives, **wars}.items() if not anywhere and not _is_allowed(path)}
     notes += [
-        f"{name} is passed over: it is a link that leads out of the folders that may be imported" for name in outside
+        f"{name} is passed over: it is a link that leads out of the folders that may be imported"
+        for name in sorted(outside)
     ]
-    workflows = sorted(path.name for path in store.glob("*.war"))
-    notes += [f"{name} is passed over: a workflow is no model; make an ensemble of its models" for name in workflows]
+    read = set_up.read(
+        options,
+        {name: path for name, path in archives.items() if name not in outside},
+        {name: path for name, path in wars.items() if name not in outside},
+    )
     return Source(read, options, frozenset(properties.values), told, [*notes, *read.notes])
 
 

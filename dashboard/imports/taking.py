@@ -4,15 +4,18 @@ An upload that an import which was killed has begun is gone on with, whatever st
 left as it is. So an import may run any number of times.
 """
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+from django.conf import settings
 from django.db import transaction
 
 from dashboard.access.authorisation import Actor
-from dashboard.imports.sources import Source
+from dashboard.imports.sources import WAR, Source
 from dashboard.imports.wanted_config import own_settings, settings_of, speaks_for, text_of
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
 from dashboard.models import Model, Upload, UploadFile, Version
@@ -84,12 +87,14 @@ def present(model: Model | None, label: str) -> Version | None:
 
 def refuse_foreign(name: str, model: Model | None) -> None:
     """Conflict where a model of that name is something else than archives."""
-    other = next((row for row in model.versions.all() if row.format != FORMAT), None) if model is not None else None
-    if other is not None:
-        raise Conflict(
-            f"there is a model '{name}' already that is no archive of TorchServe's; rename or delete it, or give the archive "
-            "another name"
-        )
+    if model is not None and any(row.format != FORMAT for row in model.versions.all()):
+        refuse_twin(name)
+
+
+def refuse_twin(name: str) -> NoReturn:
+    raise Conflict(
+        f"there is a model '{name}' already that is something else; rename or delete it, or give the archive another name"
+    )
 
 
 def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None:
@@ -108,40 +113,49 @@ def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None
 def version_take(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Version:
     """Publish one archive, without loading it. DashboardError where that cannot be; then nothing of it is left."""
     overlay = own_settings(version, model, taking.source.options, taking.source.said)
-    upload = taking.source.uploads.get(version.archive)
+    upload = None if version.workflow else taking.source.uploads.get(version.archive)
+    own = upload is None
     if upload is not None:
         _prepare(upload, version, overlay)
     else:
-        upload = _brought(taking, version, overlay)
+        upload = _brought(taking, version.model, _files(version.path), overlay)
     try:
-        return _driven(taking, upload, _Settings(taking, model))
+        return _driven(taking, upload, partial(_settings_text, taking, model))
     except (JobCancelled, JobSuperseded):
         raise
     except Exception:
-        if version.archive not in taking.source.uploads:
+        if own:
             _dispose(upload)
         raise
 
 
-@dataclass(frozen=True, slots=True)
-class _Settings:
-    """The text of a new model's config.pbtxt, which only its inspected archive can tell."""
-
-    taking: Taking
-    model: SetUpModel
-
-    def text(self, upload: Upload) -> str | None:
-        """Return None for a model that has a text."""
-        row = Model.objects.filter(name=upload.model_name).first()
-        if row is not None and newest_release(row) is not None:
-            return None
-        source = self.taking.source
-        settings = settings_of(speaks_for(self.model), source.options, source.said)
-        return text_of(str(upload.proposal.get("config", "")), settings)
+def text_take(taking: Taking, model_name: str, path: str, text: str) -> Version:
+    """Publish a model that is one text, without loading it. Raises as `version_take`."""
+    with tempfile.TemporaryDirectory(dir=settings.STAGING_DIR, prefix="text-") as folder:
+        file = Path(folder) / "text"
+        file.write_text(text)
+        upload = _brought(taking, model_name, {path: file})
+    try:
+        return _driven(taking, upload, lambda _: None)
+    except (JobCancelled, JobSuperseded):
+        raise
+    except Exception:
+        _dispose(upload)
+        raise
 
 
-def _driven(taking: Taking, upload: Upload, settings: _Settings) -> Version:
-    """Bring an upload from the state that it is in to a published version."""
+def _settings_text(taking: Taking, model: SetUpModel, upload: Upload) -> str | None:
+    """Return a new model's config.pbtxt, which only its inspected archive can tell; None for a model that has one."""
+    row = Model.objects.filter(name=upload.model_name).first()
+    if row is not None and newest_release(row) is not None:
+        return None
+    source = taking.source
+    said = settings_of(speaks_for(model), source.options, source.said)
+    return text_of(str(upload.proposal.get("config", "")), said)
+
+
+def _driven(taking: Taking, upload: Upload, text: Callable[[Upload], str | None]) -> Version:
+    """Bring an upload from the state that it is in to a published version. text: of its config.pbtxt, once it is inspected."""
     part, job = _Part(taking.context, upload), taking.context.job
     while True:
         upload.refresh_from_db()
@@ -151,8 +165,8 @@ def _driven(taking: Taking, upload: Upload, settings: _Settings) -> Version:
             case UploadState.RECEIVED | UploadState.INSPECTING:
                 inspection_run(part)
             case UploadState.INSPECTED:
-                text = settings.text(upload)
-                upload_publish(upload=upload, actor=taking.actor, config_text=text, note=NOTE, load=False, within=job)
+                given = text(upload)
+                upload_publish(upload=upload, actor=taking.actor, config_text=given, note=NOTE, load=False, within=job)
             case UploadState.PUBLISHING:
                 publication_run(part)
             case UploadState.PUBLISHED:
@@ -184,14 +198,13 @@ def _add_text(upload: Upload, path: str, text: str) -> None:
 
 
 # -- an archive that lies in a folder ----------------------------------------------------------------------------------
-def _brought(taking: Taking, version: SetUpVersion, overlay: str) -> Upload:
-    """Return the upload of an archive: the one that was begun, else a new one, with all its bytes."""
-    files = _files(version.path)
+def _brought(taking: Taking, model_name: str, files: Mapping[str, Path], overlay: str = "") -> Upload:
+    """Return the upload of files of this machine: the one that was begun, else a new one, with all its bytes."""
     entries = {name: storage.hash_file(path) for name, path in files.items()}
-    upload = _begun(taking, version.model, entries)
+    upload = _begun(taking, model_name, entries)
     if upload is None:
         rows = [{"path": name, "size": entry.size, "sha256": entry.sha256} for name, entry in entries.items()]
-        upload = upload_create(actor=taking.actor, model_name=version.model, files=rows)
+        upload = upload_create(actor=taking.actor, model_name=model_name, files=rows)
     if upload.state == UploadState.RECEIVING:
         paths: Sequence[Path] = list(files.values())
         for file in upload.files.filter(number__lt=len(paths)):
@@ -226,3 +239,10 @@ def _dispose(upload: Upload) -> None:
     if upload.state in states.DISPOSABLE:
         states.cancel(upload)
         storage.remove_tree(upload.folder)
+
+
+def discard_workflows(uploads: Mapping[str, Upload]) -> None:
+    """Remove the uploads of workflows' archives, of which everything is taken: no version is made of one itself."""
+    for name, upload in uploads.items():
+        if name.lower().endswith(WAR):
+            _dispose(upload)

@@ -11,6 +11,7 @@ torchserve.limit_max_image_pixels   false lets handlers open images of any size
 torchserve.metrics_mode             "prometheus" for metrics of handlers at /metrics, "log" or "legacy" for lines in a file
 torchserve.metrics_config           a metrics.yaml with the metrics that handlers may keep; TorchServe's own without one
 torchserve.model_metrics_auto_detect  true for those that no file names as well
+torchserve.workflow                 of an ensemble: the specification of the workflow that it runs, as JSON
 torchserve.install_py_dep_per_model true to install an archive's requirements.txt into an environment of its own
 """
 
@@ -31,6 +32,7 @@ LIMIT_IMAGES = PREFIX + "limit_max_image_pixels"
 METRICS_MODE = PREFIX + "metrics_mode"
 METRICS_CONFIG = PREFIX + "metrics_config"
 METRICS_AUTO_DETECT = PREFIX + "model_metrics_auto_detect"
+WORKFLOW = PREFIX + "workflow"
 INSTALL = PREFIX + "install_py_dep_per_model"
 KNOWN = {
     *(HANDLER, RESPONSE_TIMEOUT, STARTUP_TIMEOUT, MIN_WORKERS, MAX_WORKERS, VERSION, ENVELOPE, LIMIT_IMAGES),

@@ -7,18 +7,21 @@ store is told too, as not registered. It reads manifests, and runs nothing.
 """
 
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from repository.core.errors import RepositoryError
+from repository.core.errors import InvalidWorkflow, RepositoryError
 from repository.core.layout import check_name
 from repository.files import torchserve_archive
 from repository.files.torchserve_archive import Manifest, ModelSettings
+from repository.torchserve import workflow_models
 from repository.torchserve.archive_names import archives_in, default_name, file_name, named
 from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.version_settings import Registering, Settings, workers_in_archive, workers_said
+from repository.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
 
 UNNAMED_VERSION = "1.0"  # of an archive that names none
 
@@ -44,6 +47,7 @@ class SetUpVersion:
     workers: int | None
     max_workers: int | None
     registered: bool
+    workflow: str = ""  # of which it is a node
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +60,22 @@ class SetUpModel:
 
 
 @dataclass(frozen=True, slots=True)
+class SetUpWorkflow:
+    """A workflow. nodes: the models that are archives of the store; its functions are in its own archive, `path`."""
+
+    spec: WorkflowSpec
+    archive: str
+    path: Path
+    nodes: list[SetUpModel]
+    registered: bool
+
+
+@dataclass(frozen=True, slots=True)
 class SetUp:
     """notes: what was said and means nothing, a sentence each."""
 
     models: list[SetUpModel] = field(default_factory=list)
+    workflows: list[SetUpWorkflow] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -71,8 +87,10 @@ class _Wanted(NamedTuple):
     registered: bool
 
 
-def read(options: TorchServeOptions, archives: Mapping[str, Path] | None = None) -> SetUp:
-    """Return what a set-up serves. archives: name -> file, in place of those of options.model_store."""
+def read(
+    options: TorchServeOptions, archives: Mapping[str, Path] | None = None, wars: Mapping[str, Path] | None = None
+) -> SetUp:
+    """Return what a set-up serves. archives: name -> file, in place of those of options.model_store; wars: of workflows."""
     if archives is None:
         assert options.model_store is not None
         archives = {name: options.model_store / name for name in archives_in(options.model_store)}
@@ -93,7 +111,82 @@ def read(options: TorchServeOptions, archives: Mapping[str, Path] | None = None)
         if version.registered and (_says_default(version, wanted, options) or version.model not in defaults):
             defaults[version.model] = version.version
     models = [_model(name, found, defaults.get(name)) for name in sorted({name for name, _ in found})]
-    return SetUp(models, failures, _unused(options, found))
+    workflows = list(_workflows(options, archives, wars or {}, failures, {model.name for model in models}))
+    return SetUp(models, workflows, failures, _unused(options, found))
+
+
+def function_node(workflow: SetUpWorkflow, node: Node, path: Path, options: TorchServeOptions) -> SetUpModel:
+    """Return the model of a workflow's function, from the archive that was made of it."""
+    return _node(workflow.spec, node, workflow.archive, path, options, workflow.registered)
+
+
+def _workflows(
+    options: TorchServeOptions,
+    archives: Mapping[str, Path],
+    wars: Mapping[str, Path],
+    failures: list[Failure],
+    taken: set[str],
+) -> Iterator[SetUpWorkflow]:
+    """Yield the workflows that can be taken. taken: the names that models have; those of workflows are added."""
+    named = {file_name(url): name for name, url in options.snapshot_workflows}
+    for archive, path in sorted(wars.items()):
+        try:
+            spec = _spec(path, named.get(archive, ""))
+            if spec.name in taken:
+                raise InvalidWorkflow(
+                    f"another model or workflow of the store is called '{spec.name}'; give the workflow another name "
+                    "(torch-workflow-archiver --workflow-name)"
+                )
+            registered = not named or archive in named
+            nodes = [_archive_node(spec, node, archives, options, registered) for node in spec.nodes if node.url]
+        except RepositoryError as error:
+            failures.append(Failure(archive, error.message))
+            continue
+        taken.add(spec.name)
+        yield SetUpWorkflow(spec, archive, path, nodes, registered)
+
+
+def _spec(path: Path, name: str) -> WorkflowSpec:
+    check_archive(path)
+    with tempfile.TemporaryDirectory() as folder:
+        unpack(path, Path(folder) / "war")
+        return read_spec(Path(folder) / "war", name)
+
+
+def _archive_node(
+    spec: WorkflowSpec, node: Node, archives: Mapping[str, Path], options: TorchServeOptions, registered: bool
+) -> SetUpModel:
+    archive = file_name(node.url)
+    path = archives.get(archive)
+    if path is None:
+        raise InvalidWorkflow(
+            f"its node '{node.name}' needs {archive or 'an archive'}, which is not there; bring it, too"
+        )
+    return _node(spec, node, archive, path, options, registered)
+
+
+def _node(
+    spec: WorkflowSpec, node: Node, archive: str, path: Path, options: TorchServeOptions, registered: bool
+) -> SetUpModel:
+    manifest, in_archive = torchserve_archive.read_description(path)
+    asked = workflow_models.registering(spec, node)
+    version = manifest.version or UNNAMED_VERSION
+    name = check_name(asked.model_name)
+    workers = workflow_models.workers_of(node)
+    found = SetUpVersion(
+        model=name,
+        version=version,
+        archive=archive,
+        path=path,
+        manifest=manifest,
+        in_archive=in_archive,
+        settings=Settings.of(asked, in_archive, manifest, options, name, version),
+        workers=workers,
+        max_workers=workers,
+        registered=registered,
+        workflow=spec.name,
+    )
+    return SetUpModel(name, [found], found if registered else None)
 
 
 def _wanted(options: TorchServeOptions, archives: Mapping[str, Path]) -> Iterator[_Wanted]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from repository.torchserve.options import TorchServeOptions
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.description import Descriptions
+from serving.torchserve.known_workflows import KnownWorkflows, RepositoryWorkflows
 from serving.torchserve.registrations import Registrations
 from serving.torchserve.snapshots import Snapshots
 from serving.torchserve.tokens import Tokens
@@ -29,12 +30,13 @@ class TorchServeSide:
         self.tokens: Tokens | None = None
         self.registrations = Registrations(server, options, repository) if repository is not None else None
         self.snapshots: Snapshots | None = None
-        self.workflows: Workflows | None = None
+        self.workflows: Workflows | None = None  # None where nobody may register one
         if self.registrations is not None and repository is not None:
             self.workflows = Workflows(server, options, self.registrations, repository)
             if options.config_snapshots:
                 self.snapshots = Snapshots(options.log_location, options.properties, self.registrations, self.workflows)
                 self.registrations.on_changed = partial(self.snapshots.save, "snapshot")
+        self.known_workflows: KnownWorkflows = self.workflows or RepositoryWorkflows(server)
         self.descriptions = Descriptions(server, options, self.registrations)
 
     async def register(self) -> None:

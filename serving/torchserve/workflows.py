@@ -1,47 +1,36 @@
-"""TorchServe's workflows: models and functions as the steps of an ensemble, registered, described and run together.
+"""TorchServe's workflows, registered and unregistered: models and functions as the steps of an ensemble.
 
-A workflow `wf` is an ensemble of that name; its node `one` is the model `wf__one`. The first node gets the parts of the
-request, each other one the bytes that those before it have answered: of one as the part `body`, of several by their names.
+A workflow `wf` is an ensemble of that name; its node `one` is the model `wf__one`.
 Source: docs/workflows.md, docs/workflow_management_api.md of TorchServe 0.12, and what it answers.
 
 Runs on the event loop's thread; files and networks are used on others.
 """
 
 import asyncio
-import json
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from tritonclient.grpc.model_config_pb2 import TYPE_STRING, ModelConfig
 
 from repository.config import model_config
 from repository.core import layout
-from repository.core.errors import RepositoryError
+from repository.core.errors import InvalidWorkflow, RepositoryError
 from repository.files import storage
+from repository.torchserve import workflow_models
 from repository.torchserve.options import TorchServeOptions
-from repository.torchserve.version_settings import MAX_WORKERS, Registering
-from serving.core.errors import ServingError, StepFailed
-from serving.core.in_flight import CallbackResponder, InFlightRequest
-from serving.core.request import InferenceRequest, ParameterValue
-from serving.core.response import Answer, InferenceResponse
+from repository.torchserve.workflow_models import DEFAULT_TIMEOUT_S
+from repository.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
+from serving.core.errors import ServingError
 from serving.resources.network_thread import NetworkThreads
 from serving.server.inference_server import InferenceServer
-from serving.torchserve.errors import TorchServeError, bad_request, conflict, server_error
+from serving.torchserve.errors import TorchServeError, bad_request, conflict
+from serving.torchserve.known_workflows import KnownWorkflows, not_found, workflow_not_found
 from serving.torchserve.model_store import ModelStore, StoredArchive
 from serving.torchserve.registrations import Outcome, Registrations, refuse_missing
-from serving.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
 
 log = logging.getLogger(__name__)
-
-PAGE = 100
-DEFAULT_TIMEOUT_S = 120
-INPUT = "data"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +47,7 @@ class Workflow:
         return self.spec.name
 
 
-class Workflows:
+class Workflows(KnownWorkflows):
     """One for each server that models are registered on."""
 
     def __init__(
@@ -67,7 +56,7 @@ class Workflows:
         """repository: the server's folder for registered models; what is unpacked lies beside it. Raises as Registrations."""
         store = options.workflow_store or options.model_store
         assert store is not None
-        self._server = server
+        super().__init__(server)
         self._registrations = registrations
         self._store = ModelStore(store, options.allowed_urls)
         self._repository = repository
@@ -98,32 +87,6 @@ class Workflows:
                 await self._register(url, name, DEFAULT_TIMEOUT_S, DEFAULT_TIMEOUT_S)
             except ServingError as error:
                 log.warning("workflow '%s' is passed over: %s", name, error.message)
-
-    def page(self, limit: int, first: int) -> dict[str, Any]:
-        """Return a page of the workflows, sorted by name."""
-        names = sorted(self._workflows)
-        if not 0 <= limit <= PAGE:
-            limit = PAGE
-        first = max(0, first)
-        last = first + limit
-        token = {"nextPageToken": str(last)} if last <= len(names) else {}
-        rows = [{"workflowName": name, "workflowUrl": self._workflows[name].url} for name in names[first:last]]
-        return {**token, "workflows": rows}
-
-    def describe(self, name: str) -> list[dict[str, Any]]:
-        found = self.find(name)
-        settings = found.spec.settings
-        return [
-            {
-                "workflowName": name,
-                "workflowUrl": found.url,
-                "minWorkers": settings.min_workers,
-                "maxWorkers": settings.max_workers,
-                "batchSize": settings.batch_size,
-                "maxBatchDelay": settings.max_batch_delay_ms,
-                "workflowDag": found.spec.dag_text,
-            }
-        ]
 
     # -- registering -----------------------------------------------------------------------------------------------
     async def register(
@@ -173,11 +136,13 @@ class Workflows:
             found = Workflow(read_spec(folder / "war", name), url, archive, folder)
             for node in found.spec.nodes:
                 if not node.url:
-                    _write_function(found, node)
-        except BaseException:
+                    workflow_models.write_function(found.spec, node, folder / "war", folder / "functions")
+        except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
             if archive.fetched:
                 self._store.remove(archive.path)
+            if isinstance(error, InvalidWorkflow):
+                raise TorchServeError(400, error.kind, error.message) from None
             raise
         return found
 
@@ -204,24 +169,14 @@ class Workflows:
     async def _start_node(
         self, workflow: Workflow, node: Node, response_timeout_s: int, startup_timeout_s: int
     ) -> None:
-        settings = node.settings
-        parts = () if not node.sources else ("body",) if len(node.sources) == 1 else node.sources
-        asked = Registering(
-            url=node.url,
-            model_name=model_name(workflow.name, node.name),
-            batch_size=settings.batch_size,
-            max_batch_delay_ms=settings.max_batch_delay_ms,
-            response_timeout_s=response_timeout_s,
-            startup_timeout_s=startup_timeout_s,
-            parts=parts,
-        )
-        archive = None if node.url else _function_folder(workflow, node)
-        await self._registrations.register_node(asked, min(settings.max_workers, MAX_WORKERS), archive)
+        asked = workflow_models.registering(workflow.spec, node, response_timeout_s, startup_timeout_s)
+        archive = None if node.url else workflow.folder / "functions" / node.name
+        await self._registrations.register_node(asked, workflow_models.workers_of(node), archive)
 
     def _write_ensemble(self, workflow: Workflow) -> None:
         folder = self._repository / layout.check_name(workflow.name)
         (folder / "1").mkdir(parents=True, exist_ok=True)
-        text = model_config.format(ensemble(workflow.spec))
+        text = model_config.format(workflow_models.ensemble(workflow.spec, workflow.url))
         storage.write_atomic(folder / layout.CONFIG_FILE, text.encode())
 
     # -- unregistering ---------------------------------------------------------------------------------------------
@@ -245,7 +200,7 @@ class Workflows:
         await asyncio.to_thread(shutil.rmtree, self._repository / workflow.name, ignore_errors=True)
         for node in workflow.spec.nodes:
             try:
-                await self._registrations.unregister(model_name(workflow.name, node.name), None)
+                await self._registrations.unregister(workflow_models.model_name(workflow.name, node.name), None)
             except TorchServeError as error:
                 log.debug("a node of '%s': %s", workflow.name, error.message)
 
@@ -255,123 +210,16 @@ class Workflows:
         if workflow.archive.fetched:
             self._store.remove(workflow.archive.path)
 
-    # -- running ---------------------------------------------------------------------------------------------------
-    async def run(
-        self, workflow: Workflow, values: Sequence[bytes], parameters: Mapping[str, ParameterValue]
-    ) -> dict[str, bytes]:
-        """Return what each leaf answers to one request; TorchServeError where a node fails as often as it may.
-
-        values, parameters: the parts of the request, as for a prediction.
-        """
-        attempts = {model_name(workflow.name, node.name): node for node in workflow.spec.nodes}
-        attempt = 0
-        while True:
-            try:
-                async with asyncio.timeout(workflow.spec.longest_ms / 1000):
-                    response = await self._ask(workflow, values, parameters)
-                return {leaf: _bytes(response, leaf) for leaf in workflow.spec.leaves}
-            except TimeoutError:
-                node, most = "", workflow.spec.settings.retry_attempts
-            except StepFailed as error:
-                failed = attempts.get(error.step)
-                node = failed.name if failed is not None else error.step
-                most = failed.settings.retry_attempts if failed is not None else 0
-                log.warning("%s", error.message)
-            attempt += 1
-            if attempt > most:
-                raise server_error(
-                    f"Error executing {node}" if node else f"Workflow {workflow.name} took longer than its nodes may"
-                )
-
-    async def _ask(
-        self, workflow: Workflow, values: Sequence[bytes], parameters: Mapping[str, ParameterValue]
-    ) -> InferenceResponse:
-        answered: asyncio.Future[InferenceResponse] = asyncio.get_running_loop().create_future()
-
-        def take(answer: Answer, final: bool) -> None:
-            if answered.done():
-                return
-            if isinstance(answer, ServingError):
-                answered.set_exception(answer)
-            elif isinstance(answer, InferenceResponse):
-                answered.set_result(answer)
-            elif final:
-                answered.set_exception(server_error("Workflow inference request failed!"))
-
-        data = np.empty((1, len(values)), object)
-        data[0, :] = list(values)
-        asked = InferenceRequest(workflow.name, {_input(workflow.spec): data}, parameters=parameters)
-        request = InFlightRequest(asked, CallbackResponder(take))
-        self._server.infer(request)
-        try:
-            return await answered
-        finally:
-            request.cancel()
-
-
-def ensemble(spec: WorkflowSpec) -> ModelConfig:
-    """Return the configuration of the ensemble: each node's answer is a tensor of its name, the leaves' are its outputs."""
-    config = ModelConfig(platform="ensemble", max_batch_size=1)
-    start = _input(spec)
-    config.input.add(name=start, data_type=TYPE_STRING, dims=[-1])
-    for leaf in spec.leaves:
-        config.output.add(name=leaf, data_type=TYPE_STRING, dims=[1])
-    for node in spec.nodes:
-        step = config.ensemble_scheduling.step.add(model_name=model_name(spec.name, node.name), model_version=-1)
-        if not node.sources:
-            step.input_map[INPUT] = start
-        elif len(node.sources) == 1:
-            step.input_map["body"] = node.sources[0]
-        else:
-            step.input_map.update({source: source for source in node.sources})
-        step.output_map[INPUT] = node.name
-    return config
-
-
-def model_name(workflow: str, node: str) -> str:
-    return f"{workflow}__{node}"
-
-
-def _input(spec: WorkflowSpec) -> str:
-    """Return the name of the ensemble's input, which no node has."""
-    name = INPUT
-    while any(node.name == name for node in spec.nodes):
-        name += "_"
-    return name
-
-
-def _function_folder(workflow: Workflow, node: Node) -> Path:
-    return workflow.folder / "functions" / node.name
-
-
-def _write_function(workflow: Workflow, node: Node) -> None:
-    """Make an archive, unpacked, whose handler is one function of the workflow's."""
-    folder = workflow.folder / "functions" / layout.check_name(node.name)
-    folder.parent.mkdir(exist_ok=True)
-    storage.link_tree(workflow.folder / "war", folder)
-    (folder / "MAR-INF").mkdir(exist_ok=True)
-    spec = workflow.spec
-    said = {"modelName": node.name, "modelVersion": "1.0", "handler": f"{Path(spec.handler).name}:{node.name}"}
-    if spec.requirements:
-        said["requirementsFile"] = spec.requirements
-    manifest = {"runtime": "python", "model": said}
-    (folder / "MAR-INF" / "MANIFEST.json").write_text(json.dumps(manifest))
-
 
 def _failure(workflow: Workflow, node: Node, error: BaseException | None) -> str:
     """Return why a node failed to register, as TorchServe says it."""
+    name = workflow_models.model_name(workflow.name, node.name)
     if not isinstance(error, ServingError | RepositoryError):
         log.error("registering a node of workflow '%s' failed", workflow.name, exc_info=error)
-        return f"Workflow Node {model_name(workflow.name, node.name)} failed to register. Details: Check error logs."
+        return f"Workflow Node {name} failed to register. Details: Check error logs."
     if error.message.startswith("Failed to start workers"):
         return error.message
-    return f"Workflow Node {model_name(workflow.name, node.name)} failed to register. Details: {error.message}"
-
-
-def _bytes(response: InferenceResponse, leaf: str) -> bytes:
-    output = response.outputs.get(leaf)
-    value = output.item() if output is not None and output.size == 1 else b""
-    return value if isinstance(value, bytes) else str(value).encode()
+    return f"Workflow Node {name} failed to register. Details: {error.message}"
 
 
 def _of_workflow(error: TorchServeError, url: str) -> TorchServeError:
@@ -381,13 +229,5 @@ def _of_workflow(error: TorchServeError, url: str) -> TorchServeError:
     if error.type != "ModelNotFoundException":
         return error
     if error.message.startswith("Model not found at"):
-        return _not_found(f"Workflow not found in workflow store: {url}")
-    return _not_found(error.message)
-
-
-def workflow_not_found(name: str) -> TorchServeError:
-    return _not_found(f"Workflow not found: {name}")
-
-
-def _not_found(message: str) -> TorchServeError:
-    return TorchServeError(404, "WorkflowNotFoundException", message)
+        return not_found(f"Workflow not found in workflow store: {url}")
+    return not_found(error.message)

@@ -69,3 +69,22 @@ def model(
     if pbtxt:
         (repository / name / "config.pbtxt").write_text(pbtxt)
     return repository / name
+
+
+FUNCTIONS = """
+def pre(data, context):
+    return data if data is None else [row.get("body") or row.get("data") for row in data]
+
+def post(data, context):
+    return data if data is None else [bytes(row["body"]).decode() + " post" for row in data]
+"""
+
+
+def war(path: Path, name: str, spec: str, *, functions: str = FUNCTIONS) -> Path:
+    """Write a workflow's archive, as torch-workflow-archiver does. spec: its YAML; functions: the Python of its own nodes."""
+    manifest = {"workflow": {"workflowName": name, "specFile": "spec.yaml", "handler": "functions.py"}}
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("WAR-INF/MANIFEST.json", json.dumps(manifest))
+        packed.writestr("spec.yaml", spec)
+        packed.writestr("functions.py", functions)
+    return path

@@ -96,17 +96,20 @@ class Command(BaseCommand):
         )
         before = signal.signal(signal.SIGINT, stop)
         try:
-            job_run_here(job=job, work=partial(import_run, check=check))
+            job_run_here(job=job, work=partial(import_run, check=check, say=self._write))
         finally:
             signal.signal(signal.SIGINT, before)
         result: Any = job.result
-        self._say(result.get("told", []), result.get("notes", []), result.get("rows", []))
         if job.state == JobState.CANCELLED:
             return "Stopped. Run the command again to go on."
         if job.state != JobState.SUCCEEDED:
             return f"{job.error[:1].upper()}{job.error[1:].rstrip('.')}."
         self.stdout.write(f"{result['taken']} taken, {result['there']} there already.")
         return ""
+
+    def _write(self, line: str) -> None:
+        self.stdout.write(line)
+        self.stdout.flush()
 
     def _say(self, told: list[str], notes: list[str], rows: list[Row]) -> None:
         for line in (*told, *(f"Note: {note}" for note in notes), *map(line_of, rows)):

@@ -5,6 +5,7 @@ Source: docs/workflow_management_api.md and docs/workflow_inference_api.md of To
 
 import orjson
 
+from repository.torchserve.workflow_models import DEFAULT_TIMEOUT_S
 from serving.core.request import ParameterValue
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply
@@ -15,13 +16,13 @@ from serving.frontends.torchserve.management import Query, changeable, json_obje
 from serving.frontends.torchserve.parts import Part, described, form_parts, is_form, media_type
 from serving.frontends.torchserve.replies import json_reply, status_reply
 from serving.torchserve.side import TorchServeSide
-from serving.torchserve.workflows import DEFAULT_TIMEOUT_S, Workflows, workflow_not_found
+from serving.torchserve.workflows import Workflows
 
 
 # -- managing ----------------------------------------------------------------------------------------------------------
 def list_workflows(side: TorchServeSide, exchange: Exchange) -> Reply:
     query = Query(exchange.head.query)
-    return json_reply(_workflows(side).page(query.integer("limit", 100), query.integer("next_page_token", 0)))
+    return json_reply(side.known_workflows.page(query.integer("limit", 100), query.integer("next_page_token", 0)))
 
 
 async def register_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
@@ -41,7 +42,7 @@ async def register_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
 
 
 def describe_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
-    return json_reply(_workflows(side).describe(exchange.route.params["workflow"]))
+    return json_reply(side.known_workflows.describe(exchange.route.params["workflow"]))
 
 
 async def unregister_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
@@ -54,10 +55,7 @@ async def unregister_workflow(side: TorchServeSide, exchange: Exchange) -> Reply
 async def predict(side: TorchServeSide, exchange: Exchange) -> Reply:
     """Answer with what the leaf of the workflow answers; of several leaves with an object that has each by its name."""
     name = exchange.route.params["model"]  # to whoever asks for rights it is one
-    workflows = side.workflows
-    if workflows is None:
-        raise workflow_not_found(name)
-    workflow = workflows.find(name)
+    workflow = side.known_workflows.find(name)
     kind = exchange.head.headers.get("content-type", "")
     body = bytes(exchange.body)
     parts = await in_thread(lambda: form_parts(kind, body)) if is_form(kind) else [Part("body", body, media_type(kind))]
@@ -65,7 +63,7 @@ async def predict(side: TorchServeSide, exchange: Exchange) -> Reply:
         "torchserve_parts": described(parts, side.options.decode_input_request),
         "torchserve_headers": orjson.dumps([*exchange.head.as_sent()]).decode(),
     }
-    answers = await workflows.run(workflow, [part.value for part in parts], parameters)
+    answers = await side.known_workflows.run(workflow.spec, [part.value for part in parts], parameters)
     if len(answers) == 1:
         return Reply(200, tuple(answers.values()), "application/json")
     return json_reply({leaf: _decoded(answer) for leaf, answer in answers.items()})

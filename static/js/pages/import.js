@@ -32,8 +32,8 @@ function sorted(chosen) {
  * @param {ReturnType<typeof sorted>} files
  */
 function refusal({ properties, archives, others }) {
-  if (others.length) return `${others[0].path} is no archive of TorchServe (.mar) and no config.properties.`;
-  if (!archives.length) return "There is no archive (.mar) among the files.";
+  if (others.length) return `${others[0].path} is no archive of TorchServe (.mar, .tar.gz, .war) and no config.properties.`;
+  if (!archives.length) return "There is no archive (.mar, .tar.gz, .war) among the files.";
   if (properties.length > 1) return "There is more than one config.properties; choose one.";
   if (properties[0] && properties[0].file.size > LARGEST_PROPERTIES) return `${properties[0].path} is too large for properties.`;
   const twice = archives.find(({ file }, at) => archives.findIndex((other) => other.file.name === file.name) < at);

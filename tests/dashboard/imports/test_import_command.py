@@ -15,7 +15,7 @@ from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import DesiredState, JobState
 from repository.config import model_config, version_policy
 from repository.torchserve import java_properties
-from tests.support.torchserve_archives import archive
+from tests.support.torchserve_archives import archive, war
 
 pytestmark = pytest.mark.django_db
 
@@ -141,7 +141,6 @@ def test_an_import_that_was_killed_anywhere_goes_on(store: Path, monkeypatch: py
 def test_what_cannot_be_taken_is_told_and_disturbs_nothing_else(store: Path) -> None:
     (store / "broken.mar").write_bytes(b"no archive")
     archive(store / "again.mar", "noop", version="1.0", handler="def handle(data, context): return []")
-    (store / "flow.war").write_bytes(b"")
     with pytest.raises(CommandError, match=r"2 of 4 archives could not be taken over") as failure:
         run("--model-store", store)
     assert failure.value.returncode == 1
@@ -153,7 +152,7 @@ def test_what_cannot_be_taken_is_told_and_disturbs_nothing_else(store: Path) -> 
         "noop.mar": "version 1.0 of 'noop' is in again.mar already; give one of them another version "
         "(torch-model-archiver --version)",
     }
-    assert report["notes"] == ["flow.war is passed over: a workflow is no model; make an ensemble of its models"]
+    assert report["notes"] == []
     assert labels(Model.objects.get()) == {"1.0": 1, "2.0": 2}
 
     archive(store / "broken.mar", "noop", version="3.0")  # mended: it comes beside what is served by now
@@ -189,3 +188,44 @@ def test_the_last_snapshot_says_what_is_registered(store: Path) -> None:
     assert config.parameters["torchserve.response_timeout_s"].string_value == "9"
     other = Model.objects.get(name="noop")  # in the store, and not registered
     assert (mine.desired_state, other.desired_state) == (DesiredState.LOADED, DesiredState.UNLOADED)
+
+
+def test_a_workflow_becomes_an_ensemble_of_its_nodes_once(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = "models: {batch-size: 2, max-batch-delay: 5, one: {url: noop.mar}}\ndag: {pre: [one], one: [post]}\n"
+    war(store / "flow.war", "flow", spec)
+    war(store / "lost.war", "lost", "models: {one: {url: lost.mar}}\ndag: {pre: [one]}\n")
+    (store / "none.war").write_bytes(b"no zip file")
+    said = {"lost.war": "its node 'one' needs lost.mar, which is not there", "none.war": "is no workflow archive"}
+
+    with pytest.raises(CommandError, match=r"2 of 8 archives"):
+        run("--model-store", store, "--dry-run")
+    assert not Model.objects.exists()
+
+    def die(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(services.workflows, "ensemble_take", die)
+        with pytest.raises(KeyboardInterrupt):
+            run("--model-store", store)
+    for _ in range(2):  # gone on with, then as it is
+        with pytest.raises(CommandError, match=r"2 of 8 archives could not be taken over"):
+            run("--model-store", store)
+    report: Any = Job.objects.latest("pk").result
+    failures = {row["archive"]: row["message"] for row in report["rows"] if row["outcome"] == "failed"}
+    assert failures.keys() == said.keys()
+    assert all(reason in failures[name] for name, reason in said.items())
+
+    models = {model.name: model for model in Model.objects.all()}
+    assert models.keys() == {"noop", "flow", "flow__pre", "flow__one", "flow__post"}
+    assert all(model.desired_state == DesiredState.LOADED for model in models.values())
+    assert [model.versions.count() for model in models.values() if model.name != "noop"] == [1] * 4
+    ensemble = model_config.parse(current_text(models["flow"]))
+    assert [step.model_name for step in ensemble.ensemble_scheduling.step] == ["flow__pre", "flow__one", "flow__post"]
+    node = model_config.parse(current_text(models["flow__one"]))
+    assert (node.max_batch_size, [tensor.name for tensor in node.input]) == (2, ["body"])
+
+    war(store / "flow.war", "flow", spec, functions="def pre(data, context): return data\n")
+    with pytest.raises(CommandError, match=r"3 of 8"):
+        run("--model-store", store)
+    assert "from another archive" in Job.objects.latest("pk").log

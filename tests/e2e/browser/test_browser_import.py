@@ -20,7 +20,7 @@ def test_archives_are_sent_and_their_job_tells_what_came_of_each(page: Page, tmp
     expect(page.get_by_text("No folder may be imported")).to_be_visible()
 
     page.locator("#file-input").set_input_files(properties)
-    expect(page.get_by_role("alert")).to_contain_text("There is no archive (.mar) among the files.")
+    expect(page.get_by_role("alert")).to_contain_text("There is no archive (.mar, .tar.gz, .war) among the files.")
     page.locator("#file-input").set_input_files([good, bad, properties])
     page.wait_for_url("**/jobs/*/")
     report = page.get_by_role("region", name="Report")

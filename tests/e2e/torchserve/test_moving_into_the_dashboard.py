@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.ports import HOST, free_ports
 from tests.support.serving_process import PATIENCE_S, ROOT, wait_until
-from tests.support.torchserve_archives import archive
+from tests.support.torchserve_archives import archive, war
 from tests.support.up_process import Up
 
 pytestmark = pytest.mark.long
@@ -19,12 +19,18 @@ HANDLER = """
 def handle(data, context):
     return None if data is None else [{"version": VERSION} for _ in data]
 """
+ADDS = """
+def handle(data, context):
+    return data if data is None else [bytes(row.get("body") or row.get("data")).decode() + " one" for row in data]
+"""
 
 
 def write_set_up(folder: Path, ports: list[int]) -> Path:
     for version in ("1.0", "2.0"):
         source = f'VERSION = "{version}"\n{HANDLER}'
         archive(folder / "model_store" / f"told-{version}.mar", "told", version=version, handler=source)
+    archive(folder / "model_store" / "adds.mar", handler=ADDS)
+    war(folder / "model_store" / "flow.war", "flow", "models: {one: {url: adds.mar}}\ndag: {pre: [one], one: [post]}\n")
     models = {"told": {"1.0": {"defaultVersion": True, "marName": "told-1.0.mar", "minWorkers": 1, "batchSize": 2}}}
     addresses = zip(("inference_address", "management_address", "metrics_address"), ports[:3], strict=True)
     lines = [f"{name}=http://{HOST}:{port}" for name, port in addresses]
@@ -61,6 +67,13 @@ def test_old_clients_go_on_while_the_dashboard_has_the_models(tmp_path: Path) ->
         assert answers == [{"version": "1.0"}, {"version": "2.0"}]
         listed = httpx.get(f"{management}/models", timeout=PATIENCE_S).json()["models"]
         assert "told" in [row["modelName"] for row in listed]
+        flow = f"{inference}/wfpredict/flow"
+        wait_until(lambda: httpx.post(flow, content=b"x", timeout=PATIENCE_S).text == "x one post", what="it flows")
+        described = httpx.get(f"{management}/workflows/flow", timeout=PATIENCE_S).json()
+        assert described[0]["workflowDag"] == "{pre=[one], one=[post]}"
+        assert (
+            httpx.get(f"{management}/workflows", timeout=PATIENCE_S).json()["workflows"][0]["workflowUrl"] == "flow.war"
+        )
         refused = httpx.post(f"{management}/models?url=other.mar", timeout=PATIENCE_S)
         assert refused.status_code == 405
         assert "dashboard" in refused.json()["message"]

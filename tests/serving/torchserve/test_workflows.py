@@ -2,13 +2,13 @@
 
 import json
 import signal
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from repository.torchserve.snapshot_files import last_snapshot
+from tests.support import torchserve_archives
 from tests.support.serving_process import PATIENCE_S
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import TorchServeServer
@@ -56,12 +56,8 @@ dag:
 SEQUENTIAL = "models: {one: {url: one.mar}, two: {url: two.mar}}\ndag: {one: [two]}\n"
 
 
-def war(store: Path, name: str, spec: str, *, functions: str = FUNCTIONS) -> None:
-    manifest = {"workflow": {"workflowName": name, "specFile": "spec.yaml", "handler": "functions.py"}}
-    with zipfile.ZipFile(store / f"{name}.war", "w") as packed:
-        packed.writestr("WAR-INF/MANIFEST.json", json.dumps(manifest))
-        packed.writestr("spec.yaml", spec)
-        packed.writestr("functions.py", functions)
+def war(store: Path, name: str, spec: str) -> None:
+    torchserve_archives.war(store / f"{name}.war", name, spec, functions=FUNCTIONS)
 
 
 @pytest.fixture(scope="module")

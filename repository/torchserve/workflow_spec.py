@@ -14,10 +14,9 @@ from typing import Any
 
 import yaml
 
-from repository.core.errors import RepositoryError, UnsafeArchive
+from repository.core.errors import InvalidWorkflow, RepositoryError, UnsafeArchive
 from repository.core.layout import check_name
 from repository.files import archive as zip_archive
-from serving.torchserve.errors import TorchServeError
 
 MANIFEST = "WAR-INF/MANIFEST.json"
 MAX_TEXT_BYTES = 1 << 20
@@ -61,6 +60,12 @@ class WorkflowSpec:
     dag: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     @property
+    def said(self) -> dict[str, Any]:
+        """Return what `spec_of` reads as the same: the mappings of the specification, with every setting."""
+        models = {node.name: {"url": node.url, **_written(node.settings)} for node in self.nodes if node.url}
+        return {"models": {**_written(self.settings), **models}, "dag": self.dag}
+
+    @property
     def dag_text(self) -> str:
         """Return the DAG as TorchServe writes it: {pre=[one, two], one=[agg]}."""
         edges = (f"{name}=[{', '.join(targets)}]" for name, targets in self.dag.items())
@@ -76,11 +81,11 @@ class WorkflowSpec:
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Unpack an archive into a folder that is not there yet. TorchServeError for what is none."""
+    """Unpack an archive into a folder that is not there yet. InvalidWorkflow for what is none."""
     try:
         zip_archive.extract(path, folder)
     except RepositoryError as error:
-        raise invalid_workflow(error.message) from None
+        raise InvalidWorkflow(error.message) from None
 
 
 def check_archive(path: Path) -> None:
@@ -90,33 +95,38 @@ def check_archive(path: Path) -> None:
 
 
 def read_spec(folder: Path, name: str = "") -> WorkflowSpec:
-    """Read an unpacked archive. name: in place of the manifest's. TorchServeError for what is wrong."""
+    """Read an unpacked archive. name: in place of the manifest's. InvalidWorkflow for what is wrong."""
     manifest = _manifest(folder)
     name = name or _text(manifest, "workflowName")
     if not name:
-        raise invalid_workflow("Workflow name is not defined.")
+        raise InvalidWorkflow("Workflow name is not defined.")
     try:
         check_name(name)
     except RepositoryError as error:
-        raise invalid_workflow(f"workflow name '{name[:80]}' cannot be used: {error.message}") from None
+        raise InvalidWorkflow(f"workflow name '{name[:80]}' cannot be used: {error.message}") from None
     try:
         spec = yaml.safe_load(_content(folder, _text(manifest, "specFile"), "specification"))
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise invalid_workflow("Failed to parse yaml.") from None
-    models = spec.get("models") if isinstance(spec, dict) else None
-    dag = spec.get("dag") if isinstance(spec, dict) else None
+        raise InvalidWorkflow("Failed to parse yaml.") from None
+    found = spec_of(name, spec, _text(manifest, "handler"), _text(manifest, "requirementsFile"))
+    functions = [node.name for node in found.nodes if not node.url]
+    if functions:
+        _content(folder, found.handler, f"handler, which function '{functions[0]}' should be in")
+    return found
+
+
+def spec_of(name: str, said: object, handler: str = "", requirements: str = "") -> WorkflowSpec:
+    """Return a workflow from the mappings of its specification, `models` and `dag`. InvalidWorkflow for what is wrong."""
+    models = said.get("models") if isinstance(said, dict) else None
+    dag = said.get("dag") if isinstance(said, dict) else None
     if not isinstance(dag, dict) or not dag or not isinstance(models, dict | None):
-        raise invalid_workflow("the specification needs a mapping 'dag', and may have a mapping 'models'")
+        raise InvalidWorkflow("the specification needs a mapping 'dag', and may have a mapping 'models'")
     common = _settings(models or {}, NodeSettings(), "models")
     edges = _edges(dag)
     nodes = _nodes(edges, models or {}, common)
-    handler = _text(manifest, "handler")
-    functions = [node.name for node in nodes if not node.url]
-    if functions:
-        _content(folder, handler, f"handler, which function '{functions[0]}' should be in")
     fed = {source for node in nodes for source in node.sources}
     leaves = tuple(node.name for node in nodes if node.name not in fed)
-    return WorkflowSpec(name, handler, _text(manifest, "requirementsFile"), common, nodes, leaves, edges)
+    return WorkflowSpec(name, handler, requirements, common, nodes, leaves, edges)
 
 
 # -- the manifest --------------------------------------------------------------------------------------------------------
@@ -124,10 +134,10 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
     try:
         whole = json.loads(_content(folder, MANIFEST, "manifest"))
     except (ValueError, RecursionError):
-        raise invalid_workflow(f"{MANIFEST} is not JSON") from None
+        raise InvalidWorkflow(f"{MANIFEST} is not JSON") from None
     workflow = whole.get("workflow") if isinstance(whole, dict) else None
     if not isinstance(workflow, dict):
-        raise invalid_workflow("Missing Workflow entry in manifest file.")
+        raise InvalidWorkflow("Missing Workflow entry in manifest file.")
     return workflow
 
 
@@ -136,11 +146,11 @@ def _content(folder: Path, name: str, what: str) -> bytes:
     path = folder / name
     inside = name and ".." not in Path(name).parts and not Path(name).is_absolute()
     if not inside or not path.is_file() or path.is_symlink():
-        raise invalid_workflow(f"the archive has no {what}: expected the file '{name[:80] or MANIFEST}'")
+        raise InvalidWorkflow(f"the archive has no {what}: expected the file '{name[:80] or MANIFEST}'")
     with path.open("rb") as file:
         content = file.read(MAX_TEXT_BYTES + 1)
     if len(content) > MAX_TEXT_BYTES:
-        raise invalid_workflow(f"the {what} is larger than {MAX_TEXT_BYTES >> 10} KiB")
+        raise InvalidWorkflow(f"the {what} is larger than {MAX_TEXT_BYTES >> 10} KiB")
     return content
 
 
@@ -156,9 +166,13 @@ def _settings(said: Mapping[Any, Any], otherwise: NodeSettings, where: str) -> N
         value = said.get(key, getattr(otherwise, _field(key)))
         least = 0 if key in ("retry-attempts", "max-batch-delay") else 1
         if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= MAX_NUMBER:
-            raise invalid_workflow(f"{key} of {where} must be a whole number from {least} up, not {str(value)[:40]!r}")
+            raise InvalidWorkflow(f"{key} of {where} must be a whole number from {least} up, not {str(value)[:40]!r}")
         values[_field(key)] = value
     return NodeSettings(**values)
+
+
+def _written(settings: NodeSettings) -> dict[str, int]:
+    return {key: getattr(settings, _field(key)) for key in _SETTINGS}
 
 
 def _field(key: str) -> str:
@@ -171,7 +185,7 @@ def _edges(dag: Mapping[Any, Any]) -> dict[str, list[str]]:
     for name, targets in dag.items():
         listed = targets if isinstance(targets, list) else [] if targets is None else None
         if not isinstance(name, str) or listed is None or not all(isinstance(one, str | None) for one in listed):
-            raise invalid_workflow("each entry of 'dag' needs a list of names: '<node>: [<node>, ...]'")
+            raise InvalidWorkflow("each entry of 'dag' needs a list of names: '<node>: [<node>, ...]'")
         edges[name] = [one for one in listed if one and one.strip()]
     return edges
 
@@ -187,7 +201,7 @@ def _nodes(edges: Mapping[str, Sequence[str]], models: Mapping[Any, Any], common
             if name not in found:
                 found.append(name)
     if len(sources) > MAX_NODES:
-        raise invalid_workflow(f"a workflow has at most {MAX_NODES} nodes, not {len(sources)}")
+        raise InvalidWorkflow(f"a workflow has at most {MAX_NODES} nodes, not {len(sources)}")
     try:
         order = list(TopologicalSorter(sources).static_order())
     except CycleError:
@@ -203,13 +217,9 @@ def _node(name: str, said: object, common: NodeSettings, sources: tuple[str, ...
         return Node(name, "", alone, sources)
     url = said.get("url") if isinstance(said, dict) else None
     if not isinstance(said, dict) or not isinstance(url, str):
-        raise invalid_workflow(f"model '{name[:80]}' of the specification needs a url")
+        raise InvalidWorkflow(f"model '{name[:80]}' of the specification needs a url")
     return Node(name, url, _settings(said, common, f"model '{name[:80]}'"), sources)
 
 
-def invalid_workflow(message: str) -> TorchServeError:
-    return TorchServeError(400, "InvalidWorkflowException", message)
-
-
-def _no_dag(message: str) -> TorchServeError:
-    return TorchServeError(400, "InvalidDAGException", message)
+def _no_dag(message: str) -> InvalidWorkflow:
+    return InvalidWorkflow(message, "InvalidDAGException")

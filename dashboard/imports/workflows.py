@@ -1,0 +1,112 @@
+"""Takes a workflow over: each node becomes a model, as the server's registration makes them, and an ensemble of its name runs
+them."""
+
+import hashlib
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from django.conf import settings
+from django.db import transaction
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import Actor
+from dashboard.catalog.services import model_load
+from dashboard.imports.taking import NOTE, Taking, refuse_twin, text_take
+from dashboard.models import AuditEntry, Model, Version
+from dashboard.releases.selectors import current_text
+from dashboard.shared.exceptions import Conflict, DashboardError
+from repository.config import model_config
+from repository.core.errors import InvalidConfig
+from repository.core.layout import CONFIG_FILE
+from repository.torchserve import set_up, workflow_models
+from repository.torchserve.options import TorchServeOptions
+from repository.torchserve.set_up import SetUpModel, SetUpWorkflow
+from repository.torchserve.workflow_spec import unpack
+
+FORMAT = "ensemble"
+
+
+@contextmanager
+def nodes_of(workflow: SetUpWorkflow, options: TorchServeOptions) -> Iterator[list[SetUpModel]]:
+    """Yield the models of a workflow's nodes; the archives of its functions are there as long as the block lasts."""
+    with tempfile.TemporaryDirectory(dir=settings.STAGING_DIR, prefix="workflow-") as folder:
+        unpacked, functions = Path(folder) / "war", Path(folder) / "functions"
+        unpack(workflow.path, unpacked)
+        made = [
+            set_up.function_node(
+                workflow, node, workflow_models.write_function(workflow.spec, node, unpacked, functions), options
+            )
+            for node in workflow.spec.nodes
+            if not node.url
+        ]
+        yield [*workflow.nodes, *made]
+
+
+def ensemble_present(workflow: SetUpWorkflow, model: Model | None) -> Version | None:
+    """Return the version that an earlier import has made of this workflow; None without a model of that name.
+
+    Conflict: the model is another one.
+    """
+    if model is None:
+        return None
+    version = model.versions.first()
+    if version is None:
+        return None
+    if version.format != FORMAT or version.note != NOTE:
+        refuse_twin(model.name)
+    if _digest_in(model) != _digest(workflow):
+        raise Conflict(
+            f"the workflow '{model.name}' is there already, from another archive; delete that model first, or give this one "
+            "another name (torch-workflow-archiver --workflow-name)"
+        )
+    return version
+
+
+def ensemble_take(taking: Taking, workflow: SetUpWorkflow) -> Version:
+    """Publish the ensemble, without loading it."""
+    config = workflow_models.ensemble(workflow.spec, workflow.archive, _digest(workflow))
+    return text_take(taking, workflow.spec.name, CONFIG_FILE, model_config.format(config))
+
+
+def ensemble_serve(workflow: SetUpWorkflow, actor: Actor, *, load: bool) -> str:
+    """Have an imported workflow loaded, once; return why not, "" where it is."""
+    row = Model.objects.filter(name=workflow.spec.name).first()
+    if row is None or AuditEntry.objects.filter(model=row, action="model.import").exists():
+        return ""
+    served = load and workflow.registered
+    try:
+        with transaction.atomic():
+            if served:
+                model_load(model=row, actor=actor)
+            audit_record(
+                actor=actor,
+                action="model.import",
+                model=row,
+                summary=f"Imported {row.name} from TorchServe: a workflow of {len(workflow.spec.nodes)} nodes",
+                after={"archive": workflow.archive, "served": served},
+            )
+    except DashboardError as error:
+        return f"{row.name} is not served yet: {error.message}"
+    return "" if load else f"{row.name} is not served: this account may not load models"
+
+
+def told(workflow: SetUpWorkflow) -> str:
+    """Return in words what becomes of a workflow."""
+    count = len(workflow.spec.nodes)
+    served = "" if workflow.registered else ", not registered, so it is not served"
+    return f"an ensemble of {count} model{'' if count == 1 else 's'}{served}"
+
+
+def _digest(workflow: SetUpWorkflow) -> str:
+    with workflow.path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _digest_in(model: Model) -> str:
+    try:
+        found = workflow_models.described(model.name, model_config.parse(current_text(model)))
+    except InvalidConfig:
+        return ""
+    return found.digest if found is not None else ""

@@ -1,0 +1,115 @@
+"""A workflow as models: its nodes `<workflow>__<node>`, each an archive, and the ensemble of the workflow's name around them.
+
+The first node gets the parts of the request, each other one the bytes that those before it have answered: of one as the part
+`body`, of several by their names. The ensemble's parameter torchserve.workflow has the specification, so that whoever has the
+ensemble can run it as a workflow, again where a node has failed.
+"""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from tritonclient.grpc.model_config_pb2 import TYPE_STRING, ModelConfig
+
+from repository.config import model_config
+from repository.core import layout
+from repository.core.errors import InvalidWorkflow
+from repository.files import storage
+from repository.files.torchserve_archive import FOLDER, MANIFEST
+from repository.torchserve.parameters import WORKFLOW
+from repository.torchserve.version_settings import MAX_WORKERS, Registering
+from repository.torchserve.workflow_spec import Node, WorkflowSpec, spec_of
+
+INPUT = "data"
+DEFAULT_TIMEOUT_S = 120
+
+
+class Described(NamedTuple):
+    """A workflow that an ensemble describes. url: of its archive; digest: the SHA-256 of that, "" where it was not kept."""
+
+    spec: WorkflowSpec
+    url: str
+    digest: str
+
+
+def model_name(workflow: str, node: str) -> str:
+    return f"{workflow}__{node}"
+
+
+def input_of(spec: WorkflowSpec) -> str:
+    """Return the name of the ensemble's input, which no node has."""
+    name = INPUT
+    while any(node.name == name for node in spec.nodes):
+        name += "_"
+    return name
+
+
+def ensemble(spec: WorkflowSpec, url: str = "", digest: str = "") -> ModelConfig:
+    """Return the configuration of the ensemble: each node's answer is a tensor of its name, the leaves' are its outputs."""
+    config = ModelConfig(platform="ensemble", max_batch_size=1)
+    start = input_of(spec)
+    config.input.add(name=start, data_type=TYPE_STRING, dims=[-1])
+    for leaf in spec.leaves:
+        config.output.add(name=leaf, data_type=TYPE_STRING, dims=[1])
+    for node in spec.nodes:
+        step = config.ensemble_scheduling.step.add(model_name=model_name(spec.name, node.name), model_version=-1)
+        if not node.sources:
+            step.input_map[INPUT] = start
+        elif len(node.sources) == 1:
+            step.input_map["body"] = node.sources[0]
+        else:
+            step.input_map.update({source: source for source in node.sources})
+        step.output_map[INPUT] = node.name
+    said = {"url": url, "sha256": digest, **spec.said}
+    config.parameters[WORKFLOW].string_value = json.dumps({key: value for key, value in said.items() if value})
+    return config
+
+
+def described(name: str, config: ModelConfig) -> Described | None:
+    """Return the workflow that an ensemble's configuration describes; None for any other model."""
+    if WORKFLOW not in config.parameters or not model_config.is_ensemble(config):
+        return None
+    try:
+        said = json.loads(config.parameters[WORKFLOW].string_value)
+        return Described(spec_of(name, said), str(said.get("url", "")), str(said.get("sha256", "")))
+    except (InvalidWorkflow, ValueError, RecursionError):
+        return None
+
+
+def registering(
+    spec: WorkflowSpec,
+    node: Node,
+    response_timeout_s: int = DEFAULT_TIMEOUT_S,
+    startup_timeout_s: int = DEFAULT_TIMEOUT_S,
+) -> Registering:
+    """Return what a node's model is registered with."""
+    settings = node.settings
+    return Registering(
+        url=node.url,
+        model_name=model_name(spec.name, node.name),
+        batch_size=settings.batch_size,
+        max_batch_delay_ms=settings.max_batch_delay_ms,
+        response_timeout_s=response_timeout_s,
+        startup_timeout_s=startup_timeout_s,
+        parts=() if not node.sources else ("body",) if len(node.sources) == 1 else node.sources,
+    )
+
+
+def workers_of(node: Node) -> int:
+    return min(node.settings.max_workers, MAX_WORKERS)
+
+
+def write_function(spec: WorkflowSpec, node: Node, unpacked: Path, parent: Path) -> Path:
+    """Make an archive, unpacked, whose handler is one function of the workflow's. Return its folder, below `parent`.
+
+    unpacked: the workflow's own archive, unpacked.
+    """
+    folder = parent / layout.check_name(node.name)
+    parent.mkdir(exist_ok=True)
+    storage.link_tree(unpacked, folder)
+    (folder / FOLDER).mkdir(exist_ok=True)
+    said = {"modelName": node.name, "modelVersion": "1.0", "handler": f"{Path(spec.handler).name}:{node.name}"}
+    if spec.requirements:
+        said["requirementsFile"] = spec.requirements
+    (folder / MANIFEST).write_text(json.dumps({"runtime": "python", "model": said}))
+    return folder
