@@ -44,6 +44,8 @@ class Model:
         self.config = spec.config
         self._loop = runtime.loop
         self._draining = False
+        self._sequences_left: asyncio.Future[None] | None = None  # waits for the end of those that are open
+        self._sequences_abandoned = False
         self._drained: asyncio.Future[None] | None = None
         self._in_flight = 0
         self._loop_time = runtime.loop_time
@@ -111,10 +113,14 @@ class Model:
         self.scheduler.configure(config)
 
     async def drain(self) -> None:
-        """Take no more requests, finish those accepted, free everything."""
+        """Take no more requests but those of sequences that are open; once these have ended, finish what was accepted and free
+        everything."""
         self._draining = True
         if self._server_cache is not None:
             self._server_cache.models_changed()
+        self._sequences_left = None if self._sequences_abandoned else self.scheduler.sequences_left()
+        if self._sequences_left is not None:
+            await self._sequences_left
         if self._in_flight:
             self._drained = self._loop.create_future()
             await self._drained
@@ -122,6 +128,12 @@ class Model:
             self._server_cache.models_changed()
         if self._instances is not None:
             await self._instances.free()
+
+    def abandon_sequences(self) -> None:
+        """Wait no longer, nor later, for sequences that are open: no further requests will come."""
+        self._sequences_abandoned = True
+        if self._sequences_left is not None and not self._sequences_left.done():
+            self._sequences_left.set_result(None)
 
     # -- what there is ---------------------------------------------------------------------------------------------
     @property
@@ -171,6 +183,16 @@ class Model:
         """Whether any of its instances would answer now."""
         return not self.instances or any(instance.available() for instance in self.instances)
 
+    @property
+    def keeps_sequences(self) -> bool:
+        """Whether requests may belong to one that came before."""
+        batching = self.config.sequence_batching
+        return self.config.HasField("sequence_batching") and not batching.iterative_sequence
+
+    def sequence_begun(self, identifier: int | str) -> int:
+        """Return when a sequence began that may take further requests, in monotonic ns; 0 where it is not known here."""
+        return self.scheduler.sequence_begun(identifier)
+
     def unready_reasons(self) -> list[str]:
         """Return why instances of it would not answer now."""
         return [reason for instance in self.instances if (reason := instance.unready_reason())]
@@ -182,7 +204,7 @@ class Model:
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InFlightRequest) -> None:
         """Check and queue; raises ServingError (then the request is not answered)."""
-        if self._draining:
+        if self._draining and not self._proceeds(request):
             raise unavailable(f"model '{self.spec.name}' is being unloaded")
         try:
             self._check.request(request)
@@ -207,6 +229,13 @@ class Model:
                     raise failure from None
                 finally:
                     del failure  # it refers to this frame: the request would stay until cycles are looked for
+
+    def _proceeds(self, request: InFlightRequest) -> bool:
+        """Whether it belongs to a sequence that is open, while the model drains."""
+        sequence, left = request.sequence, self._sequences_left
+        if left is None or left.done() or not sequence.id or sequence.start:
+            return False
+        return self.scheduler.sequence_begun(sequence.id) > 0
 
     def _refuse(self, request: InFlightRequest, error: ServingError) -> None:
         if request.give_back():

@@ -16,10 +16,13 @@ from typing import TypeVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.model_config import get_parameter
 from repository.config.release import DEFAULT_ALIAS, aliases_of, is_alias, release_of
 from repository.config.residency import residency_of
+from repository.config.traffic import PARAMETER, traffic_of, traffic_problem
 from repository.core.errors import InvalidConfig
 from serving.core.errors import Code, ServingError, invalid, not_found, unavailable, unexpected
+from serving.core.in_flight import InFlightRequest
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
 from serving.models.golden_requests import GoldenCheck, passed_before, run
@@ -28,10 +31,13 @@ from serving.models.model import Model
 from serving.models.model_builder import EffectiveConfig, ModelBuilder
 from serving.models.model_version import KEEPS_SERVING, ModelVersion, State
 from serving.models.residency import ResidencyManager
+from serving.models.sequence_route import SequenceRoute
 from serving.models.sleeping_model import SleepingModel
 from serving.repositories.model_source import VersionSource
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import Loading
+from serving.traffic.rollouts import Rollouts
+from serving.traffic.split import TrafficSplit
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +45,10 @@ T = TypeVar("T", VersionSource, "Change")
 R = TypeVar("R")
 
 UNLOADED = "it was unloaded"  # why a load was broken off
+UNVERSIONED = ("", "-1", DEFAULT_ALIAS)  # what a client may write to leave the choice of a version to the server
+
+# What takes requests: a version of the model, or what chooses one.
+Taking = Model | SleepingModel | TrafficSplit | SequenceRoute
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,21 +79,25 @@ class ModelLifecycle:
         runtime: Runtime,
         effective_config: EffectiveConfig,
         residency: ResidencyManager,
+        rollouts: Rollouts,
     ) -> None:
         self.identifier = identifier
         self.name = identifier.name
         self.lock = asyncio.Lock()  # held while the model is loaded or unloaded
         self.versions: dict[int, ModelVersion] = {}
-        self.default: Model | SleepingModel | None = None  # what answers where a request names no version
+        self.default: Model | SleepingModel | None = None  # what a request that names no version means
+        self.unversioned: Taking | None = None  # and what takes it: another model where a rollout or a sequence says so
         self.aliases: dict[str, int] = {}  # as the configuration that serves has them
         self.requested = False  # a load was asked for, and no unload since: strict readiness waits for it
         self.error = ""  # why the last load failed before any version could be named
         self._runtime = runtime
         self._loop = runtime.loop
         self._residency = residency
+        self._rollouts = rollouts
         self._builder = ModelBuilder(identifier, runtime, effective_config, residency, self._wake)
         self._drains: set[asyncio.Task[None]] = set()
         self._answering: dict[str, Model | SleepingModel] = {}  # by each number and alias, as a client writes it
+        self._taking: dict[str, Taking] = {}  # by the same names, and those of sequences that are open still
         self._progress: LoadProgress | None = None  # of the load that is under way, or whose old models drain
         self._checking: asyncio.Task[None] | None = None  # its golden requests
         self._broken_off = ""  # why they were, as a clause
@@ -98,6 +112,11 @@ class ModelLifecycle:
         neither a number nor an alias.
         """
         found = self._answering.get(version)
+        return found if found is not None else self._resolve_unusual(version)
+
+    def taking(self, version: str) -> Taking:
+        """Return what takes a request for a version as a client wrote it; raises as `resolve` does."""
+        found = self._taking.get(version)
         return found if found is not None else self._resolve_unusual(version)
 
     def _resolve_unusual(self, version: str) -> Model | SleepingModel:
@@ -163,6 +182,7 @@ class ModelLifecycle:
     ) -> None:
         """Go through the steps of a load; _Failed at the first one that fails."""
         progress.begin(Step.CHECK)
+        self._check_traffic(sources[0])
         changes = await self._each(sources, partial(self._plan, golden))
         built = [change for change in changes if change.built]
         if built:
@@ -208,6 +228,16 @@ class ModelLifecycle:
         config = await self._builder.effective_config(source)
         asked = any(check.digest not in version.answered for check in golden)
         return Change(version, source, config, built=not version.takes_in_place(source, config, awake=asked))
+
+    def _check_traffic(self, source: VersionSource) -> None:
+        """Let a policy fail that asks for what this server may not do; what else is wrong with one each version tells."""
+        value = get_parameter(source.config, PARAMETER)
+        if value is None or traffic_problem(value, source.config):
+            return
+        try:
+            self._rollouts.check(traffic_of(source.config))
+        except ServingError as error:
+            raise _Failed({source.version: error}) from None
 
     async def _check_memory(self, built: list[Change], *, awake: bool) -> None:
         plans = [(change.version, change.source, change.config) for change in built if change.config is not None]
@@ -300,7 +330,9 @@ class ModelLifecycle:
             self._commit(change, passed)
         for number in self.versions.keys() - {source.version for source in sources}:
             self._retire(self.versions[number], "replaced under the version policy")
-        self.aliases = aliases_of(sources[0].config)
+        config = sources[0].config
+        self.aliases = aliases_of(config)
+        self._rollouts.settle(self.identifier, traffic_of(config), release_of(config))
         self._choose_answering()
         serves = [version.model for version in self.versions.values()]
         replaced = [model for model in served if model not in serves]
@@ -411,13 +443,17 @@ class ModelLifecycle:
 
     # -- unloading -------------------------------------------------------------------------------------------------
     def unload(self) -> None:
-        """Take no new requests; what is under way finishes."""
+        """Take no new requests; what is under way finishes. Sequences end: nothing is there any more that would go on."""
         self.break_off(UNLOADED)
         for version in self.versions.values():
             self._retire(version, "unloaded")
             if version.incoming is not None:  # a shutdown does not wait for loads
                 self._drain(version, version.incoming)
                 version.incoming = None
+            for model in version.draining:
+                if isinstance(model, Model):
+                    model.abandon_sequences()
+        self._rollouts.end(self.identifier)
         self._choose_answering()
 
     async def drained(self) -> None:
@@ -442,6 +478,7 @@ class ModelLifecycle:
         except Exception:
             log.exception("model '%s' was not freed cleanly", self.name)
         version.draining.remove(model)
+        self._choose_answering()
         if version.state is State.UNLOADING and not version.draining:
             version.state = State.UNAVAILABLE
             version.statistics = self._builder.statistics(version.statistics.model_version)
@@ -457,6 +494,38 @@ class ModelLifecycle:
         if self.default is not None:
             answering[""] = answering["-1"] = self.default
         self._answering = answering
+        self._choose_taking(serving)
+
+    def _choose_taking(self, serving: dict[int, Model | SleepingModel]) -> None:
+        """Settle what takes the requests for each name: the model that it means, unless a rollout shares them, or another
+        model may have a sequence of them open."""
+        taking: dict[str, Taking] = dict(self._answering)
+        rollout, split = self._rollouts.of(self.identifier), None
+        if rollout is not None and self.default is not None:
+            rollout.attach(self.default.spec.version, serving)
+            split = rollout.split
+            taking |= {name: split for name in UNVERSIONED if name in taking}
+        models = [model for version in self.versions.values() for model in version.models]
+        if any(model.keeps_sequences for model in models) and (len(models) > 1 or not serving):
+            self._route_sequences(taking, models, split)
+        self._taking = taking
+        self.unversioned = taking.get("")
+
+    def _route_sequences(
+        self, taking: dict[str, Taking], models: list[Model | SleepingModel], split: TrafficSplit | None
+    ) -> None:
+        """Put before each name what knows the models that may have a sequence of it open."""
+        for name in {*self.aliases, *UNVERSIONED}:
+            taking[name] = SequenceRoute(models, self._fresh(name, taking), split if name in UNVERSIONED else None)
+        for number, version in self.versions.items():
+            if version.draining:
+                name = str(number)
+                taking[name] = SequenceRoute(version.models, self._fresh(name, taking))
+
+    def _fresh(self, name: str, taking: dict[str, Taking]) -> Callable[[InFlightRequest], None]:
+        """Return what takes requests for a name that belong to no open sequence; it raises where nothing serves under it."""
+        found = taking.get(name)
+        return found.submit if found is not None else lambda request: self._resolve_unusual(name).submit(request)
 
 
 class MalformedVersion(ServingError):

@@ -31,6 +31,7 @@ from serving.repositories.model_source import Files, Unservable, VersionSource, 
 from serving.repositories.overrides import Overrides
 from serving.resources.network_thread import NetworkThreads
 from serving.resources.runtime import Runtime
+from serving.traffic.rollouts import Rollouts
 
 log = logging.getLogger(__name__)
 
@@ -72,6 +73,7 @@ class ModelLoader:
         network: NetworkThreads,
         models: ModelRegistry,
         residency: ResidencyManager,
+        rollouts: Rollouts,
     ) -> None:
         self._options = options
         self._runtime = runtime
@@ -79,6 +81,7 @@ class ModelLoader:
         self._network = network
         self._models = models
         self._residency = residency
+        self._rollouts = rollouts
         self._overrides = Overrides()
         self._loads: set[asyncio.Task[LoadReport]] = set()
         self._waiting_loads: dict[ModelIdentifier, asyncio.Task[LoadReport]] = {}
@@ -163,7 +166,7 @@ class ModelLoader:
         lifecycle = self._models.get(model)
         if lifecycle is None:
             completing = partial(self._effective_config, model.namespace)
-            lifecycle = ModelLifecycle(model, self._runtime, completing, self._residency)
+            lifecycle = ModelLifecycle(model, self._runtime, completing, self._residency, self._rollouts)
             self._models.add(lifecycle)
         async with lifecycle.lock:
             self._waiting_loads.pop(model, None)  # whoever asks from here on may mean newer files

@@ -12,6 +12,7 @@ from serving.core.errors import Code, NotYet, ServingError
 from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
 from serving.models.model import Model
+from serving.models.model_lifecycle import Taking
 from serving.models.model_loader import ModelLoader
 from serving.models.model_registry import ModelRegistry
 from serving.models.repository_index import RepositoryIndex
@@ -26,6 +27,7 @@ from serving.resources.network_thread import NetworkThreads
 from serving.resources.rate_limiter import RateLimiter
 from serving.resources.response_cache import ResponseCache
 from serving.resources.runtime import ModelControl, Runtime
+from serving.traffic.rollouts import Rollouts
 
 DRAIN_INTERVAL_S = 0.005
 
@@ -50,6 +52,7 @@ class ModelRepositoryManager:
         self._by_name = self._models.by_name
         self._wanted_models = WantedModels(options.wanted_models_file) if options.wanted_models_file else None
         self.unserved: Counter[str] = Counter()  # requests to models that did not serve: no version counts them
+        self.rollouts = Rollouts(loop)
         self._residency = ResidencyManager(options.memory_budget, options.gpu_memory_budget)
         self._runtime = Runtime(
             loop=loop,
@@ -69,7 +72,7 @@ class ModelRepositoryManager:
         )
         network = NetworkThreads(loop, options.model_load_thread_count)
         shared = (options, self._runtime, self._repositories, network)
-        self.loader = ModelLoader(*shared, self._models, self._residency)
+        self.loader = ModelLoader(*shared, self._models, self._residency, self.rollouts)
         self.poller = RepositoryPoller(*shared, self.loader)
         self.index = RepositoryIndex(self._models, self._repositories)
 
@@ -78,23 +81,36 @@ class ModelRepositoryManager:
         """Queue a request with its model."""
         asked = request.asked
         lifecycle = self._by_name.get(asked.model_name)
-        if lifecycle is not None and not asked.model_version and lifecycle.default is not None:
-            lifecycle.default.submit(request)  # as `resolve` would say
+        if lifecycle is not None and not asked.model_version and lifecycle.unversioned is not None:
+            lifecycle.unversioned.submit(request)  # as `taking` would say
         else:
-            self.answering(asked.model_name, asked.model_version).submit(request)
+            self._taking(asked.model_name, asked.model_version).submit(request)
+
+    def _taking(self, name: str, version: str) -> Taking:
+        """Return what takes a request; count one whose model is known and does not serve."""
+        try:
+            lifecycle = self._by_name.get(name) or self._models.find(name)
+            return lifecycle.taking(version)
+        except ServingError as error:
+            failure = self._not_yet(name, error)
+            self._count_unserved(name, failure)
+            raise failure from None
 
     def answering(self, name: str, version: str) -> Model | SleepingModel:
-        """Return the model, as `resolve` does; count the request where the model is known, and does not serve."""
+        """Return the model by whose configuration a request is read, as `resolve` does; count one that does not serve."""
         try:
             return self.resolve(name, version)
         except ServingError as error:
-            if error.code == Code.UNAVAILABLE:  # of other names clients could make up any number
-                self.unserved[name] += 1
+            self._count_unserved(name, error)
             raise
+
+    def _count_unserved(self, name: str, error: ServingError) -> None:
+        if error.code == Code.UNAVAILABLE:  # of other names clients could make up any number
+            self.unserved[name] += 1
 
     def infer_step(self, namespace: str, request: InFlightRequest) -> None:
         """Queue a request of an ensemble, which is in that namespace, with the model of one of its steps."""
-        self._models.find_step(request.asked.model_name, namespace).resolve(request.asked.model_version).submit(request)
+        self._models.find_step(request.asked.model_name, namespace).taking(request.asked.model_version).submit(request)
 
     def resolve(self, name: str, version: str) -> Model | SleepingModel:
         """Return the model, loaded or sleeping, that a client means; NOT_FOUND, UNAVAILABLE or INVALID_ARG without one."""

@@ -58,6 +58,16 @@ class SleepingModel:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
 
+    @property
+    def keeps_sequences(self) -> bool:
+        """Whether requests may belong to one that came before."""
+        batching = self.config.sequence_batching
+        return self.config.HasField("sequence_batching") and not batching.iterative_sequence
+
+    def sequence_begun(self, identifier: int | str) -> int:
+        """Return when the first waiting request of a sequence came, in monotonic ns; 0 where none waits."""
+        return next((one.arrival_ns for one in self._waiting if one.sequence.id == identifier), 0)
+
     def unready_reasons(self) -> list[str]:
         return []
 

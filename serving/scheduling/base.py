@@ -4,6 +4,7 @@ Everything is called on the event loop's thread. A request leaves a scheduler in
 instance in a batch, it is removed because its client left, or it is refused through `reject`.
 """
 
+import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
 
@@ -32,6 +33,14 @@ class Scheduler:
     @abstractmethod
     def configure(self, config: ModelConfig) -> None:
         """Take new batching settings; what is queued stays queued."""
+
+    def sequence_begun(self, identifier: int | str) -> int:
+        """Return when a sequence began that may take further requests, in monotonic ns; 0 where it is not known here."""
+        return 0
+
+    def sequences_left(self) -> "asyncio.Future[None] | None":
+        """Return what is done when no sequence may take further requests any more; None where none does now."""
+        return None
 
     @property
     @abstractmethod

@@ -37,10 +37,11 @@ DEFAULT_IDLE_S = 1.0
 class _Sequence:
     """Alive from START until END has run, or until it was idle too long."""
 
-    __slots__ = ("id", "last", "requests", "running", "slot", "state", "timer")
+    __slots__ = ("begun_ns", "id", "last", "requests", "running", "slot", "state", "timer")
 
     def __init__(self, id_: int | str) -> None:
         self.id = id_
+        self.begun_ns = 0  # when the request with the last START came
         self.requests: deque[InFlightRequest] = deque()
         self.slot: _Slot | None = None
         self.running = False
@@ -83,6 +84,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._sequences: dict[int | str, _Sequence] = {}  # those that may take further requests
         self._of: dict[InFlightRequest, _Sequence] = {}  # waiting or running
         self._backlog: deque[_Sequence] = deque()
+        self._left: asyncio.Future[None] | None = None  # waits for the end of all sequences
         self._ids = count(1)  # of iterative sequences, which clients do not name
         self._pending = 0
         self.configure(config)
@@ -156,11 +158,13 @@ class SequenceBatchScheduler(InstanceScheduler):
                     "START flag on the first request of the sequence"
                 )
             sequence = self._sequences[request.sequence.id] = _Sequence(request.sequence.id)
+        if request.sequence.start:
+            sequence.begun_ns = request.queued_ns
         self._queue(sequence, request)
         if sequence.slot is None and len(sequence.requests) == 1:
             self._place(sequence)
         if request.sequence.end or self._iterative:
-            del self._sequences[request.sequence.id]  # the next START of this id is another sequence
+            self._take_no_more(sequence)  # the next START of this id is another sequence
         self._wake()
 
     def remove(self, request: InFlightRequest) -> bool:
@@ -190,6 +194,24 @@ class SequenceBatchScheduler(InstanceScheduler):
             del self._of[request]
         self._pending -= len(sequence.requests)
         sequence.requests.clear()
+
+    # -- which are open --------------------------------------------------------------------------------------------
+    def sequence_begun(self, identifier: int | str) -> int:
+        sequence = self._sequences.get(identifier)
+        return sequence.begun_ns if sequence is not None else 0
+
+    def sequences_left(self) -> "asyncio.Future[None] | None":
+        if not self._sequences:
+            return None
+        self._left = self._loop.create_future()
+        return self._left
+
+    def _take_no_more(self, sequence: _Sequence) -> None:
+        """Take no further requests of a sequence."""
+        if self._sequences.get(sequence.id) is sequence:
+            del self._sequences[sequence.id]
+        if self._left is not None and not self._sequences and not self._left.done():
+            self._left.set_result(None)
 
     # -- slots -----------------------------------------------------------------------------------------------------
     def _place(self, sequence: _Sequence) -> None:
@@ -253,8 +275,7 @@ class SequenceBatchScheduler(InstanceScheduler):
 
     def _end(self, sequence: _Sequence) -> None:
         """Forget a sequence and give its slot to the next in the backlog."""
-        if self._sequences.get(sequence.id) is sequence:
-            del self._sequences[sequence.id]
+        self._take_no_more(sequence)
         if sequence.timer is not None:
             sequence.timer.cancel()
         if sequence in self._backlog:

@@ -1,0 +1,102 @@
+"""The arms of a rollout: what answers there, and what is counted of the requests that it is given."""
+
+import time
+from typing import Protocol
+
+from repository.config.traffic import Remote
+from serving.core.errors import Code, ServingError
+from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.response import Answer, InferenceResponse
+from serving.core.rollout_arm import ArmObserver
+from serving.traffic.figures import ArmFigures
+
+STABLE, CANDIDATE = "stable", "candidate"
+# Errors with these codes are the client's: they say nothing of an arm.
+_CLIENTS = (Code.INVALID_ARG, Code.NOT_FOUND, Code.CANCELLED, Code.UNSUPPORTED, Code.ALREADY_EXISTS)
+
+
+class Target(Protocol):
+    """What answers for an arm: a model of this server, asleep or awake, or one of another server."""
+
+    @property
+    def pending(self) -> int:
+        """How many requests wait there."""
+
+    def submit(self, request: InFlightRequest) -> None:
+        """Take a request; raises ServingError (then the request is not answered)."""
+
+
+class AsksCandidate(Protocol):
+    """Asks the candidate, for comparison, what the stable arm has answered: a Mirror."""
+
+    def wants(self) -> bool:
+        """Whether it takes the next request that the stable arm answers."""
+
+    def offer(self, request: InFlightRequest, answer: InferenceResponse, took_ns: int) -> None:
+        """Take a request and its answer, which is about to go out."""
+
+
+class Arm:
+    """One side of a rollout. target: what answers there now; None while that does not serve.
+
+    version: of this server's model; 0 of one on another server, which is `remote` then.
+    """
+
+    __slots__ = ("figures", "name", "remote", "target", "version")
+
+    def __init__(self, name: str, version: int, remote: Remote | None, figures: ArmFigures) -> None:
+        self.name = name
+        self.version = version
+        self.remote = remote
+        self.figures = figures
+        self.target: Target | None = None
+
+    def submit(self, request: InFlightRequest) -> None:
+        """Hand a request to what answers here at present, without counting it."""
+        target = self.target
+        if target is None:
+            raise ServingError(Code.UNAVAILABLE, f"the {self.name} version of the rollout does not serve")
+        target.submit(request)
+
+    def pending(self) -> int:
+        return self.target.pending if self.target is not None else 0
+
+
+class Follower(ArmObserver):
+    """Counts what becomes of the requests of an arm; one observer for all of them. mirror: is offered each answer."""
+
+    __slots__ = ("_figures", "_mirror", "side")
+
+    def __init__(self, side: Arm, mirror: AsksCandidate | None = None) -> None:
+        super().__init__(side.name, str(side.version or ""))
+        self.side = side
+        self._figures = side.figures
+        self._mirror = mirror
+
+    def send(self, request: InFlightRequest) -> None:
+        """Give a request to the arm, and follow it."""
+        request.observers = (*request.observers, self)
+        self._figures.begin()
+        self.side.submit(request)
+
+    def executed(self, request: InFlightRequest, execution: Execution) -> None:
+        """An arm counts answers."""
+
+    def step(self, child: InFlightRequest) -> None:
+        """What a model asks of others is counted where those are."""
+
+    def context(self) -> str:
+        return ""
+
+    def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
+        if not final:
+            return
+        took_ns = time.monotonic_ns() - request.arrival_ns
+        if not isinstance(answer, ServingError):
+            self._figures.count(took_ns, False)
+            if self._mirror is not None and isinstance(answer, InferenceResponse):
+                self._mirror.offer(request, answer, took_ns)
+        elif answer.code in _CLIENTS:
+            self._figures.withdraw()
+        else:
+            self._figures.count(took_ns, True)

@@ -1,0 +1,84 @@
+"""Which arm of a rollout answers a request, decided when it comes.
+
+Without a key it is drawn. A key (a header, a parameter, the request's id) is hashed with the rollout's name to a number, and
+goes to the candidate where that lies below the weight: so it stays on its side, on every server and after every restart, and a
+weight that grows takes keys from the stable side only.
+"""
+
+from hashlib import blake2b
+from random import random
+
+from repository.config.traffic import Sticky
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import ParameterValue
+from serving.traffic.arms import AsksCandidate, Follower, Target
+from serving.traffic.client_headers import header_of
+
+_HASHES = 1 << 64
+
+
+class TrafficSplit:
+    """Takes the requests of one model that name no version."""
+
+    __slots__ = ("_candidate", "_keys_below", "_mirror", "_mirrored", "_rollout", "_share", "_stable", "_sticky")
+
+    def __init__(self, rollout: str, stable: Follower, candidate: Follower) -> None:
+        self._rollout = blake2b(f"{rollout}\0".encode(), digest_size=8)
+        self._sticky: Sticky | None = None
+        self._mirror: AsksCandidate | None = None
+        self.set_arms(stable, candidate)
+        self.set_weight(0.0)
+
+    def set_arms(self, stable: Follower, candidate: Follower) -> None:
+        self._stable = self._mirrored = stable
+        self._candidate = candidate
+
+    def set_mirror(self, mirror: AsksCandidate | None, mirrored: Follower) -> None:
+        """Ask the mirror which requests to the stable arm it wants; `mirrored` follows those."""
+        self._mirror, self._mirrored = mirror, mirrored
+
+    def set_sticky(self, sticky: Sticky | None) -> None:
+        self._sticky = sticky
+
+    def set_weight(self, weight: float) -> None:
+        """Give this per cent of the requests to the candidate."""
+        self._share = weight / 100
+        self._keys_below = int(self._share * _HASHES)
+
+    def submit(self, request: InFlightRequest) -> None:
+        """Give a request to an arm; raises what the model there does."""
+        if self._share > 0.0 and self._for_candidate(request):
+            self._candidate.send(request)
+        elif self._mirror is not None and self._mirror.wants():
+            self._mirrored.send(request)
+        else:
+            self._stable.send(request)
+
+    def proceed(self, request: InFlightRequest, target: Target | None) -> bool:
+        """Give a request to the arm where its sequence is open, at `target`; None: no model of this server has it, so that it
+        may be open on another one. Whether there is such an arm."""
+        for follower in (self._candidate, self._stable):
+            side = follower.side
+            if side.remote is not None if target is None else side.target is target:
+                follower.send(request)
+                return True
+        return False
+
+    def _for_candidate(self, request: InFlightRequest) -> bool:
+        key = self._key(request) if self._sticky is not None else None
+        if key is None:
+            return random() < self._share
+        found = self._rollout.copy()
+        found.update(key.encode("utf-8", "surrogatepass"))
+        return int.from_bytes(found.digest(), "big") < self._keys_below
+
+    def _key(self, request: InFlightRequest) -> str | None:
+        """Return what requests of one side have in common; None for a request without it."""
+        sticky, asked = self._sticky, request.asked
+        if sticky is None:
+            return None
+        if sticky.by == "header":
+            value: ParameterValue | None = header_of(request, sticky.name)
+        else:
+            value = asked.id if sticky.by == "id" else asked.parameters.get(sticky.name)
+        return None if value is None or value == "" else str(value)
