@@ -10,6 +10,7 @@ from repository.config import (
     inline_execution,
     release,
     residency,
+    step_retries,
     text_generation,
     traffic,
     variable_batch,
@@ -134,4 +135,5 @@ OWN_PARAMETERS: dict[str, Callable[[Json, ModelConfig], str]] = {
     release.ALIASES: release.aliases_problem,
     version_settings.PARAMETER: version_settings.problem,
     traffic.PARAMETER: traffic.traffic_problem,
+    step_retries.PARAMETER: step_retries.problem,
 }

@@ -2,7 +2,7 @@
 
 The first node gets the parts of the request, each other one the bytes that those before it have answered: of one as the part
 `body`, of several by their names. The ensemble's parameter torchserve.workflow has the specification, so that whoever has the
-ensemble can run it as a workflow, again where a node has failed.
+ensemble can run it as a workflow; slipway.step_retries has how often a node is tried, and for how long.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import TYPE_STRING, ModelConfig
 
-from repository.config import model_config
+from repository.config import model_config, step_retries
 from repository.core import layout
 from repository.core.errors import InvalidWorkflow
 from repository.files import storage
@@ -48,6 +48,7 @@ def ensemble(spec: WorkflowSpec, url: str = "", digest: str = "") -> ModelConfig
     """Return the configuration of the ensemble: each node's answer is a tensor of its name, the leaves' are its outputs."""
     config = ModelConfig(platform="ensemble", max_batch_size=1)
     start = input_of(spec)
+    retries: dict[str, dict[str, int]] = {}
     config.input.add(name=start, data_type=TYPE_STRING, dims=[-1])
     for leaf in spec.leaves:
         config.output.add(name=leaf, data_type=TYPE_STRING, dims=[1])
@@ -60,6 +61,8 @@ def ensemble(spec: WorkflowSpec, url: str = "", digest: str = "") -> ModelConfig
         else:
             step.input_map.update({source: source for source in node.sources})
         step.output_map[INPUT] = node.name
+        retries[step.model_name] = {"retries": node.settings.retry_attempts, "timeout_ms": node.settings.timeout_ms}
+    config.parameters[model_config.SLIPWAY_PREFIX + step_retries.PARAMETER].string_value = json.dumps(retries)
     said = {"url": url, "sha256": digest, **spec.said}
     config.parameters[WORKFLOW].string_value = json.dumps({key: value for key, value in said.items() if value})
     return config

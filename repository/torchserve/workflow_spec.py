@@ -71,14 +71,6 @@ class WorkflowSpec:
         edges = (f"{name}=[{', '.join(targets)}]" for name, targets in self.dag.items())
         return "{" + ", ".join(edges) + "}"
 
-    @property
-    def longest_ms(self) -> int:
-        """Return how long one run may take: the time-outs of the nodes on the slowest way."""
-        until: dict[str, int] = {}
-        for node in self.nodes:
-            until[node.name] = node.settings.timeout_ms + max((until[one] for one in node.sources), default=0)
-        return max(until.values())
-
 
 def unpack(path: Path, folder: Path) -> None:
     """Unpack an archive into a folder that is not there yet. InvalidWorkflow for what is none."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
 
+from repository.config.step_retries import StepRetry, step_retries
 from serving.core.datatypes import Tensor
 from serving.core.tensor_check import with_rank
 
@@ -18,7 +19,7 @@ class EnsembleStep(NamedTuple):
 
     inputs, outputs: (name for the step's model, tensor of the ensemble). requested: the outputs by the model's names.
     reads: the tensors that it depends on. feeds_steps: whether another step reads from it; what no step reads goes to the
-    client. after: the steps that depend on it, by their indices.
+    client. after: the steps that depend on it, by their indices. retry: where it is tried again, or only for so long.
     """
 
     model_name: str
@@ -29,6 +30,7 @@ class EnsembleStep(NamedTuple):
     reads: frozenset[str]
     feeds_steps: bool
     after: tuple[int, ...]
+    retry: StepRetry | None
 
 
 class StepPlan(NamedTuple):
@@ -51,6 +53,7 @@ class EnsembleGraph:
         self.absent: dict[str, Tensor | None] = {tensor.name: None for tensor in config.input if tensor.optional}
         steps = list(config.ensemble_scheduling.step)
         read = {value for step in steps for value in step.input_map.values()}
+        retries = step_retries(config)
         self.steps = [
             EnsembleStep(
                 model_name=step.model_name,
@@ -61,6 +64,7 @@ class EnsembleGraph:
                 reads=frozenset(step.input_map.values()),
                 feeds_steps=not read.isdisjoint(step.output_map.values()),
                 after=_steps_after(steps, index),
+                retry=retries.get(step.model_name),
             )
             for index, step in enumerate(steps)
         ]

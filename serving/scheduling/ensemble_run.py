@@ -3,17 +3,22 @@
 Each response of a decoupled step begins a branch: a run of its own through the steps that follow, with its own tensors. What
 branches answer goes out in the order in which they began.
 
+Where a step is tried again (`slipway.step_retries`), only that one is, with the inputs that it had: a try ends with an error,
+or when its time is over, and another begins. A decoupled step that has sent a response is not.
+
 A tensor that a step has made carries the sequence of that step: its reader is asked within it, and the response tells it, as
 Triton's EnsembleContext does. A step's model may change it with response parameters of the same names.
 """
 
+import asyncio
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
+from repository.config.step_retries import StepRetry
 from serving.core.datatypes import Tensor
-from serving.core.errors import ServingError, StepFailed, internal, invalid, safely, unexpected
+from serving.core.errors import ServingError, StepFailed, internal, invalid, safely, unavailable, unexpected
 from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.request import InferenceRequest, Parameters, ParameterValue, SequencePosition
 from serving.core.response import Answer, InferenceResponse
@@ -178,6 +183,7 @@ class Run:
         self._size = size
         self._running: dict[int, InFlightRequest] = {}
         self._held: set[int] = set()  # steps that have no room
+        self._tries: dict[int, _Tries] = {}  # of the running steps that may be tried again
         self._branches: deque[Run] = deque()
         self._collected = False
         self._readers = dict(owner.plan.readers)  # how many will still read a tensor
@@ -227,6 +233,9 @@ class Run:
     def abandon(self) -> None:
         for child in list(self._running.values()):
             child.cancel()
+        for tries in self._tries.values():
+            tries.end()
+        self._tries.clear()
         left = list(self._running)
         self._running.clear()
         self._held.clear()
@@ -272,16 +281,29 @@ class Run:
             device_outputs=parent.asked.device_outputs or step.feeds_steps,
             from_ensemble=True,
         )
+        self._release(step)
+        if step.retry is not None:
+            self._tries[index] = _Tries(step.retry)
+        self._try(index, step, asked)
+
+    def _try(self, index: int, step: EnsembleStep, asked: InferenceRequest) -> None:
+        """Send the request of a step to its model, for the first time or again."""
+        owner = self._owner
+        parent = owner.request
         child = InFlightRequest(asked, _StepResponder(self, index, parent.responder.flow), owner.observers)
         for observer in parent.observers:
             safely("observing a step", observer.step, child)
         self._running[index] = child
-        self._release(step)
+        tries = self._tries.get(index)
+        if tries is not None:
+            tries.begin(lambda: self._took_too_long(index, child))
         try:
             owner.infer(child)
         except Exception as error:
             failure = unexpected(error, f"sending a request to '{step.model_name}'")
             child.refuse(failure)
+            if tries is not None:
+                tries.left = 0  # asked again at once, the model would say the same
             self.answered(index, failure, True)
 
     def _release(self, step: EnsembleStep) -> None:
@@ -291,6 +313,27 @@ class Run:
             if not self._readers[name]:
                 del self._tensors[name]
 
+    def _took_too_long(self, index: int, child: InFlightRequest) -> None:
+        """The time of a try is over: it has failed, whatever still comes of it."""
+        if self._running.get(index) is not child or _has_begun(child):
+            return
+        del self._running[index]
+        late = unavailable(f"it has not answered within {self._tries[index].retry.timeout_ms} ms")
+        try:
+            child.cancel()  # which this run does not hear
+            self._take_answer(index, child, late, True)
+        except Exception as error:
+            self._owner.broke(error)
+
+    def _try_again(self, index: int, step: EnsembleStep, child: InFlightRequest) -> bool:
+        """Whether another try of a step that has failed begins."""
+        tries = self._tries[index]
+        if self._owner.ended or not tries.left or _has_begun(child):
+            return False
+        tries.left -= 1
+        self._try(index, step, child.asked)
+        return True
+
     def answered(self, index: int, answer: Answer, final: bool) -> None:
         try:
             self._go_on(index, answer, final)
@@ -299,14 +342,21 @@ class Run:
 
     def _go_on(self, index: int, answer: Answer, final: bool) -> None:
         child = self._running.pop(index, None) if final else self._running.get(index)
-        if child is None:
-            return
+        if child is not None:
+            self._take_answer(index, child, answer, final)
+
+    def _take_answer(self, index: int, child: InFlightRequest, answer: Answer, final: bool) -> None:
+        step = self._graph.steps[index]
+        error = answer if isinstance(answer, ServingError) else None
+        if final and index in self._tries:
+            self._tries[index].end()
+            if error is not None and self._try_again(index, step, child):
+                return
+            del self._tries[index]
         if final:
             self._limits.leave(index)
         if self._owner.ended:
             return
-        step = self._graph.steps[index]
-        error = answer if isinstance(answer, ServingError) else None
         if answer is None and child.stream is None:
             error = internal("the step ended without a response")
         elif isinstance(answer, InferenceResponse):
@@ -336,6 +386,25 @@ class Run:
             self._positions.update(dict.fromkeys(tensors, position))
 
 
+class _Tries:
+    """How often a step may still be tried, and when the time of the try under way is over."""
+
+    __slots__ = ("_timer", "left", "retry")
+
+    def __init__(self, retry: StepRetry) -> None:
+        self.retry = retry
+        self.left = retry.retries
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, over: Callable[[], None]) -> None:
+        if self.retry.timeout_ms:
+            self._timer = asyncio.get_running_loop().call_later(self.retry.timeout_ms / 1000, over)
+
+    def end(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
 class _StepResponder:
     """Hands the answers of a step to its run."""
 
@@ -348,6 +417,11 @@ class _StepResponder:
 
     def on_response(self, answer: Answer, final: bool) -> None:
         self._run.answered(self._index, answer, final)
+
+
+def _has_begun(child: InFlightRequest) -> bool:
+    """Whether a decoupled step has sent a response."""
+    return child.stream is not None and child.stream.responses > 0
 
 
 def _position_after(position: SequencePosition, parameters: Mapping[str, ParameterValue]) -> SequencePosition:

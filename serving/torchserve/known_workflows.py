@@ -84,25 +84,13 @@ class KnownWorkflows(ABC):
 
         values, parameters: the parts of the request, as for a prediction.
         """
-        attempts = {workflow_models.model_name(spec.name, node.name): node for node in spec.nodes}
-        attempt = 0
-        while True:
-            try:
-                async with asyncio.timeout(spec.longest_ms / 1000):
-                    response = await self._ask(spec, values, parameters)
-                return {leaf: _bytes(response, leaf) for leaf in spec.leaves}
-            except TimeoutError:
-                node, most = "", spec.settings.retry_attempts
-            except StepFailed as error:
-                failed = attempts.get(error.step)
-                node = failed.name if failed is not None else error.step
-                most = failed.settings.retry_attempts if failed is not None else 0
-                log.warning("%s", error.message)
-            attempt += 1
-            if attempt > most:
-                raise server_error(
-                    f"Error executing {node}" if node else f"Workflow {spec.name} took longer than its nodes may"
-                )
+        try:
+            response = await self._ask(spec, values, parameters)
+        except StepFailed as error:
+            log.warning("%s", error.message)
+            node = error.step.removeprefix(workflow_models.model_name(spec.name, ""))
+            raise server_error(f"Error executing {node}") from None
+        return {leaf: _bytes(response, leaf) for leaf in spec.leaves}
 
     async def _ask(
         self, spec: WorkflowSpec, values: Sequence[bytes], parameters: Mapping[str, ParameterValue]

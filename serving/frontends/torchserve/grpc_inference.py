@@ -422,7 +422,8 @@ class _Pending:
 
     def _add_error(self, error: Exception) -> None:
         ended = call_error(error)
-        self._add(PredictionResponse(status=RpcStatus(code=int(ended.status), message=ended.message)), 0)
+        message, _, _ = ended.message.partition("\n")  # the class behind it belongs to the status of a call alone
+        self._add(PredictionResponse(status=RpcStatus(code=int(ended.status), message=message)), 0)
 
     def _add(self, message: PredictionResponse, counted: int) -> None:
         if self.sequence:

@@ -335,3 +335,31 @@ def test_a_bound_of_inline_execution_is_a_number_of_microseconds(value: str, wro
     config.parameters["slipway.inline_below_us"].string_value = value
     found = [problem.field for problem in validate(config, name="m")]
     assert found == ['parameters["slipway.inline_below_us"]'] * wrong
+
+
+@pytest.mark.parametrize(
+    ("value", "wrong"),
+    [
+        ('{"first": {"retries": 0, "timeout_ms": 1}}', False),
+        ('{"first": {}}', False),
+        ("[]", True),
+        ('{"second": {"retries": 1}}', True),
+        ('{"first": 1}', True),
+        ('{"first": {"retry": 1}}', True),
+        ('{"first": {"retries": -1}}', True),
+        ('{"first": {"retries": true}}', True),
+        ('{"first": {"timeout_ms": 0}}', True),
+        ('{"first": {"timeout_ms": 2147483648}}', True),
+    ],
+)
+def test_retries_are_said_of_steps_that_there_are(value: str, wrong: bool) -> None:
+    config = parse(
+        """name: "m" platform: "ensemble"
+        input { name: "X" data_type: TYPE_FP32 dims: [1] }
+        output { name: "Y" data_type: TYPE_FP32 dims: [1] }
+        ensemble_scheduling { step { model_name: "first" model_version: -1
+            input_map { key: "X" value: "X" } output_map { key: "Y" value: "Y" } } }"""
+    )
+    config.parameters["slipway.step_retries"].string_value = value
+    found = [problem.field for problem in validate(config, name="m")]
+    assert found == ['parameters["slipway.step_retries"]'] * wrong

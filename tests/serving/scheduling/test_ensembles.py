@@ -1,6 +1,7 @@
 """Ensembles: tensors by reference, any DAG, failures that name their step, wrong pipelines refused with the reason."""
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
@@ -159,6 +160,46 @@ async def test_the_failure_of_a_step_names_it(tmp_path):
             await infer(server, "pipeline", X)
         assert caught.value.code is Code.UNAVAILABLE
         assert server.model_statistics("pipeline").model_stats[0].inference_stats.fail.count == 1
+
+
+async def test_a_step_is_tried_again_alone_and_each_try_has_its_time(tmp_path):
+    """Its place at the step is kept meanwhile, and free afterwards."""
+    source = """
+        import time
+        import numpy as np
+        import triton_python_backend_utils as pb_utils
+
+        class TritonPythonModel:
+            def initialize(self, args):
+                self.seen = 0
+
+            def execute(self, requests):
+                self.seen += 1
+                factor = pb_utils.get_input_tensor_by_name(requests[0], "INPUT0").as_numpy().flat[0]
+                if factor < 0 and self.seen % 3:
+                    raise ValueError("not yet")
+                if factor == 0:
+                    time.sleep(0.3)
+                return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", np.full((1, 1), self.seen, np.float32))])]
+    """
+    config = """backend: "python" max_batch_size: 1 input { name: "INPUT0" data_type: TYPE_FP32 dims: 1 }
+        output { name: "OUTPUT0" data_type: TYPE_FP32 dims: 1 }"""
+    model_factory.python_model(tmp_path, "thrice", source, config)
+    model_factory.onnx_scale(tmp_path, "double", 2.0)
+    steps = step("double", {"INPUT0": "X"}, {"OUTPUT0": "m"}) + step("thrice", {"INPUT0": "m"}, {"OUTPUT0": "Y"})
+    for name, said in (("pipeline", '{"retries": 2}'), ("late", '{"timeout_ms": 100}')):
+        folder = ensemble(tmp_path, f"{steps} max_inflight_requests: 1", name, max_batch_size=1)
+        value = json.dumps(f'{{"thrice": {said}}}')
+        with (folder / "config.pbtxt").open("a") as file:
+            file.write(f'parameters {{ key: "slipway.step_retries" value {{ string_value: {value} }} }}')
+    one, slow = ({"X": np.array([[value]], np.float32)} for value in (-1, 0))
+    async with core(tmp_path, load_model=("*",)) as server:
+        assert (await infer(server, "pipeline", one))["Y"].item() == 3
+        assert server.model_statistics("double").model_stats[0].execution_count == 1
+        for _ in range(2):
+            with pytest.raises(ServingError, match="step 'thrice': it has not answered within 100 ms"):
+                await infer(server, "late", slow)
+        assert (await infer(server, "pipeline", one))["Y"].item() == 6
 
 
 async def test_unload_dependents_takes_the_steps_along(tmp_path):

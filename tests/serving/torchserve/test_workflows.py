@@ -15,6 +15,7 @@ from tests.support.torchserve_server import TorchServeServer
 
 FUNCTIONS = """
 import json
+import time
 
 failures = []
 
@@ -28,13 +29,26 @@ def boom(data, context):
     if data is not None:
         raise ValueError("boom")
 
-def once(data, context):
+calls = []
+
+def counted(data, context):
     if data is None:
         return None
-    if not failures:
+    calls.append(True)
+    return [str(len(calls))] * len(data)
+
+def twice(data, context):
+    if data is None:
+        return None
+    if len(failures) < 2:
         failures.append(True)
-        raise ValueError("the first time")
-    return ["at last"] * len(data)
+        raise ValueError(f"time {len(failures)}")
+    return [bytes(data[0]["body"]).decode() + " before, at last"] * len(data)
+
+def slow(data, context):
+    if data is not None:
+        time.sleep(0.5 if data[0]["body"] == b"1" else 0)
+        return ["in time"] * len(data)
 """
 ADDS = """
 def handle(data, context):
@@ -69,7 +83,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServeServe
     war(store, "parallel", PARALLEL)
     war(store, "sequential", SEQUENTIAL)
     war(store, "failing", "models: {retry-attempts: 1}\ndag: {pre: [boom]}\n")
-    war(store, "again", "models: {retry-attempts: 1}\ndag: {pre: [once]}\n")
+    war(store, "again", "models: {retry-attempts: 2}\ndag: {counted: [twice]}\n")
+    war(store, "late", "models: {retry-attempts: 0, timeout-ms: 100}\ndag: {counted: [slow]}\n")
     war(store, "leaves", "models: {one: {url: one.mar}, two: {url: two.mar}}\ndag: {pre: [one, two]}\n")
     war(store, "lost", "models: {one: {url: one.mar}, lost: {url: lost.mar}}\ndag: {one: [lost]}\n")
     war(store, "circle", "models: {one: {url: one.mar}}\ndag: {pre: [one], one: [join], join: [one]}\n")
@@ -142,8 +157,15 @@ def test_a_node_that_fails_is_named(server: TorchServeServer, registered: str) -
 
 
 @pytest.mark.parametrize("registered", ["again"], indirect=True)
-def test_a_node_that_fails_is_tried_again(server: TorchServeServer, registered: str) -> None:
-    assert server.predict("/wfpredict/again", b"x").body == b"at last"
+def test_a_node_that_fails_is_tried_again_and_no_other(server: TorchServeServer, registered: str) -> None:
+    assert server.predict("/wfpredict/again", b"x").body == b"1 before, at last"
+    assert server.predict("/wfpredict/again", b"x").body == b"2 before, at last"
+
+
+@pytest.mark.parametrize("registered", ["late"], indirect=True)
+def test_a_node_that_takes_too_long_is_named(server: TorchServeServer, registered: str) -> None:
+    answered = server.predict("/wfpredict/late", b"x")
+    assert (answered.status, answered.body["message"]) == (500, "Error executing slow")
 
 
 @pytest.mark.parametrize(
