@@ -207,8 +207,8 @@ def _parsed_headers(text: str) -> Headers:
 # -- decoding by content type ------------------------------------------------------------------------------------------
 def _decoder(content_type: str) -> Decoder | None:
     """Return what decodes a body of a type; None for one that stays bytes."""
-    kind = content_type.lower()
-    if kind.startswith("application/json"):
+    kind = content_type.partition(";")[0].strip().lower()
+    if kind == "application/json":
         return _json
     return _text if kind.startswith("text/") else None
 

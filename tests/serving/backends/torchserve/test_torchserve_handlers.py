@@ -46,6 +46,7 @@ async def test_parts_are_decoded_by_their_content_type_as_torchserve_does_it(tmp
                 ("body", "application/json; charset=utf-8", b'{"a": [1, 2.5]}'),
                 ("text", "text/plain", "é".encode()),
                 ("odd", "application/json", b"{"),
+                ("lines", "application/jsonlines", b'{"a": 1}'),
                 ("field", None, b"raw"),
                 ("picture", "image/png", b"\x89PNG"),
             ],
@@ -56,6 +57,7 @@ async def test_parts_are_decoded_by_their_content_type_as_torchserve_does_it(tmp
         "body": ["dict", {"a": [1, 2.5]}],
         "text": ["str", "é"],
         "odd": ["bytearray", None],
+        "lines": ["bytearray", None],
         "field": ["bytearray", None],
         "picture": ["bytearray", None],
     }
@@ -67,6 +69,7 @@ async def test_parts_are_decoded_by_their_content_type_as_torchserve_does_it(tmp
         "body": {"content-type": "application/json; charset=utf-8"},
         "text": {"content-type": "text/plain"},
         "odd": {"content-type": "application/json"},
+        "lines": {"content-type": "application/jsonlines"},
         "picture": {"content-type": "image/png"},
     }
     assert "content_type" not in answer.parameters
