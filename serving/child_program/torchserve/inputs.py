@@ -197,7 +197,7 @@ def _parsed_parts(text: str) -> list[Part]:
 
 def _parsed_types(text: str) -> Headers:
     """Return the types of parts as TorchServe's handlers find them among the headers, under the parts' names."""
-    return {str(name): {"content-type": kind} for name, kind, *_ in json.loads(text) if kind}
+    return {str(name): {"content-type": kind or ""} for name, kind, *_ in json.loads(text)}
 
 
 def _parsed_headers(text: str) -> Headers:

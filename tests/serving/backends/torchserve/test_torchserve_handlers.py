@@ -70,6 +70,7 @@ async def test_parts_are_decoded_by_their_content_type_as_torchserve_does_it(tmp
         "text": {"content-type": "text/plain"},
         "odd": {"content-type": "application/json"},
         "lines": {"content-type": "application/jsonlines"},
+        "field": {"content-type": ""},
         "picture": {"content-type": "image/png"},
     }
     assert "content_type" not in answer.parameters

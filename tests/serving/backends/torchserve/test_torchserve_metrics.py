@@ -24,6 +24,9 @@ def handle(data, context):
     metrics.add_counter("Seen", -1)
     metrics.add_size("Size", 7, None, "kB", [Dimension("Where", "here")])
     metrics.add_time("Took", 0.03, 0, "s", metric_type=MetricTypes.HISTOGRAM)
+    metrics.add_time("Text", f"{2.5:.1f}")
+    metrics.add_time("Words", "two and a half")
+    metrics.add_error("Broken", 1)
     metrics.add_metric("Odd", float("nan"), "count", metric_type=MetricTypes.GAUGE)
     metrics.add_metric_to_cache("Made", "count", ["Where"]).add_or_update(2, ["there"])
     return [metrics.get_metric("HandlerTime", MetricTypes.GAUGE).unit] * len(data)
@@ -54,7 +57,9 @@ async def test_metrics_of_handlers_are_on_the_page_where_they_are_detected(tmp_p
     assert lines["Made"].endswith(',Where="there"} 4')
     assert lines["Took_count"].endswith(" 2")
     assert "PredictionTime" in lines
-    assert "Odd" not in lines
+    assert lines["Text"].endswith(',Level="Model",ModelName="measures"} 2.5')
+    assert lines["Broken"].endswith('",Level="Error"} 2')
+    assert not {"Odd", "Words"} & set(lines)
     assert "# HELP Size Torchserve prometheus gauge metric with unit: Kilobytes\n# TYPE Size gauge\n" in page
 
 

@@ -155,6 +155,10 @@ def test_texts_are_cleaned_and_become_the_numbers_of_their_words_and_pairs(impor
     handler.source_vocab = {"<unk>": 0, "it": 1, "is": 2, "not": 3, "cafe": 4, "is not": 5}
     numbers, words = handler.preprocess([{"body": bytearray("<b>It&nbsp; isn't</b> Café!".encode())}])
     assert words == ["it", "is", "not", "cafe"]
+    assert (
+        handler._expand_contractions("I'd, he'll; how'd they, that'll can't've")
+        == "I would, he will; how did they, thatll cannotve"
+    )
     assert numbers.tolist() == [1, 2, 3, 4, 0, 5, 0]
     handler.model = types.SimpleNamespace(embedding="the layer")
     (explained,) = handler.explain_handle((numbers, words), [{"body": "It isn't Café!", "target": 1}])
@@ -197,6 +201,16 @@ def test_envelopes_are_opened_and_closed_around_a_handler(
     if envelope != "body":
         with pytest.raises(ValueError, match='the list "instances"'):
             around.handle([{"body": {}}], context(importable))
+
+
+def test_bytes_come_in_base64_through_the_json_envelope(importable: Path) -> None:
+    from ts.torch_handler.request_envelope.json import ENVELOPE
+
+    seen: list[Any] = []
+    around = ENVELOPE(lambda data, _: seen.extend(data) or ["x"] * len(data))
+    instances = [{"b64": "aGk="}, {"image": {"b64": "aGk="}, "size": 2}]
+    assert around.handle([{"body": {"instances": instances}}], context(importable)) == ['{"predictions": ["x", "x"]}']
+    assert seen == [b"hi", {"image": b"hi", "size": 2}]
 
 
 def test_the_envelope_of_kserves_second_protocol_keeps_names_shapes_and_ids(importable: Path) -> None:

@@ -34,8 +34,13 @@ class CachingMetric(MetricAbstract):
             return
         if _listeners:
             values = tuple(map(str, dimension_values))
+            try:
+                number = float(value)  # a text with a number in it too
+            except (TypeError, ValueError):
+                logger.error("metric %s cannot take %r: it is no number", self.metric_name, value)
+                return
             for listener in _listeners:
-                listener(self, values, value)
+                listener(self, values, number)
 
     def update(self, value: float, request_id: str = "", dimensions: Sequence[Dimension] = ()) -> None:
         """Take a value, in the older form."""

@@ -41,7 +41,7 @@ class MetricCacheAbstract(ABC):
         metric_type: MetricTypes = MetricTypes.COUNTER,
     ) -> None:
         """Take a value of a metric, which is made where there is none of that name and kind."""
-        given = self._with_defaults(idx, dimensions)
+        given = self._with_defaults(dimensions)
         metric = self._found_or_made(name, unit, [one.name for one in given], metric_type)
         metric.add_or_update(value, [one.value for one in given])
 
@@ -85,7 +85,12 @@ class MetricCacheAbstract(ABC):
         self.add_metric(name, value, "percent", idx, dimensions, metric_type)
 
     def add_error(self, name: str, value: float, dimensions: Sequence[Dimension] = ()) -> None:
-        self.add_metric(name, value, "", None, dimensions, MetricTypes.COUNTER)
+        given = list(dimensions)
+        if all(one.name != "Level" for one in given):
+            given.append(Dimension("Level", "Error"))
+        self._found_or_made(name, "", [one.name for one in given], MetricTypes.COUNTER).add_or_update(
+            value, [one.value for one in given]
+        )
 
     # -- by metric -----------------------------------------------------------------------------------------------------
     def get_metric(self, metric_name: str, metric_type: MetricTypes = MetricTypes.COUNTER) -> CachingMetric:
@@ -114,8 +119,8 @@ class MetricCacheAbstract(ABC):
         return metric
 
     def cache_keys(self) -> list[str]:
-        """Return kind and name of all metrics, as "kind-name"."""
-        return [f"{kind.value}-{name}" for kind, metrics in self.cache.items() for name in metrics]
+        """Return kind and name of all metrics, as "kind:name"."""
+        return [f"{kind.value}:{name}" for kind, metrics in self.cache.items() for name in metrics]
 
     def _found_or_made(self, name: str, unit: str, names: list[str], kind: MetricTypes) -> CachingMetric:
         metrics = self.cache.get(kind)
@@ -123,14 +128,14 @@ class MetricCacheAbstract(ABC):
             return metrics[name]
         return self.add_metric_to_cache(name, unit, names, kind)
 
-    def _with_defaults(self, idx: Any, dimensions: Sequence[Dimension]) -> list[Dimension]:
-        """Return the dimensions with those that every metric has. A value of all requests, idx "ERROR", is the model's too."""
+    def _with_defaults(self, dimensions: Sequence[Dimension]) -> list[Dimension]:
+        """Return the dimensions with those that every metric has but an error."""
         given = list(dimensions)
         names = [one.name for one in given]
         if "ModelName" not in names:
             given.append(Dimension("ModelName", self.model_name))
         if "Level" not in names:
-            given.append(Dimension("Level", "Error" if idx == "ERROR" else "Model"))
+            given.append(Dimension("Level", "Model"))
         return given
 
 

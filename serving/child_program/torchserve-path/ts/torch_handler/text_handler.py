@@ -19,9 +19,8 @@ from ..utils.util import CLEANUP_REGEX
 from .base_handler import BaseHandler, attributes
 from .contractions import CONTRACTION_MAP
 
-_CONTRACTIONS = re.compile(
-    "|".join(map(re.escape, sorted(CONTRACTION_MAP, key=len, reverse=True))), re.IGNORECASE | re.DOTALL
-)
+# Short ones first, as TorchServe finds them: of "can't've" it expands "can't".
+_CONTRACTIONS = re.compile("|".join(map(re.escape, sorted(CONTRACTION_MAP, key=len))), re.IGNORECASE)
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 

@@ -61,7 +61,9 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
         return None
     with open(mapping_file_path, encoding="utf-8") as file:
         mapping = json.load(file)
-    if isinstance(mapping, dict) and "object_type_names" in mapping:  # the form that detectors of objects have
+    if isinstance(mapping, dict) and isinstance(
+        mapping.get("object_type_names"), list
+    ):  # the form that detectors of objects have
         mapping = {str(index): name for index, name in enumerate(mapping["object_type_names"])}
     if not isinstance(mapping, dict):
         raise Exception('the labels of classes must be a JSON object: {"class": "label"}')

@@ -1,5 +1,9 @@
-"""`json`: {"instances": [...]} is answered by {"predictions": [...]}, as a text; all instances of a batch are one list."""
+"""`json`: {"instances": [...]} is answered by {"predictions": [...]}, as a text; all instances of a batch are one list.
 
+{"b64": "..."} stands for bytes, as an instance or as a value of one.
+"""
+
+import base64
 import json
 from typing import Any
 
@@ -18,7 +22,12 @@ class JSONEnvelope(BaseEnvelope):
                 raise ValueError('the body must have the list "instances"')
             rows.append(instances)
         self._lengths = [len(row) for row in rows]
-        return [instance for row in rows for instance in row]
+        return [self.instance(one) for row in rows for one in row]
+
+    def instance(self, given: Any) -> Any:
+        """Return an instance as handlers are given it."""
+        whole = _decoded(given)
+        return {name: _decoded(value) for name, value in whole.items()} if isinstance(whole, dict) else whole
 
     def format_output(self, data: list[Any]) -> list[Any]:
         """Return each request's predictions; ValueError where there are not as many as instances."""
@@ -32,6 +41,13 @@ class JSONEnvelope(BaseEnvelope):
 
     def wrapped(self, predictions: list[Any]) -> Any:
         return json.dumps({"predictions": predictions})
+
+
+def _decoded(value: Any) -> Any:
+    """Return the bytes that {"b64": "..."} stands for; any other value as it is."""
+    if isinstance(value, dict) and list(value) == ["b64"]:
+        return base64.b64decode(value["b64"])
+    return value
 
 
 ENVELOPE = JSONEnvelope

@@ -6,6 +6,10 @@ from .json import JSONEnvelope
 
 
 class KServeEnvelope(JSONEnvelope):
+    def instance(self, given: Any) -> Any:
+        """Return an instance as it came: handlers decode what is in base64."""
+        return given
+
     def wrapped(self, predictions: list[Any]) -> Any:
         explained = self.context is not None and self.context.get_request_header(0, "explain") == "True"
         return {"explanations" if explained else "predictions": predictions}
