@@ -67,6 +67,7 @@ ROOMS: dict[str, list[str]] = {
         "scheduling",
         "repositories",
         "configuration",
+        "traffic.remotes",
         "traffic",
         "models",
         "inspection",

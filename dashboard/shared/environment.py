@@ -106,6 +106,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_IMPORT_FOLDERS": Variable(_folders, [], "Folders of TorchServe's, comma-separated, that may be imported."),
     "SLIPWAY_TORCHSERVE_CONFIG": Variable(_path, None, "TorchServe's config.properties: its protocols are served too."),
     "SLIPWAY_SERVER_FLAGS": Variable(_flags, [], "More flags of the bundled inference server, as on a command line."),
+    "SLIPWAY_TRAFFIC_REMOTES": Variable(_path, None, "JSON file of the other servers that rollouts may call."),
     "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_patience, 60, "Silence after which `up` replaces a process that lives."),
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
@@ -139,6 +140,7 @@ class Environment(TypedDict):
     SLIPWAY_IMPORT_FOLDERS: list[Path]
     SLIPWAY_TORCHSERVE_CONFIG: Path | None
     SLIPWAY_SERVER_FLAGS: list[str]
+    SLIPWAY_TRAFFIC_REMOTES: Path | None
     SLIPWAY_HUNG_AFTER_SECONDS: int
     SLIPWAY_STRICT_DEVICES: bool
     SLIPWAY_REQUIRE_TOKENS: bool

@@ -154,6 +154,8 @@ def server_arguments() -> list[str]:
     }
     if settings.TORCHSERVE_CONFIG is not None:
         arguments["--ts-config"] = settings.TORCHSERVE_CONFIG
+    if settings.TRAFFIC_REMOTES is not None:
+        arguments["--traffic-remotes"] = settings.TRAFFIC_REMOTES
     if settings.REQUIRE_TOKENS:
         arguments["--auth-file"] = settings.AUTH_FILE
     return [f"{flag}={value}" for flag, value in arguments.items()]

@@ -257,6 +257,7 @@ def _repository_flags(add: Add) -> None:
         Path,
         "JSON list of the models that somebody will load: one that is not there yet is 503",
     )
+    add("--traffic-remotes", Path, "JSON file of the other servers that rollouts may call, with the headers to send")
     add("--strict-readiness", boolean, "ready only while every model that should be loaded is")
     add("--strict-devices", boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
     add(

@@ -26,6 +26,7 @@ class Options:
     model_environment: str = "all"
     exit_on_error: bool = True
     wanted_models_file: Path | None = None
+    traffic_remotes: Path | None = None
     exit_timeout_secs: float = 30.0
     process_heartbeat_timeout_secs: float = 60.0
     model_config_name: str | None = None

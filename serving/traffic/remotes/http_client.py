@@ -1,0 +1,240 @@
+"""HTTP/1.1 to one other server: connections that are kept, one request at a time on each.
+
+post(path, headers, chunks) -> HttpAnswer      raises ServingError, which names the server
+
+Redirects are not followed: where they lead nobody has allowed. Proxies of the environment are not used.
+Source: RFC 9112 (HTTP/1.1).
+"""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, cast
+
+import httptools
+
+from serving.core.errors import ServingError, unavailable
+from serving.resources.request_memory import RequestMemory
+from serving.traffic.remotes.allow_list import RemoteAccess
+
+Chunk = bytes | memoryview
+
+MAX_ANSWER = 256 << 20  # bytes of a body
+MAX_HEADERS = 200
+IDLE_S = 30.0  # a connection that waited longer is not used again: the other side may be about to close it
+
+
+class HttpAnswer(NamedTuple):
+    """headers: with lower-case names."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class _Broken(Exception):
+    """The connection has ended before the answer. untouched: nothing of an answer had come."""
+
+    def __init__(self, untouched: bool, why: str) -> None:
+        super().__init__(why)
+        self.untouched = untouched
+        self.why = why
+
+
+class HttpClient:
+    """Used on the event loop's thread. Whoever calls bounds the requests under way: each has a connection of its own."""
+
+    def __init__(self, access: RemoteAccess, memory: RequestMemory) -> None:
+        """memory: what answers take until they are whole."""
+        self.address = access.address
+        self.memory = memory
+        self._tls: ssl.SSLContext | None = access.tls_context()
+        self._idle: list[_Connection] = []
+        self._all: set[_Connection] = set()
+        lines = [f"Host: {access.address.authority}", "Accept-Encoding: identity", "User-Agent: slipway"]
+        named = {name.lower() for name, _ in access.headers}
+        lines = [line for line in lines if line.partition(":")[0].lower() not in named]
+        lines += [f"{name}: {value}" for name, value in access.headers]
+        self._standing = "".join(f"{line}\r\n" for line in lines)
+
+    async def post(self, path: str, headers: Mapping[str, str], chunks: Sequence[Chunk]) -> HttpAnswer:
+        """Send a body, and return the answer whatever its status. A path is below the server's root."""
+        return await self._request("POST", path, headers, chunks)
+
+    async def get(self, path: str) -> HttpAnswer:
+        return await self._request("GET", path, {}, ())
+
+    async def close(self) -> None:
+        """End every connection, and with it what waits for an answer."""
+        ended = [connection.ended for connection in self._all]
+        for connection in list(self._all):
+            connection.abort()
+        await asyncio.gather(*ended)
+
+    async def _request(self, method: str, path: str, headers: Mapping[str, str], chunks: Sequence[Chunk]) -> HttpAnswer:
+        own = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        size = sum(map(len, chunks))
+        length = f"Content-Length: {size}\r\n" if method == "POST" else ""
+        head = f"{method} {path} HTTP/1.1\r\n{self._standing}{own}{length}\r\n".encode("latin-1")
+        while True:
+            connection, used = self._take_idle(), True
+            if connection is None:
+                connection, used = await self._connect(), False
+            try:
+                answer = await connection.exchange([head, *chunks])
+            except _Broken as error:
+                if used and error.untouched:
+                    continue  # it was closed while nobody used it: this request was not begun
+                raise unavailable(f"the server at {self.address} {error.why}") from None
+            return answer
+
+    def _take_idle(self) -> "_Connection | None":
+        now = asyncio.get_running_loop().time()
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.usable and now - connection.idle_since < IDLE_S:
+                return connection
+            connection.abort()
+        return None
+
+    async def _connect(self) -> "_Connection":
+        address = self.address
+        host = address.host.strip("[]")
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                lambda: _Connection(self), host, address.port, ssl=self._tls
+            )
+        except ssl.SSLCertVerificationError as error:
+            raise self._unreachable(f"its certificate is not trusted ({error.verify_message})") from None
+        except ssl.SSLError:
+            raise self._unreachable("it does not speak TLS") from None
+        except OSError as error:
+            raise self._unreachable(error.strerror or "there is no connection to it") from None
+        return connection
+
+    def _unreachable(self, why: str) -> ServingError:
+        return unavailable(f"the server at {self.address} cannot be reached: {why}")
+
+    # -- told by its connections -----------------------------------------------------------------------------------
+    def made(self, connection: "_Connection") -> None:
+        self._all.add(connection)
+
+    def lost(self, connection: "_Connection") -> None:
+        self._all.discard(connection)
+        with contextlib.suppress(ValueError):
+            self._idle.remove(connection)
+
+    def free(self, connection: "_Connection") -> None:
+        connection.idle_since = asyncio.get_running_loop().time()
+        self._idle.append(connection)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, and the answer that it is receiving."""
+
+    def __init__(self, client: HttpClient) -> None:
+        self.idle_since = 0.0
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._client = client
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[HttpAnswer] | None = None
+        self._headers: dict[str, str] = {}
+        self._body: list[bytes] = []
+        self._size = 0
+        self._touched = self._headed = self._done = self._keep = False
+
+    @property
+    def usable(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    async def exchange(self, chunks: Sequence[Chunk]) -> HttpAnswer:
+        """Send a request and return its answer; _Broken where the connection ends before."""
+        if self._transport is None:
+            raise _Broken(True, "closed the connection")
+        answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
+        self._answer = answer
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers = {}
+        self._touched = self._headed = self._done = self._keep = False
+        self._transport.writelines(chunks)
+        try:
+            return await answer
+        finally:
+            self._answer = None
+            self._client.memory.give(self._size)
+            self._size = 0
+            self._body = []
+            if self._done and self._keep and self.usable:
+                self._client.free(self)
+            else:
+                self.abort()  # where it was cancelled, what comes now would be taken for the next answer
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _fail(self, error: Exception) -> None:
+        if self._answer is not None and not self._answer.done():
+            self._answer.set_exception(error)
+        self.abort()
+
+    # -- asyncio's callbacks ---------------------------------------------------------------------------------------
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._client.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None:
+            self.abort()  # nobody has asked
+            return
+        self._touched = True
+        try:
+            self._parser.feed_data(data)
+        except ServingError as error:
+            self._fail(error)
+        except httptools.HttpParserError as error:
+            told = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
+            self._fail(told if isinstance(told, ServingError) else _Broken(False, "did not answer in HTTP/1.1"))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._transport = None
+        self._client.lost(self)
+        if not self.ended.done():
+            self.ended.set_result(None)
+        if self._answer is None or self._answer.done():
+            return
+        until_end = self._headed and not self._keep and "content-length" not in self._headers
+        if until_end and error is None and "transfer-encoding" not in self._headers:
+            self._complete()
+        else:
+            self._answer.set_exception(_Broken(not self._touched, "closed the connection before its answer was whole"))
+
+    # -- httptools' callbacks --------------------------------------------------------------------------------------
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if len(self._headers) < MAX_HEADERS:
+            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._headed = self._parser.get_status_code() >= 200
+        self._keep = self._parser.should_keep_alive()
+
+    def on_body(self, data: bytes) -> None:
+        if self._size + len(data) > MAX_ANSWER:
+            raise unavailable(f"the server at {self._client.address} answers with more than {MAX_ANSWER >> 20} MiB")
+        self._client.memory.take(len(data))
+        self._size += len(data)
+        self._body.append(data)
+
+    def on_message_complete(self) -> None:
+        if not self._headed:  # 100 Continue, say: the answer follows
+            self._headers = {}
+            return
+        self._complete()
+
+    def _complete(self) -> None:
+        if self._done or self._answer is None or self._answer.done():
+            return
+        self._done = True
+        self._answer.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, b"".join(self._body)))

@@ -1,0 +1,183 @@
+"""The JSON that a service of its own kind takes and gives: tensors in a template, and where outputs stand in the answer.
+
+    {"features": "$input[row]"}          "$NAME": the tensor as nested lists. "$NAME[row]": one of its rows, without the batch
+                                         dimension. "$NAME[row][0]": of that the first element, and so on
+    {"scores": "result.0.probabilities"} output -> path: names and numbers between dots; "$" is the whole answer
+
+A template with rows is filled once for each row of a request, and the outputs of these calls are put together.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import orjson
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelOutput
+
+from serving.core.datatypes import BY_CONFIG, Tensor, datatype_of
+from serving.core.errors import invalid, unsupported
+from serving.traffic.remotes.v2_http import array_of
+
+ROW = "[row]"
+WHOLE = "$"  # path
+_PICKS = re.compile(r"(?:\[row\])?(?:\[[0-9]{1,9}\])*")
+_INDEX = re.compile(r"\[([0-9]+)\]")
+_MAX_DEPTH = 50
+
+
+class Slot(NamedTuple):
+    """Where a tensor stands in the template. row: one row of it; picks: indexes into what that leaves."""
+
+    name: str
+    row: bool
+    picks: tuple[int, ...]
+
+    def fill(self, inputs: Mapping[str, Tensor], row: int) -> object:
+        tensor = inputs.get(self.name)
+        if tensor is None:
+            return None  # an optional input that was left out
+        found = tensor[row] if self.row else tensor
+        for pick in self.picks:
+            if np.ndim(found) == 0 or pick >= len(found):
+                raise invalid(
+                    f"the other server's template asks for element {pick} of input '{self.name}', which has none"
+                )
+            found = found[pick]
+        return _plain(self.name, found)
+
+
+class RequestTemplate:
+    """A request's JSON with slots. rowwise: it is filled for each row."""
+
+    def __init__(self, template: object, config: ModelConfig) -> None:
+        """INVALID_ARG for a slot that names no input, or a row of what has none."""
+        self.rowwise = False
+        self._names = sorted((one.name for one in config.input), key=len, reverse=True)
+        self._batches = config.max_batch_size > 0
+        self._parsed = self._parse(template, 0)
+
+    def fill(self, inputs: Mapping[str, Tensor], row: int = 0) -> bytes:
+        """Return the JSON for a row, or for all."""
+        return orjson.dumps(_filled(self._parsed, inputs, row), option=orjson.OPT_SERIALIZE_NUMPY)
+
+    def _parse(self, value: object, depth: int) -> object:
+        if depth > _MAX_DEPTH:
+            raise invalid("the template of the other server is nested too deeply")
+        if isinstance(value, Mapping):
+            return {key: self._parse(one, depth + 1) for key, one in value.items()}
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return [self._parse(one, depth + 1) for one in value]
+        return self._slot(value) if isinstance(value, str) and value.startswith("$") else value
+
+    def _slot(self, text: str) -> Slot:
+        for name in self._names:
+            picks = text[1 + len(name) :]
+            if text.startswith(name, 1) and _PICKS.fullmatch(picks):
+                row = picks.startswith(ROW)
+                if row and not self._batches:
+                    raise invalid(
+                        f"'{text}' in the template of the other server asks for a row, but the model does not batch"
+                    )
+                self.rowwise = self.rowwise or row
+                return Slot(name, row, tuple(map(int, _INDEX.findall(picks))))
+        known = ", ".join(sorted(self._names))
+        raise invalid(f"'{text}' in the template of the other server names no input; the model has {known}")
+
+
+def _filled(value: object, inputs: Mapping[str, Tensor], row: int) -> object:
+    if isinstance(value, Slot):
+        return value.fill(inputs, row)
+    if isinstance(value, dict):
+        return {key: _filled(one, inputs, row) for key, one in value.items()}
+    return [_filled(one, inputs, row) for one in value] if isinstance(value, list) else value
+
+
+def _plain(name: str, found: Any) -> object:
+    """Return a tensor, or an element of one, as orjson writes it."""
+    if isinstance(found, bytes | str):
+        return _text(name, found)
+    if isinstance(found, np.ndarray) and found.dtype.kind in "OSU":
+        flat = np.empty(found.size, np.object_)
+        flat[:] = [_text(name, one) for one in found.ravel()]
+        return flat.reshape(found.shape).tolist()
+    if isinstance(found, np.generic):
+        return found.item() if datatype_of(np.asarray(found)).name != "BF16" else float(found)
+    if datatype_of(found).name in ("FP16", "BF16"):
+        found = found.astype(np.float32)
+    return np.ascontiguousarray(found)
+
+
+def _text(name: str, value: bytes | str) -> str:
+    try:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError:
+        raise unsupported(f"input '{name}' holds bytes that are no UTF-8, which JSON cannot carry") from None
+
+
+class _Place(NamedTuple):
+    """Where one output stands in an answer. dims: without the batch dimension."""
+
+    path: tuple[str, ...]
+    datatype: str
+    dims: tuple[int, ...]
+
+
+class ResponseTemplate:
+    """Where outputs stand in an answer."""
+
+    def __init__(self, paths: Mapping[str, str], config: ModelConfig) -> None:
+        """INVALID_ARG for an output that the model has not."""
+        declared = {one.name: one for one in config.output}
+        for name in paths:
+            if name not in declared:
+                raise invalid(
+                    f"'response' of the other server names no output '{name}'; the model has {', '.join(declared)}"
+                )
+        self._batches = config.max_batch_size > 0
+        self._places = {name: _place(path, declared[name]) for name, path in paths.items()}
+        self.names = frozenset(paths)
+
+    def read(self, bodies: Sequence[bytes], rowwise: bool, rows: int, wanted: Sequence[str]) -> dict[str, Tensor]:
+        """Return the outputs of the answers, one for each row or one for all. LookupError, ValueError, TypeError or
+        OverflowError where they do not stand there, or are not of their datatype.
+
+        wanted: the names asked for; empty for all."""
+        answers = [orjson.loads(body) for body in bodies]
+        found = {}
+        for name, place in self._places.items():
+            if wanted and name not in wanted:
+                continue
+            values = [array_of(place.datatype, _at(answer, place.path)) for answer in answers]
+            if rowwise:
+                found[name] = np.stack([_shaped(one, place.dims) for one in values])
+            else:
+                found[name] = _shaped(values[0], (rows, *place.dims) if self._batches else place.dims)
+        return found
+
+
+def _place(path: str, output: ModelOutput) -> _Place:
+    steps = () if path == WHOLE else tuple(path.removeprefix(f"{WHOLE}.").split("."))
+    return _Place(steps, BY_CONFIG[output.data_type].name, tuple(output.dims))
+
+
+def _at(answer: Any, path: Sequence[str]) -> Any:
+    for step in path:
+        if isinstance(answer, list):
+            answer = answer[int(step)]
+        elif isinstance(answer, dict):
+            answer = answer[step]
+        else:
+            raise KeyError(step)
+    return answer
+
+
+def _shaped(array: Tensor, dims: tuple[int, ...]) -> Tensor:
+    """Return an array in the shape that is declared where its elements fill it; else as it came, for whoever checks it."""
+    if array.ndim == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, array.shape, strict=True)):
+        return array
+    known = int(np.prod([dim for dim in dims if dim >= 0], dtype=np.int64))
+    free = dims.count(-1)
+    if (free == 0 and array.size == known) or (free == 1 and known and array.size % known == 0):
+        return array.reshape(dims)
+    return array

@@ -1,0 +1,122 @@
+"""What a protocol does for a model on another server: it sends one request and returns the outputs.
+
+RemoteProtocol      asks; one class for each protocol, found by `protocols.py`
+    RemoteAnswer    what came back, as it was said; `remote_model.py` holds it against what the model declares
+"""
+
+import asyncio
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass, field
+from typing import Any, ParamSpec, TypeVar
+
+import orjson
+
+from serving.core.datatypes import Tensor
+from serving.core.errors import ServingError, internal, unavailable
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import Parameters
+from serving.traffic.remotes.allow_list import Address
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LARGE = 128 << 10  # bytes: to write or to read so much JSON takes the loop's time
+_VERSION = re.compile(r"([0-9]{1,9})(?:\.0)?", re.ASCII)
+MAX_QUOTED = 300  # characters of another server's own words
+
+
+@dataclass(slots=True)
+class RemoteAnswer:
+    """outputs: name -> tensor with the batch dimension. version: the number of the version that answered, 0 where the server
+    names none or one that is no number."""
+
+    outputs: dict[str, Tensor]
+    version: int = 0
+    parameters: Parameters = field(default_factory=dict)
+
+
+class RemoteProtocol(ABC):
+    """Made and called on the event loop's thread. outputs: the names that it can answer; None for all of the model."""
+
+    outputs: frozenset[str] | None = None
+
+    @abstractmethod
+    async def infer(self, request: InFlightRequest) -> RemoteAnswer:
+        """Ask for the outputs of the request, whose inputs lie on the host and have been checked. Raises ServingError."""
+
+    @abstractmethod
+    async def close(self) -> None:
+        """End the connections."""
+
+
+def request_bytes(request: InFlightRequest) -> int:
+    """Return about how many bytes the inputs have."""
+    return sum(tensor.nbytes for tensor in request.inputs.values())
+
+
+def version_number(text: object) -> int:
+    """Return a version as a number, TorchServe's "2.0" as 2; 0 for one that is none."""
+    found = _VERSION.fullmatch(text) if isinstance(text, str) else None
+    return int(found[1]) if found else 0
+
+
+def refused(address: Address, status: int, body: bytes) -> ServingError:
+    """Return the error of an answer that is none, by its HTTP status.
+
+    The request has passed this server's checks, so that what another one finds wrong with it lies with the two servers, and not
+    with the client: a candidate that takes no request must count as one that fails. It is INTERNAL; what may pass by itself,
+    and what an operator has to put right over there (no such model, no permission), is UNAVAILABLE.
+    """
+    if 300 <= status < 400:
+        return unavailable(
+            f"the server at {address} answers with a redirect (HTTP {status}), which is not followed: "
+            "name the address that it leads to"
+        )
+    if status in (401, 403):
+        return unavailable(f"{not_permitted(address)} (HTTP {status})")
+    said = _said(body)
+    message = f"the server at {address} answered with HTTP {status}{said and f': {said}'}"
+    return unavailable(message) if status in (404, 408, 429) or status >= 502 else internal(message)
+
+
+def not_permitted(address: Address) -> str:
+    return f"the server at {address} does not permit it: --traffic-remotes has headers for that"
+
+
+def _said(body: bytes) -> str:
+    """Return what a server says is wrong: the text of the usual members of a JSON object, or a short plain text."""
+    try:
+        found = orjson.loads(body) if len(body) < 1 << 16 else None
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        for name in ("error", "detail", "message"):
+            if isinstance(found.get(name), str):
+                return _in_a_line(found[name])
+    return _in_a_line(orjson.dumps(found).decode()) if found is not None else ""
+
+
+def _in_a_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MAX_QUOTED else f"{line[:MAX_QUOTED]} ..."
+
+
+async def off_loop(size: int, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Return what a function returns that writes or reads so many bytes, called on another thread where these are many."""
+    if size < LARGE:
+        return function(*arguments, **named)
+    return await asyncio.to_thread(function, *arguments, **named)
+
+
+async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return what all calls return; where one raises, end the others and raise that."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    try:
+        return await asyncio.gather(*tasks)
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise

@@ -1,0 +1,31 @@
+"""The protocols by the name that a policy calls them; each module is imported when a policy first needs it."""
+
+from collections.abc import Callable
+from importlib import import_module
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.traffic import Remote
+from serving.core.errors import invalid
+from serving.resources.request_memory import RequestMemory
+from serving.traffic.remotes.allow_list import RemoteAccess
+from serving.traffic.remotes.protocol import RemoteProtocol
+
+Make = Callable[[Remote, ModelConfig, RemoteAccess, RequestMemory], RemoteProtocol]
+
+PROTOCOLS = {
+    "v2": "serving.traffic.remotes.v2_http:V2Http",
+    "v2-grpc": "serving.traffic.remotes.v2_grpc:V2Grpc",
+    "torchserve": "serving.traffic.remotes.torchserve:TorchServe",
+    "json": "serving.traffic.remotes.json_service:JsonService",
+}
+
+
+def make_protocol(remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> RemoteProtocol:
+    """Return what speaks to a remote model. INVALID_ARG where its protocol cannot carry this model."""
+    place = PROTOCOLS.get(remote.protocol)
+    if place is None:
+        raise invalid(f"expected 'protocol' to be one of {', '.join(PROTOCOLS)}, got '{remote.protocol}'")
+    module, _, name = place.partition(":")
+    make: Make = getattr(import_module(module), name)
+    return make(remote, config, access, memory)

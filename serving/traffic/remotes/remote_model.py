@@ -1,0 +1,177 @@
+"""A model on another server as an arm of a rollout: it takes requests as a model here does, and answers them.
+
+submit(request) -> check -> waiting for a place -> RemoteProtocol.infer -> its outputs checked -> request.respond
+
+What it answers is held against what the model declares here, so that clients cannot tell where their answer was computed.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import numpy as np
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.traffic import Remote
+from serving.core.datatypes import BY_CONFIG, Tensor, datatype_of
+from serving.core.device_tensor import host_array
+from serving.core.errors import Exhausted, ServingError, internal, unavailable, unexpected, unsupported
+from serving.core.in_flight import InFlightRequest
+from serving.core.response import InferenceResponse
+from serving.core.tensor_check import TensorCheck, wire_shape
+from serving.extensions.classification import Labels
+from serving.extensions.tensor_parameters import apply_targets
+from serving.resources.request_memory import RequestMemory
+from serving.traffic.remotes.allow_list import RemoteAccess
+from serving.traffic.remotes.protocol import RemoteAnswer
+from serving.traffic.remotes.protocols import make_protocol
+
+MAX_IN_FLIGHT = 64  # requests that the other server has at a time
+MAX_WAITING = 512  # requests that wait for one of these places
+
+
+class RemoteModel:
+    """All methods run on the event loop's thread."""
+
+    def __init__(
+        self,
+        remote: Remote,
+        config: ModelConfig,
+        access: RemoteAccess,
+        memory: RequestMemory,
+        labels: Callable[[], Labels] = dict,
+    ) -> None:
+        """config: of the model here, whose inputs and outputs the other one has too. labels: names of classes.
+
+        INVALID_ARG or UNSUPPORTED where the other server cannot stand for this model."""
+        if config.model_transaction_policy.decoupled:
+            raise unsupported("a decoupled model cannot have an arm of its rollout on another server")
+        if config.HasField("sequence_batching"):
+            raise unsupported("a model with sequences cannot have an arm of its rollout on another server")
+        self.address = access.address
+        self._name = config.name
+        self._timeout_s = float(remote.timeout_s)
+        self._labels = labels
+        self._batches = config.max_batch_size > 0
+        self._declared = {
+            one.name: (BY_CONFIG[one.data_type].name, tuple(wire_shape(one, config))) for one in config.output
+        }
+        self._check = TensorCheck(_without_reshapes(config))
+        self._protocol = make_protocol(remote, config, access, memory)
+        self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
+        self._tasks: dict[InFlightRequest, asyncio.Task[None]] = {}
+        self._waiting = 0
+        self._closed = False
+
+    @property
+    def outputs(self) -> frozenset[str] | None:
+        """Return the outputs that it can answer; None for all of the model."""
+        return self._protocol.outputs
+
+    @property
+    def pending(self) -> int:
+        """Return how many requests wait until the other server may be given them."""
+        return self._waiting
+
+    @property
+    def in_flight(self) -> int:
+        """Return how many requests are accepted and not yet answered."""
+        return len(self._tasks)
+
+    # -- requests --------------------------------------------------------------------------------------------------
+    def submit(self, request: InFlightRequest) -> None:
+        """Check the request and send it; raises ServingError (then the request is not answered)."""
+        if self._closed:
+            raise unavailable(f"model '{self._name}' has no arm on the server at {self.address} any more")
+        if self._waiting >= MAX_WAITING:
+            raise Exhausted(
+                f"the server at {self.address} has {MAX_IN_FLIGHT} requests for model '{self._name}' and {MAX_WAITING} more "
+                "wait: try again later"
+            )
+        self._check.request(request)
+        request.inputs = {name: host_array(tensor) for name, tensor in request.inputs.items()}
+        request.accept(self, time.monotonic_ns())
+        self._tasks[request] = asyncio.get_running_loop().create_task(self._run(request))
+
+    def request_ended(self, request: InFlightRequest) -> None:
+        """Forget a request that has its answer."""
+        self._tasks.pop(request, None)
+
+    def request_cancelled(self, request: InFlightRequest) -> None:
+        """Ask no more for a request that nobody waits for."""
+        task = self._tasks.get(request)
+        if task is not None:
+            task.cancel()
+
+    async def close(self) -> None:
+        """Take no more requests, and fail those under way."""
+        self._closed = True
+        tasks = list(self._tasks.items())
+        for request, task in tasks:
+            task.cancel()
+            request.respond(unavailable(f"model '{self._name}' is being taken from the server at {self.address}"))
+        await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
+        await self._protocol.close()
+
+    async def _run(self, request: InFlightRequest) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                self._waiting += 1
+                try:
+                    await self._places.acquire()
+                finally:
+                    self._waiting -= 1
+                try:
+                    request.started = True
+                    answer = await self._protocol.infer(request)
+                finally:
+                    self._places.release()
+            request.respond(self._response(request, answer))
+        except TimeoutError:
+            request.respond(unavailable(f"the server at {self.address} has not answered within {self._timeout_s:g} s"))
+        except Exception as error:
+            request.respond(unexpected(error, f"asking the server at {self.address}"))
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+    def _response(self, request: InFlightRequest, answer: RemoteAnswer) -> InferenceResponse | ServingError:
+        """Return the answer as clients of the model here get it, or what is wrong with it."""
+        wanted = request.requested_outputs or [
+            name for name in self._declared if self.outputs is None or name in self.outputs
+        ]
+        outputs = {}
+        for name in self._declared:
+            if name not in wanted:
+                continue
+            output = answer.outputs.get(name)
+            wrong = self._wrong(name, output, request.batch_size)
+            if wrong or output is None:
+                return internal(
+                    f"the server at {self.address} does not answer as model '{self._name}' declares: {wrong}"
+                )
+            outputs[name] = output
+        response = InferenceResponse(self._name, answer.version, request.asked.id, outputs, answer.parameters)
+        targets = request.asked.output_targets
+        return apply_targets(response, targets, self._labels(), self._batches) if targets else response
+
+    def _wrong(self, name: str, output: Tensor | None, rows: int) -> str:
+        """Return what is wrong with an output; "" where nothing is."""
+        if output is None:
+            return f"output '{name}' is missing"
+        datatype, dims = self._declared[name]
+        shape = output.shape
+        fits = len(shape) == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, shape, strict=True))
+        whole = not self._batches or not shape or shape[0] == rows
+        found = datatype_of(output).name if isinstance(output, np.ndarray) else ""
+        if found == datatype and fits and whole:
+            return ""
+        expected = [rows, *dims[1:]] if self._batches and dims else list(dims)
+        return f"output '{name}' came as {found} {list(shape)}, expected {datatype} {expected}"
+
+
+def _without_reshapes(config: ModelConfig) -> ModelConfig:
+    """Return the configuration as clients see it: what another server is sent has the shapes of the protocol."""
+    seen = ModelConfig()
+    seen.CopyFrom(config)
+    for tensor in (*seen.input, *seen.output):
+        tensor.ClearField("reshape")
+    return seen

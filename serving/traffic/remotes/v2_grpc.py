@@ -1,0 +1,121 @@
+"""KServe V2 over gRPC: one channel, tensors as raw contents.
+
+Source: KServe V2 gRPC; Triton's grpc_service.proto.
+"""
+
+import contextlib
+
+import grpc
+import grpc.aio
+import numpy as np
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.traffic import Remote
+from serving.core.datatypes import DATATYPES, Tensor, datatype_of, raw_bytes
+from serving.core.errors import ServingError, internal, unavailable
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import Parameters
+from serving.resources.request_memory import RequestMemory
+from serving.traffic.remotes.allow_list import Address, RemoteAccess
+from serving.traffic.remotes.http_client import MAX_ANSWER
+from serving.traffic.remotes.protocol import MAX_QUOTED, RemoteAnswer, RemoteProtocol, not_permitted, version_number
+from serving.traffic.remotes.v2_http import array_of, parameters_of, tensor_of
+
+_OPTIONS = (
+    ("grpc.max_send_message_length", -1),
+    ("grpc.max_receive_message_length", MAX_ANSWER),
+    ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    # Channels to one address share their connections otherwise, also where the headers or certificates differ.
+    ("grpc.use_local_subchannel_pool", 1),
+)
+_PASSES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND)
+_NO_PERMISSION = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
+
+
+class V2Grpc(RemoteProtocol):
+    def __init__(self, remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> None:
+        self._address = address = access.address
+        self._model, self._version = remote.model or config.name, remote.version
+        self._metadata = tuple((name.lower(), value) for name, value in access.headers)
+        if address.tls:
+            credentials = grpc.ssl_channel_credentials(access.certificates())
+            self._channel = grpc.aio.secure_channel(address.authority, credentials, _OPTIONS)
+        else:
+            self._channel = grpc.aio.insecure_channel(address.authority, _OPTIONS)
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+
+    async def infer(self, request: InFlightRequest) -> RemoteAnswer:
+        message = pb.ModelInferRequest(model_name=self._model, model_version=self._version, id=request.asked.id)
+        for name, tensor in request.inputs.items():
+            message.inputs.add(name=name, datatype=datatype_of(tensor).name, shape=tensor.shape)
+            message.raw_input_contents.append(bytes(raw_bytes(tensor)))
+        for name in request.asked.requested_outputs:
+            message.outputs.add(name=name)
+        for key, value in parameters_of(request).items():
+            _set(message.parameters[key], value)
+        try:
+            answer = await self._stub.ModelInfer(message, metadata=self._metadata)
+        except grpc.aio.AioRpcError as error:
+            raise _failure(self._address, error) from None
+        return _decode(self._address, answer)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+def _set(parameter: pb.InferParameter, value: str | int | float | bool) -> None:
+    if isinstance(value, bool):
+        parameter.bool_param = value
+    elif isinstance(value, int):
+        parameter.int64_param = value
+    elif isinstance(value, float):
+        parameter.double_param = value
+    else:
+        parameter.string_param = value
+
+
+def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
+    """Return what a call's status means here, as `protocol.refused` does for HTTP."""
+    code = error.code()
+    if code in _NO_PERMISSION:
+        return unavailable(f"{not_permitted(address)} ({code.name})")
+    said = " ".join((error.details() or "").split())[:MAX_QUOTED]
+    message = f"the server at {address} answered with gRPC status {code.name}{said and f': {said}'}"
+    return unavailable(message) if code in _PASSES else internal(message)
+
+
+def _decode(address: Address, answer: pb.ModelInferResponse) -> RemoteAnswer:
+    parameters: Parameters = {}
+    for key, parameter in answer.parameters.items():
+        kind = parameter.WhichOneof("parameter_choice")
+        if kind is not None:
+            parameters[key] = getattr(parameter, kind)
+    with contextlib.suppress(ValueError, KeyError, OverflowError, TypeError, ServingError):
+        outputs = {}
+        raw = answer.raw_output_contents
+        if raw and len(raw) != len(answer.outputs):
+            raise ValueError
+        for index, output in enumerate(answer.outputs):
+            shape = tuple(output.shape)
+            if raw:
+                outputs[output.name] = tensor_of(output.datatype, shape, raw[index])
+            else:
+                outputs[output.name] = _typed(output).reshape(shape)
+        return RemoteAnswer(outputs, version_number(answer.model_version), parameters)
+    raise internal(f"the server at {address} answered with something else than outputs of the V2 protocol")
+
+
+def _typed(output: pb.ModelInferResponse.InferOutputTensor) -> Tensor:
+    """Return the elements of an output whose contents are not raw."""
+    row = DATATYPES[output.datatype]
+    contents = list(getattr(output.contents, row.contents))
+    if row.name != "BYTES":
+        return array_of(row.name, contents)
+    found: Tensor = np.empty(len(contents), np.object_)
+    found[:] = contents
+    return found

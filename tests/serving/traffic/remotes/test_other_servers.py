@@ -1,0 +1,191 @@
+"""Models on real second servers: KServe V2 over HTTP and gRPC, TorchServe's predictions, and TLS."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from repository.config.traffic import Remote
+from serving.core.datatypes import DATATYPES
+from serving.core.errors import Code, ServingError
+from serving.core.output_target import OutputRule, OutputTarget
+from tests.serving.traffic.remotes.asking import ask, config, remote_model
+from tests.serving.traffic.remotes.services import Received, service
+from tests.support.certificates import Authority
+from tests.support.serving_process import ServerProcess
+from tests.support.torchserve_archives import archive
+from tests.support.torchserve_server import TorchServeServer
+
+pytestmark = pytest.mark.asyncio
+
+VALUES: dict[str, Any] = {
+    "BOOL": [[True, False], [False, True]],
+    "BYTES": [[b"a", b"b c"], [b"", "größe".encode()]],
+}
+
+
+def identity(datatype: str, dims: int = -1) -> Any:
+    kind = "TYPE_STRING" if datatype == "BYTES" else f"TYPE_{datatype}"
+    return config(
+        f'name: "here" max_batch_size: 8 input {{ name: "INPUT0" data_type: {kind} dims: {dims} }} '
+        f'output {{ name: "OUTPUT0" data_type: {kind} dims: {dims} }}'
+    )
+
+
+def tensor(datatype: str) -> Any:
+    return np.array(VALUES.get(datatype, [[1, 2], [3, 100]]), DATATYPES[datatype].dtype)
+
+
+def remote_of(server: ServerProcess, protocol: str, model: str, version: str = "") -> Remote:
+    address = server.grpc if protocol == "v2-grpc" else server.http
+    return Remote(f"http://{address}", protocol, model, version)
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v2-grpc"])
+async def test_every_datatype_comes_back_as_it_went(http_server: ServerProcess, tmp_path: Path, protocol: str) -> None:
+    for datatype in DATATYPES:
+        name = f"identity_{datatype.lower()}"
+        model = remote_model(tmp_path, remote_of(http_server, protocol, name), identity(datatype))
+        given = tensor(datatype)
+        answer = await ask(model, {"INPUT0": given}, id="r-1", requested=("OUTPUT0",))
+        assert answer.outputs["OUTPUT0"].dtype == given.dtype, datatype
+        assert answer.outputs["OUTPUT0"].tolist() == given.tolist(), datatype
+        assert (answer.id, answer.model_version, answer.model_name) == ("r-1", 1, "here")
+        await model.close()
+
+
+@pytest.mark.parametrize("protocol", ["v2", "v2-grpc"])
+async def test_a_model_that_is_not_there_and_one_with_other_tensors_are_told_apart(
+    http_server: ServerProcess, tmp_path: Path, protocol: str
+) -> None:
+    given = {"INPUT0": tensor("FP32")}
+    missing = remote_model(tmp_path, remote_of(http_server, protocol, "nobody"), identity("FP32"))
+    with pytest.raises(ServingError, match="nobody") as caught:
+        await ask(missing, given)
+    assert caught.value.code is Code.UNAVAILABLE
+    await missing.close()
+    other = remote_model(tmp_path, remote_of(http_server, protocol, "identity_fp64"), identity("FP32"))
+    with pytest.raises(ServingError, match="the model expects FP64") as caught:
+        await ask(other, given)
+    assert caught.value.code is Code.INTERNAL  # the client has asked rightly
+    await other.close()
+    wider = remote_model(tmp_path, remote_of(http_server, protocol, "identity_fp32"), identity("FP32", 3))
+    with pytest.raises(ServingError, match=r"Expected \[-1, 3\], got \[2, 2\]"):
+        await ask(wider, given)
+    await wider.close()
+
+
+async def test_classes_are_made_here_of_another_servers_outputs(http_server: ServerProcess, tmp_path: Path) -> None:
+    model = remote_model(tmp_path, remote_of(http_server, "v2", "identity_fp32"), identity("FP32"))
+    targets = {"OUTPUT0": OutputTarget(OutputRule(classes=1))}
+    answer = await ask(model, {"INPUT0": np.array([[0.5, 2.0]], np.float32)}, output_targets=targets)
+    assert answer.outputs["OUTPUT0"].tolist() == [[b"2.000000:1"]]
+    await model.close()
+
+
+async def test_a_v2_server_without_the_binary_extension_is_asked_in_json(tmp_path: Path) -> None:
+    def answering(received: Received) -> Any:
+        if received.path == "/v2":
+            return {"name": "other", "version": "1", "extensions": []}
+        one = received.json["inputs"][0]
+        return {"model_name": "m", "model_version": "v7", "outputs": [{**one, "name": "OUTPUT0"}]}
+
+    with service(answering) as other:
+        model = remote_model(tmp_path, Remote(other.url, "v2", "m"), identity("INT64"))
+        answer = await ask(model, {"INPUT0": np.array([[1, -(2**62)]])})
+        assert answer.outputs["OUTPUT0"].tolist() == [[1, -(2**62)]]
+        assert answer.model_version == 0  # "v7" is no number
+        assert [one.path for one in other.received] == ["/v2", "/v2/models/m/infer"]
+        await model.close()
+
+
+async def test_an_answer_that_is_no_v2_is_one_sentence(tmp_path: Path) -> None:
+    odd = [
+        b"[]",
+        b'{"outputs": 3}',
+        b'{"outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [1, -2], "data": [1]}]}',
+        b'{"outputs": [{"name": "OUTPUT0", "datatype": "FP31", "shape": [1, 1], "data": [1]}]}',
+        b'{"outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [1, 1], "parameters": {"binary_data_size": 4}}]}',
+        b'{"outputs": [{"name": "OUTPUT0", "datatype": "FP32", "shape": [1, 2], "data": [[1], [1, 2]]}]}',
+    ]
+    with service(lambda received: (200, {}, odd[max(0, len(other.received) - 2)])) as other:
+        model = remote_model(tmp_path, Remote(other.url, "v2"), identity("FP32"))
+        for _ in odd:
+            with pytest.raises(ServingError, match="something else than outputs of the V2 protocol"):
+                await ask(model, {"INPUT0": tensor("FP32")})
+        assert other.received[-1].path == "/v2/models/here/infer"  # by the model's own name
+        await model.close()
+
+
+async def test_a_certificate_is_checked_against_the_listed_authority(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "ca", "authority")
+    with service(lambda received: {"sum": 1.0}, authority.sign("server")) as other:
+        remote = Remote(other.url, "json", request={"x": "$INPUT0"}, response={"OUTPUT0": "sum"})
+        trusted = remote_model(tmp_path, remote, identity("FP32"), ca=str(authority.cert))
+        answer = await ask(trusted, {"INPUT0": np.array([[1.0]], np.float32)})
+        assert answer.outputs["OUTPUT0"].tolist() == [[1.0]]
+        await trusted.close()
+        unknown = remote_model(tmp_path, remote, identity("FP32"))
+        with pytest.raises(ServingError, match="its certificate is not trusted"):
+            await ask(unknown, {"INPUT0": np.array([[1.0]], np.float32)})
+        await unknown.close()
+
+
+# -- TorchServe --------------------------------------------------------------------------------------------------------
+HANDLER = """
+def handle(data, context):
+    if data is None:
+        return None
+    return [describe(row) for row in data]
+
+def describe(row):
+    if "body" in row and isinstance(row["body"], list):
+        return [2 * one for one in row["body"]]
+    if "body" in row and isinstance(row["body"], dict):
+        return {"sum": sum(row["body"]["x"])}
+    return {name: len(value) for name, value in row.items()}
+"""
+
+
+@pytest.fixture(scope="module")
+def torchserve(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServeServer]:
+    folder = tmp_path_factory.mktemp("torchserve")
+    archive(folder / "store" / "twice.mar", handler=HANDLER)
+    with TorchServeServer(folder, models=["twice.mar"]) as server:
+        yield server
+
+
+def predictions(server: TorchServeServer, version: str = "") -> Remote:
+    return Remote(f"http://{server.addresses['torchserve_inference']}", "torchserve", "twice", version)
+
+
+async def test_bodies_and_parts_of_torchserves_clients_are_passed_on(
+    torchserve: TorchServeServer, tmp_path: Path
+) -> None:
+    model = remote_model(
+        tmp_path,
+        predictions(torchserve, "1.0"),
+        config(
+            'name: "twice" max_batch_size: 4 input { name: "data" data_type: TYPE_STRING dims: -1 } '
+            'output { name: "data" data_type: TYPE_STRING dims: 1 }'
+        ),
+    )
+    rows = np.array([[b'{"x": [1, 2]}'], [b"[4, 5]"]], np.object_)
+    answer = await ask(model, {"data": rows})
+    assert [json.loads(one) for one in answer.outputs["data"].ravel()] == [{"sum": 3}, [8, 10]]
+    assert (answer.outputs["data"].shape, answer.model_version) == ((2, 1), 1)
+    parts = json.dumps([["image", "application/octet-stream", "a.png"], ['ca"ption', None, None]])
+    given = np.array([[b"\xff\xd8", b"abc"]], np.object_)
+    answer = await ask(model, {"data": given}, parameters={"torchserve_parts": parts})
+    assert json.loads(answer.outputs["data"].item()) == {"image": 2, 'ca"ption': 3}
+    await model.close()
+
+
+async def test_tensors_go_to_torchserve_as_lists(torchserve: TorchServeServer, tmp_path: Path) -> None:
+    model = remote_model(tmp_path, predictions(torchserve), identity("FP32"))
+    answer = await ask(model, {"INPUT0": np.array([[1.5, 2.0], [3.0, 4.0]], np.float32)})
+    assert answer.outputs["OUTPUT0"].tolist() == [[3.0, 4.0], [6.0, 8.0]]
+    await model.close()
