@@ -1,0 +1,244 @@
+"""How far the candidate's answer to a request lies from the stable version's.
+
+compare(stable, candidate, tolerance, classes) -> Comparison
+
+Elements agree where |candidate - stable| <= absolute + relative * |stable|, as in numpy's allclose. The relative difference
+that is told is |candidate - stable| / max(|candidate|, |stable|), so that a stable value of 0 makes none infinite. NaN agrees
+with NaN, and an infinity with the same one; an element that is finite in one answer alone does not agree, and counts in no
+difference.
+BYTES agree where they are equal, or where both are JSON whose numbers agree and all else is equal, as TorchServe's handlers
+answer. The first class of each row is compared where an output has one axis of at least two numbers beside the batch's, and of
+JSON that is an object of numbers. Nothing here knows a request: it may run on any thread.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from serving.core.datatypes import Tensor, datatype_of
+
+WORST = 1e9  # the score of what cannot be compared as numbers
+_MOST = 1e6  # that of numbers, at most
+_MAX_JSON = 1 << 20  # bytes of an element that is looked at as JSON
+_MAX_DETAILS = 5
+_AT_ONCE = 1 << 16  # elements, which become doubles
+
+
+class Tolerance(NamedTuple):
+    """How far an element may differ: by `absolute`, and by `relative` times the stable value."""
+
+    absolute: float
+    relative: float
+
+
+@dataclass(slots=True)
+class Comparison:
+    """What two answers to one request have in common.
+
+    mismatched: names, shapes or datatypes differ. disagreed: that, or an element beyond the tolerance.
+    max_absolute, max_relative: the greatest differences of elements; mean_absolute: over all numbers of all outputs.
+    top1_compared, top1_agreed: rows with classes, and those whose first class is the same.
+    score: how bad it is: how many times the tolerance the worst element is off; WORST for what are no numbers to compare.
+    details: what differs, as clauses.
+    """
+
+    mismatched: bool = False
+    disagreed: bool = False
+    max_absolute: float = 0.0
+    mean_absolute: float = 0.0
+    max_relative: float = 0.0
+    top1_compared: int = 0
+    top1_agreed: int = 0
+    score: float = 0.0
+    details: list[str] = field(default_factory=list)
+    _sum: float = 0.0
+    _count: int = 0
+
+    def tell(self, detail: str) -> None:
+        """Say what differs; of many things the first."""
+        if len(self.details) < _MAX_DETAILS:
+            self.details.append(detail)
+
+    def mismatch(self, detail: str) -> None:
+        """The answers cannot be compared there."""
+        self.mismatched = True
+        self.differ(detail)
+
+    def differ(self, detail: str) -> None:
+        """What are no numbers is not equal."""
+        self.disagreed = True
+        self.score = WORST
+        self.tell(detail)
+
+    def count_difference(
+        self, stable: NDArray[np.float64], candidate: NDArray[np.float64], tolerance: Tolerance
+    ) -> int:
+        """Count finite numbers, and return how many lie beyond the tolerance."""
+        if not stable.size:
+            return 0
+        difference = np.abs(candidate - stable)
+        size = np.abs(stable)
+        greater = np.maximum(np.abs(candidate), size)
+        relative = np.divide(difference, greater, out=np.zeros_like(difference), where=greater > 0)
+        allowed = tolerance.absolute + tolerance.relative * size
+        beyond = difference > allowed
+        self.max_absolute = max(self.max_absolute, float(difference.max()))
+        self.max_relative = max(self.max_relative, float(relative.max()))
+        self._sum += float(difference.sum())
+        self._count += difference.size
+        self.mean_absolute = self._sum / self._count
+        found = int(np.count_nonzero(beyond))
+        if found:
+            self.disagreed = True
+            times = np.divide(difference, allowed, out=np.full_like(difference, _MOST), where=allowed > 0)
+            self.score = max(self.score, min(_MOST, float(times[beyond].max())))
+        return found
+
+
+def compare(
+    stable: Mapping[str, Tensor], candidate: Mapping[str, Tensor], tolerance: Tolerance, classes: frozenset[str]
+) -> Comparison:
+    """Compare the outputs of two answers. classes: the outputs of which the first class is compared."""
+    found = Comparison()
+    with np.errstate(all="ignore"):  # of numbers that overflow when they are subtracted
+        for name in dict.fromkeys((*stable, *candidate)):
+            if name not in candidate:
+                found.mismatch(f"output '{name}' is missing in the candidate's answer")
+            elif name not in stable:
+                found.mismatch(f"output '{name}' is in the candidate's answer alone")
+            else:
+                _compare_output(found, name, stable[name], candidate[name], tolerance, name in classes)
+    return found
+
+
+def class_outputs(config: ModelConfig) -> frozenset[str]:
+    """Return the outputs whose elements may be classes: those with labels; where none has, those with a single axis."""
+    labelled = frozenset(output.name for output in config.output if output.label_filename)
+    return labelled or frozenset(output.name for output in config.output if len(output.dims) == 1)
+
+
+def _compare_output(
+    found: Comparison, name: str, stable: Tensor, candidate: Tensor, tolerance: Tolerance, has_classes: bool
+) -> None:
+    kinds = datatype_of(stable).name, datatype_of(candidate).name
+    if kinds[0] != kinds[1]:
+        found.mismatch(f"output '{name}' is {kinds[0]} of stable and {kinds[1]} of the candidate")
+    if stable.shape != candidate.shape:
+        found.mismatch(
+            f"output '{name}' is {list(stable.shape)} of stable and {list(candidate.shape)} of the candidate"
+        )
+    elif "BYTES" in kinds:
+        if kinds[0] == kinds[1]:
+            _compare_bytes(found, name, stable, candidate, tolerance)
+    else:
+        _compare_numbers(found, name, stable, candidate, tolerance, has_classes)
+
+
+def _compare_numbers(
+    found: Comparison, name: str, stable: Tensor, candidate: Tensor, tolerance: Tolerance, has_classes: bool
+) -> None:
+    if has_classes and stable.ndim and stable.shape[-1] >= 2 and stable.size and stable.dtype.kind != "b":
+        _compare_classes(found, name, stable, candidate)
+    if stable.dtype.kind in "iu" and candidate.dtype.kind in "iu" and np.array_equal(stable, candidate):
+        stable = candidate = np.zeros(stable.shape, np.int8)  # 64 bits are more than a double has
+    flat = stable.reshape(-1), candidate.reshape(-1)
+    odd = beyond = 0
+    for start in range(0, stable.size, _AT_ONCE):
+        first, second = (one[start : start + _AT_ONCE].astype(np.float64) for one in flat)
+        finite = np.isfinite(first) & np.isfinite(second)
+        if not finite.all():
+            same = (first == second) | (np.isnan(first) & np.isnan(second))
+            odd += int(np.count_nonzero(~finite & ~same))
+            first, second = first[finite], second[finite]
+        beyond += found.count_difference(first, second, tolerance)
+    if odd:
+        found.differ(f"output '{name}': {odd} of {stable.size} elements are NaN or infinite in one answer alone")
+    if beyond:
+        found.tell(f"output '{name}': {beyond} of {stable.size} elements are beyond the tolerance")
+
+
+def _compare_classes(found: Comparison, name: str, stable: Tensor, candidate: Tensor) -> None:
+    if stable.dtype.kind not in "iuf" or candidate.dtype.kind not in "iuf":
+        stable, candidate = stable.astype(np.float32), candidate.astype(np.float32)  # BF16, which numpy cannot sort
+    first, second = (one.reshape(-1, one.shape[-1]).argmax(1) for one in (stable, candidate))
+    found.top1_compared += len(first)
+    agreed = first == second
+    found.top1_agreed += int(np.count_nonzero(agreed))
+    if not agreed.all():
+        row = int(np.argmin(agreed))
+        found.tell(f"output '{name}': row {row} has class {first[row]} first of stable, {second[row]} of the candidate")
+
+
+# -- BYTES ---------------------------------------------------------------------------------------------------------------
+def _compare_bytes(found: Comparison, name: str, stable: Tensor, candidate: Tensor, tolerance: Tolerance) -> None:
+    for index, (one, other) in enumerate(zip(stable.ravel(), candidate.ravel(), strict=True)):
+        values = _json_of(one), _json_of(other)
+        if None not in values:
+            where = f"output '{name}', element {index}"
+            _compare_json(found, where, values[0], values[1], tolerance)
+        elif _raw(one) != _raw(other):
+            found.differ(f"output '{name}': element {index} is not equal")
+
+
+def _raw(element: object) -> bytes:
+    return element if isinstance(element, bytes) else str(element).encode()
+
+
+def _json_of(element: object) -> object:
+    """Return the object or list that an element is in JSON; None for another one."""
+    raw = _raw(element)
+    if len(raw) > _MAX_JSON or raw.lstrip()[:1] not in (b"{", b"["):
+        return None
+    try:
+        value: object = orjson.loads(raw)
+    except ValueError:
+        return None
+    return value
+
+
+def _compare_json(found: Comparison, where: str, stable: object, candidate: object, tolerance: Tolerance) -> None:
+    """Compare two values of JSON: their numbers as numbers, all else for equality."""
+    first, second = _first_class(stable), _first_class(candidate)
+    if first is not None and second is not None:
+        found.top1_compared += 1
+        found.top1_agreed += first == second
+    numbers: list[tuple[float, float]] = []
+    waiting: list[tuple[object, object]] = [(stable, candidate)]
+    while waiting:
+        one, other = waiting.pop()
+        if isinstance(one, dict) and isinstance(other, dict):
+            if one.keys() != other.keys():
+                found.mismatch(f"{where}: the objects in the JSON have other members")
+                return
+            waiting += [(value, other[key]) for key, value in one.items()]
+        elif isinstance(one, list) and isinstance(other, list):
+            if len(one) != len(other):
+                found.mismatch(f"{where}: the lists in the JSON have {len(one)} and {len(other)} elements")
+                return
+            waiting += zip(one, other, strict=True)
+        elif _is_number(one) and _is_number(other):
+            numbers.append((float(one), float(other)))  # type: ignore[arg-type]
+        elif type(one) is not type(other) or one != other:
+            found.differ(f"{where}: the JSON is not equal")
+            return
+    pairs = np.array(numbers, np.float64).reshape(-1, 2)
+    beyond = found.count_difference(pairs[:, 0], pairs[:, 1], tolerance)
+    if beyond:
+        found.tell(f"{where}: {beyond} of {len(pairs)} numbers in the JSON are beyond the tolerance")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _first_class(value: object) -> str | None:
+    """Return the member with the highest number of an object that has at least two, all of them numbers; else None."""
+    if not isinstance(value, dict) or len(value) < 2 or not all(_is_number(one) for one in value.values()):
+        return None
+    first: str = max(value, key=lambda key: float(value[key]))
+    return first

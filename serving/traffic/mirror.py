@@ -1,0 +1,365 @@
+"""Mirrors: requests that stable has answered are asked of the candidate too, and the two answers are compared.
+
+wants() -> the client is answered -> take: inputs and answer are held -> the loop's next turn: candidate.submit -> compare
+
+Before the client has its answer there is the draw of `wants`, and an object around the responder. Everything else comes
+after it, and is given up, and counted by its reason, wherever it could hold up requests of clients:
+
+in_flight   as many mirrors are under way as the policy allows
+memory      they hold as many bytes as they may, or the server's memory for requests is scarce
+loop        the event loop is behind
+queue       requests wait for stable, or for the candidate
+refused     the candidate takes none now: its queue is full, it is being unloaded, its server is not there
+too_large   one request with its answer is more than mirrors hold
+unfit       it cannot be asked again as it was: sequences, decoupled models, classes and shared memory as outputs, a GPU's or a
+            client's memory as inputs
+"""
+
+import asyncio
+import mmap
+import random
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.traffic import Shadow
+from serving.core.datatypes import COPIED_BYTES, Tensor
+from serving.core.errors import Code, ServingError, safely, unexpected
+from serving.core.in_flight import CallbackResponder, InFlightRequest, Responder
+from serving.core.request import InferenceRequest
+from serving.core.response import Answer, InferenceResponse
+from serving.core.response_flow import ResponseFlow
+from serving.resources.request_memory import RequestMemory
+from serving.traffic.comparison import Comparison, Tolerance, class_outputs, compare
+from serving.traffic.figures import ShadowFigures
+from serving.traffic.mismatches import Mismatches
+
+TIMEOUT_S = 10.0  # for the candidate to answer a mirror
+MAX_BYTES = 64 << 20  # of all mirrors of a model
+MAX_ELEMENTS = 1 << 16  # of BYTES, which are counted one by one
+LATE_NS = 20_000_000  # of one turn of the loop
+SHORT_QUEUE = 8  # requests; or two batches, where these are more
+COMPARED_ON_LOOP = 64 << 10  # bytes of two answers
+
+
+class Side(NamedTuple):
+    """What a mirror needs of an arm. pending: requests that wait there. outputs: those that it can give; None for all."""
+
+    submit: Callable[[InFlightRequest], None]
+    pending: Callable[[], int]
+    outputs: frozenset[str] | None = None
+
+
+class Mirror:
+    """The mirrors of one rollout. Used on the event loop's thread."""
+
+    def __init__(
+        self,
+        shadow: Shadow,
+        config: ModelConfig,
+        stable: Side,
+        candidate: Side,
+        figures: ShadowFigures,
+        memory: RequestMemory,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        """config: of the model. memory: where what mirrors hold is counted beside the requests of clients."""
+        self.figures = figures
+        self.mismatches = Mismatches(shadow.keep, memory)
+        self._stable = stable
+        self._candidate = candidate
+        self._memory = memory
+        self._timeout_s = timeout_s
+        self._under_way: set[_Mirrored] = set()
+        self._bytes = 0
+        self._closed = False
+        self._compares: ThreadPoolExecutor | None = None
+        self.configure(shadow, config)
+
+    def configure(self, shadow: Shadow, config: ModelConfig) -> None:
+        """Follow another policy of the same rollout from here on."""
+        self._share = shadow.share / 100
+        self._max_in_flight = shadow.max_in_flight
+        self._tolerance = Tolerance(shadow.absolute, shadow.relative)
+        self._classes = class_outputs(config)
+        self._lowest_priority = config.dynamic_batching.priority_levels
+        self._short_queue = max(SHORT_QUEUE, 2 * config.max_batch_size)
+        self._outputs = _common(self._stable.outputs, self._candidate.outputs)
+        self.mismatches.configure(shadow.keep)
+
+    def close(self) -> None:
+        """Give up what is under way, and forget what is kept."""
+        self._closed = True
+        for mirrored in list(self._under_way):
+            request = mirrored.request
+            self._end(mirrored)
+            if request is not None:
+                request.cancel()
+        self.mismatches.clear()
+        if self._compares is not None:
+            self._compares.shutdown(wait=False, cancel_futures=True)
+
+    # -- before the client is answered -----------------------------------------------------------------------------
+    def wants(self) -> bool:
+        """Return whether the next request of stable shall be mirrored: the draw, and then whether there is room."""
+        if random.random() >= self._share or self._closed:
+            return False
+        reason = self._no_room()
+        if reason:
+            self.figures.dropped[reason] += 1
+        return not reason
+
+    def _no_room(self) -> str:
+        if len(self._under_way) >= self._max_in_flight:
+            return "in_flight"
+        if self._bytes >= MAX_BYTES or self._memory.scarce:
+            return "memory"
+        return "queue" if self._stable.pending() > self._short_queue else ""
+
+    def offer(self, request: InFlightRequest, answer: Answer, took_ns: int) -> None:
+        """Mirror a request that stable is about to answer (Observer.answered, the final one), after it is answered."""
+        if isinstance(answer, InferenceResponse) and not self._closed:
+            request.responder = _AfterAnswer(self, request, took_ns)
+
+    # -- after it --------------------------------------------------------------------------------------------------
+    def take(self, request: InFlightRequest, answer: InferenceResponse, took_ns: int) -> None:
+        """Hold what is needed of a request that has been answered, and ask the candidate in the next turn of the loop."""
+        asked = request.asked
+        if _unfit(request, answer):
+            self.figures.dropped["unfit"] += 1
+            return
+        size = _size(asked.inputs, answer.outputs)
+        reason = self._no_room() or ("too_large" if size > MAX_BYTES else "memory" if not self._count(size) else "")
+        if reason:
+            self.figures.dropped[reason] += 1
+            return
+        mirrored = _Mirrored(_held(asked.inputs), _held(answer.outputs), took_ns, size)
+        again = InferenceRequest(
+            asked.model_name,
+            mirrored.inputs,
+            id=asked.id,
+            requested_outputs=self._requested(asked.requested_outputs),
+            parameters=asked.parameters,
+            priority=self._lowest_priority,
+            from_ensemble=asked.from_ensemble,
+        )
+        self._under_way.add(mirrored)
+        asyncio.get_running_loop().call_soon(self._ask, mirrored, again, time.monotonic_ns())
+
+    def _count(self, size: int) -> bool:
+        if self._bytes + size > MAX_BYTES:
+            return False
+        try:
+            self._memory.take(size)
+        except ServingError:
+            return False
+        self._bytes += size
+        return True
+
+    def _requested(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return what is asked of the candidate: no more than both arms can give."""
+        if self._outputs is None:
+            return names
+        return tuple(name for name in names or sorted(self._outputs) if name in self._outputs)
+
+    def _ask(self, mirrored: "_Mirrored", again: InferenceRequest, taken_ns: int) -> None:
+        """Submit it to the candidate, unless the loop or the candidate is behind."""
+        if self._closed:
+            return
+        mirrored.asked_ns = time.monotonic_ns()
+        late = mirrored.asked_ns - taken_ns > LATE_NS
+        if late or self._candidate.pending() > self._short_queue:
+            self._drop(mirrored, "loop" if late else "queue")
+            return
+        request = mirrored.request = InFlightRequest(again, CallbackResponder(partial(self._answered, mirrored)))
+        mirrored.timer = asyncio.get_running_loop().call_later(self._timeout_s, request.cancel)
+        try:
+            self._candidate.submit(request)
+        except Exception as error:
+            self._failed(mirrored, unexpected(error, "asking the candidate"))
+
+    def _answered(self, mirrored: "_Mirrored", answer: Answer, final: bool) -> None:
+        """Compare the candidate's answer with stable's."""
+        if not final or mirrored not in self._under_way:
+            return
+        mirrored.request = None
+        if not isinstance(answer, InferenceResponse):
+            self._failed(mirrored, answer)
+            return
+        took_ns = time.monotonic_ns() - mirrored.asked_ns
+        more = _size({}, answer.outputs)
+        if more > MAX_BYTES or not self._count(more):
+            self._drop(mirrored, "memory")
+            return
+        mirrored.size += more
+        stable = self._compared(mirrored.outputs)
+        candidate = self._compared(answer.outputs)
+        if 2 * more < COMPARED_ON_LOOP:
+            self._found(mirrored, candidate, took_ns, compare(stable, candidate, self._tolerance, self._classes))
+            return
+        if self._compares is None:
+            self._compares = ThreadPoolExecutor(1, thread_name_prefix="compare")
+        candidate = _held(candidate)
+        job = self._compares.submit(compare, stable, candidate, self._tolerance, self._classes)
+        loop = asyncio.get_running_loop()
+        job.add_done_callback(
+            lambda done: _from_thread(loop, partial(self._compared_off_loop, mirrored, candidate, took_ns, done))
+        )
+
+    def _compared_off_loop(
+        self, mirrored: "_Mirrored", candidate: Mapping[str, Tensor], took_ns: int, done: "Future[Comparison]"
+    ) -> None:
+        if mirrored not in self._under_way or done.cancelled():
+            return
+        error = done.exception()
+        if error is None:
+            self._found(mirrored, candidate, took_ns, done.result())
+        else:
+            self._failed(mirrored, unexpected(error, "comparing two answers"))
+
+    def _compared(self, outputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Return the outputs that both arms can give."""
+        if self._outputs is None:
+            return outputs
+        return {name: tensor for name, tensor in outputs.items() if name in self._outputs}
+
+    def _found(self, mirrored: "_Mirrored", candidate: Mapping[str, Tensor], took_ns: int, found: Comparison) -> None:
+        """Count what a comparison has found, and keep it where it is among the worst."""
+        figures = self.figures
+        figures.compared += 1
+        figures.disagreed += found.disagreed
+        figures.mismatched += found.mismatched
+        figures.top1_compared += found.top1_compared
+        figures.top1_agreed += found.top1_agreed
+        figures.max_absolute = max(figures.max_absolute, found.max_absolute)
+        figures.max_relative = max(figures.max_relative, found.max_relative)
+        figures.sum_absolute += found.mean_absolute
+        figures.stable_latency.add(mirrored.took_ns)
+        figures.candidate_latency.add(took_ns)
+        kept = found.disagreed and self.mismatches.offer(
+            found, mirrored.inputs, mirrored.outputs, candidate, mirrored.size
+        )
+        self._end(mirrored, kept)
+
+    def _failed(self, mirrored: "_Mirrored", error: Answer) -> None:
+        """The candidate has not answered: it refuses, which says nothing of its answers, or it fails."""
+        if mirrored not in self._under_way:
+            return
+        if isinstance(error, ServingError) and error.code is Code.UNAVAILABLE:
+            self._drop(mirrored, "refused")
+            return
+        self.figures.failed += 1
+        self._end(mirrored)
+
+    def _drop(self, mirrored: "_Mirrored", reason: str) -> None:
+        self.figures.dropped[reason] += 1
+        self._end(mirrored)
+
+    def _end(self, mirrored: "_Mirrored", kept: bool = False) -> None:
+        """Forget a mirror, and give back its memory unless that is kept with a mismatch."""
+        if mirrored not in self._under_way:
+            return
+        self._under_way.remove(mirrored)
+        if mirrored.timer is not None:
+            mirrored.timer.cancel()
+        mirrored.request = None
+        self._bytes -= mirrored.size
+        if not kept:
+            self._memory.give(mirrored.size)
+
+
+class _AfterAnswer:
+    """In place of a request's responder, for its last answer: answers as that, and then has the request mirrored."""
+
+    __slots__ = ("_mirror", "_request", "_responder", "_took_ns", "flow")
+
+    def __init__(self, mirror: Mirror, request: InFlightRequest, took_ns: int) -> None:
+        self._mirror = mirror
+        self._request = request
+        self._responder: Responder = request.responder
+        self._took_ns = took_ns
+        self.flow: ResponseFlow | None = None
+
+    def on_response(self, answer: Answer, final: bool) -> None:
+        request, responder = self._request, self._responder
+        request.responder = responder
+        responder.on_response(answer, final)
+        if isinstance(answer, InferenceResponse):
+            safely("mirroring a request", self._mirror.take, request, answer, self._took_ns)
+
+
+class _Mirrored:
+    """One mirror: what stable was asked and has answered, and how the candidate is being asked."""
+
+    __slots__ = ("asked_ns", "inputs", "outputs", "request", "size", "timer", "took_ns")
+
+    def __init__(self, inputs: dict[str, Tensor], outputs: dict[str, Tensor], took_ns: int, size: int) -> None:
+        self.inputs = inputs
+        self.outputs = outputs
+        self.took_ns = took_ns
+        self.size = size
+        self.asked_ns = 0
+        self.request: InFlightRequest | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+def _from_thread(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> None:
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:  # the loop has ended
+        pass
+
+
+def _common(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    """Return the outputs that both can give; None where both give all."""
+    if one is None or other is None:
+        return one if other is None else other
+    return one & other
+
+
+def _unfit(request: InFlightRequest, answer: InferenceResponse) -> bool:
+    asked = request.asked
+    if request.stream is not None or asked.sequence.id or asked.output_targets or answer.in_shared_memory:
+        return True
+    tensors = (*asked.inputs.values(), *answer.outputs.values())
+    return not all(isinstance(tensor, np.ndarray) and not _in_clients_memory(tensor) for tensor in tensors)
+
+
+def _in_clients_memory(tensor: Tensor) -> bool:
+    """Return whether a tensor is a view of a region that a client has registered, and may write to once it is answered. What
+    frontend workers share is mapped too, but leased: views of it have a class of their own."""
+    found: object = tensor
+    while True:
+        if type(found) is memoryview:
+            found = found.obj
+        elif type(found) is np.ndarray and found.base is not None:
+            found = found.base
+        else:
+            return isinstance(found, mmap.mmap)
+
+
+def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
+    """Return the bytes of tensors, of BYTES those of their elements; more than mirrors hold where these are too many."""
+    size = 0
+    for tensor in (*inputs.values(), *outputs.values()):
+        if tensor.dtype.kind != "O":
+            size += tensor.nbytes
+        elif tensor.size > MAX_ELEMENTS:
+            return MAX_BYTES + 1
+        else:
+            size += sum(4 + len(element) for element in tensor.reshape(-1))
+    return size
+
+
+def _held(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors that stay as they are after their request: copies of small ones. Large ones are referred to, as a
+    connection refers to them that has still to send them (`raw_bytes`)."""
+    return {
+        name: tensor if tensor.nbytes > COPIED_BYTES and tensor.flags.c_contiguous else np.array(tensor)
+        for name, tensor in tensors.items()
+    }

@@ -1,0 +1,111 @@
+"""The worst mismatches of a shadow, with their inputs and both answers, within the policy's count and bytes.
+
+They lie in memory alone, and end with the rollout or the server: whoever wants them longer fetches them by their numbers.
+"""
+
+import itertools
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from repository.config.traffic import Keep
+from serving.core.datatypes import Tensor
+from serving.resources.request_memory import RequestMemory
+from serving.traffic.comparison import Comparison
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """id: grows with each. at: unix seconds. score: of the Comparison. The tensors are copies, of `size` bytes in all."""
+
+    id: int
+    at: float
+    score: float
+    max_absolute: float
+    detail: str
+    inputs: Mapping[str, Tensor]
+    stable: Mapping[str, Tensor]
+    candidate: Mapping[str, Tensor]
+    size: int
+
+
+class Mismatches:
+    """Used on the event loop's thread. What is kept counts in the server's request memory."""
+
+    def __init__(self, keep: Keep | None, memory: RequestMemory) -> None:
+        """keep: None where nothing of inputs and outputs may be kept."""
+        self._keep = keep
+        self._memory = memory
+        self._kept: dict[int, Mismatch] = {}
+        self._bytes = 0
+        self._ids = itertools.count(1)
+
+    def configure(self, keep: Keep | None) -> None:
+        """Keep no more than that from here on."""
+        self._keep = keep
+        self._shrink()
+
+    def offer(
+        self,
+        found: Comparison,
+        inputs: Mapping[str, Tensor],
+        stable: Mapping[str, Tensor],
+        candidate: Mapping[str, Tensor],
+        size: int,
+    ) -> bool:
+        """Keep a mismatch if it is among the worst. Return whether: then its memory is given back from here."""
+        keep = self._keep
+        if keep is None or size > keep.bytes or not self._has_place(keep, found, size):
+            return False
+        identifier = next(self._ids)
+        detail = "; ".join(found.details)
+        inputs, stable, candidate = _owned(inputs), _owned(stable), _owned(candidate)
+        self._kept[identifier] = Mismatch(
+            identifier, time.time(), found.score, found.max_absolute, detail, inputs, stable, candidate, size
+        )
+        self._bytes += size
+        self._shrink()
+        return True
+
+    def after(self, identifier: int) -> list[Mismatch]:
+        """Return those that are kept and have come after the one with this number, the oldest first."""
+        return [one for one in self._kept.values() if one.id > identifier]
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        for identifier in list(self._kept):
+            self._forget(identifier)
+
+    def _has_place(self, keep: Keep, found: Comparison, size: int) -> bool:
+        """Return whether keeping it would push out none that is as bad."""
+        count, bytes_ = len(self._kept) + 1, self._bytes + size
+        for one in sorted(self._kept.values(), key=_badness):
+            if count <= keep.count and bytes_ <= keep.bytes:
+                break
+            if (one.score, one.max_absolute) >= (found.score, found.max_absolute):
+                return False
+            count, bytes_ = count - 1, bytes_ - one.size
+        return True
+
+    def _shrink(self) -> None:
+        keep = self._keep
+        for one in sorted(self._kept.values(), key=_badness):
+            if keep is not None and len(self._kept) <= keep.count and self._bytes <= keep.bytes:
+                return
+            self._forget(one.id)
+
+    def _forget(self, identifier: int) -> None:
+        size = self._kept.pop(identifier).size
+        self._bytes -= size
+        self._memory.give(size)
+
+
+def _owned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with memory of their own: what they are views of may be larger, or wanted back."""
+    return {name: tensor if tensor.base is None else np.array(tensor) for name, tensor in tensors.items()}
+
+
+def _badness(one: Mismatch) -> tuple[float, float, int]:
+    return one.score, one.max_absolute, one.id
