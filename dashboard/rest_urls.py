@@ -39,6 +39,12 @@ urlpatterns = [
     path("models/<str:name>/compare", releases.Compare.as_view(), name="api_compare"),
     path("models/<str:name>/log", models.ModelLog.as_view(), name="api_model_log"),
     path("models/<str:name>/infer", inference.Infer.as_view(), name="api_model_infer"),
+    path("models/<str:name>/infer_stream", inference.InferStream.as_view(), name="api_model_infer_stream"),
+    path(
+        "models/<str:name>/versions/<str:version>/infer_stream",
+        inference.InferStream.as_view(),
+        name="api_version_infer_stream",
+    ),
     path("models/<str:name>/config", configuration.Config.as_view(), name="api_config"),
     path("models/<str:name>/class_names", configuration.ClassNames.as_view(), name="api_class_names"),
     path("models/<str:name>/config/preview", configuration.ConfigPreview.as_view(), name="api_config_preview"),

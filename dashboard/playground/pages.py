@@ -73,7 +73,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "signature": signature,
             "max_batch": fields.get("max_batch_size", 0),
             "own_signatures": not fields.get("inputs"),
-            "addresses": _rest_addresses(name),
+            "addresses": _rest_addresses(name, streams=traits.decoupled),
             "server": addresses,
             "handler": handler,
             "archive_versions": head["summary"].archive_versions,
@@ -120,11 +120,12 @@ def _version(published: list[Version], name: str, live: list[int], aliases: dict
     return next((row for row in published if row.number == number), published[0] if published else None)
 
 
-def _rest_addresses(name: str) -> dict[str, str]:
-    """Return where the page asks; VERSION in an address is the name of one."""
+def _rest_addresses(name: str, *, streams: bool) -> dict[str, str]:
+    """Return where the page asks; VERSION in an address is the name of one. streams: for one response after the other."""
+    kind = "infer_stream" if streams else "infer"
     return {
-        "infer": reverse("api_model_infer", args=[name]),
-        "version": reverse("api_version_infer", args=[name, "VERSION"]),
+        "infer": reverse(f"api_model_{kind}", args=[name]),
+        "version": reverse(f"api_version_{kind}", args=[name, "VERSION"]),
         "model": reverse("api_model", args=[name]),
         "examples": reverse("api_examples", args=[name]),
         "golden_checks": reverse("api_golden_checks", args=[name]),

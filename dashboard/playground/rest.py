@@ -1,17 +1,29 @@
-"""Inference over REST: a request is passed on to the bundled server."""
+"""Inference over REST: a request is passed on to the bundled server; of a decoupled model each response as it comes."""
 
-from django.http import HttpResponse
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from django.http import HttpResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
 from dashboard.access.authorisation import Right, require_inference
 from dashboard.servers.client import ServerClient, ServerConnections
 from dashboard.servers.selectors import server_get
 from dashboard.servers.services import LOCAL
-from dashboard.web.rest.endpoint import Endpoint
+from dashboard.servers.streaming import Part, parts_of, request_of
+from dashboard.shared.exceptions import DashboardError, Invalid
+from dashboard.web.rest.endpoint import Endpoint, data_of
 from dashboard.web.rest.parsers import RawParser, read_body
+from repository.core.errors import InvalidExample
+from repository.core.golden import read_request
+from repository.core.tensors import tensor_json
 
+MAX_BODY_BYTES = 64 << 20
 _REQUEST_HEADERS = ("Content-Type", "Content-Encoding", "Inference-Header-Content-Length")
 _RESPONSE_HEADERS = ("content-type", "inference-header-content-length")
 
@@ -19,7 +31,7 @@ _RESPONSE_HEADERS = ("content-type", "inference-header-content-length")
 class Infer(Endpoint):
     connections = ServerConnections()
     rights = {"POST": Right.INFER}
-    max_body_bytes = 64 << 20
+    max_body_bytes = MAX_BODY_BYTES
     parser_classes = [RawParser]
 
     @extend_schema(
@@ -37,3 +49,62 @@ class Infer(Endpoint):
             if key in answer.headers:
                 response[key] = answer.headers[key]
         return response
+
+
+class InferStreamSerializer(serializers.Serializer[Any]):
+    """A request as examples are kept: V2's JSON, and base64 for what that cannot carry."""
+
+    inputs = serializers.ListField(child=serializers.DictField())
+    parameters = serializers.DictField(required=False, default=dict)
+
+
+class LinesRenderer(JSONRenderer):
+    """Of what is refused before the first line, for a client that takes lines alone."""
+
+    media_type = "application/x-ndjson"
+
+
+class InferStream(Endpoint):
+    rights = {"POST": Right.INFER}
+    renderer_classes = [JSONRenderer, LinesRenderer]
+    max_body_bytes = MAX_BODY_BYTES
+
+    @extend_schema(
+        request=InferStreamSerializer,
+        responses={(200, "application/x-ndjson"): OpenApiTypes.STR},
+    )
+    def post(self, request: Request, name: str, version: str = "") -> StreamingHttpResponse:
+        """Asks a decoupled model, and answers with a line of JSON for each response, as soon as it is there: `outputs`,
+        `parameters` and `model_version`, or at last `error`."""
+        require_inference(self.actor, name)
+        try:
+            given = read_request(data_of(request, InferStreamSerializer))
+        except InvalidExample as error:
+            raise Invalid(error.message) from None
+        asked = request_of(name, version, given.inputs, given.parameters)
+        response = StreamingHttpResponse(
+            _lines(parts_of(server_get(LOCAL), asked)), content_type=LinesRenderer.media_type
+        )
+        response["Cache-Control"] = "no-store"
+        response["X-Accel-Buffering"] = "no"  # a proxy in front passes each line on at once
+        return response
+
+
+async def _lines(parts: AsyncIterator[Part]) -> AsyncIterator[bytes]:
+    try:
+        async for part in parts:
+            yield _line({"error": part.error} if part.error else _told(part))
+    except DashboardError as error:
+        yield _line({"error": error.message})
+
+
+def _told(part: Part) -> dict[str, object]:
+    return {
+        "model_version": part.version,
+        "parameters": part.parameters,
+        "outputs": [tensor_json(tensor) for tensor in part.outputs],
+    }
+
+
+def _line(value: dict[str, object]) -> bytes:
+    return json.dumps(value).encode() + b"\n"

@@ -1,4 +1,4 @@
-"""The only code that speaks to an inference server: its V2 routes, its control routes, its live feed.
+"""The only code that speaks to an inference server over HTTP: its V2 routes, its control routes, its live feed.
 
     ServerClient(server, connections)   blocking, for REST; also samples traffic
     AsyncServerClient(server)           for consumers, `watch` and `up`; also reads the live feed

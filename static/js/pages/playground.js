@@ -6,7 +6,7 @@ import { latency, size } from "../core/format.js";
 import { request, sentenceOf } from "../core/request.js";
 import { followLog } from "../live/log.js";
 import { answerView, failureView, serverTime } from "../playground/answer.js";
-import { ask, settled } from "../playground/asking.js";
+import { ask, askStream, settled } from "../playground/asking.js";
 import { keepNames, keptNames } from "../playground/class_names.js";
 import { comparisonView, versionName } from "../playground/comparison.js";
 import { fitsJson } from "../playground/datatypes.js";
@@ -145,6 +145,7 @@ function start(play) {
     if (busy) return;
     const rows = await gather(true, true);
     if (!rows) return;
+    if (play.decoupled) return sendStream(rows);
     const encoded = encode(rows, { [TIMING]: true, [BINARY]: true, ...parameters() });
     busy = true;
     const button = need("#play-send", HTMLButtonElement);
@@ -158,6 +159,49 @@ function start(play) {
     } finally {
       busy = false;
       button.removeAttribute("aria-disabled");
+      status("");
+    }
+  }
+
+  /**
+   * Asks a decoupled model, and shows each response as it comes.
+   * @param {Tensor[]} rows
+   */
+  async function sendStream(rows) {
+    const given = parameters();
+    const json = { inputs: rows.map(kept), ...(Object.keys(given).length ? { parameters: given } : {}) };
+    const version = versions.value;
+    const [button, stop] = ["#play-send", "#play-stop"].map((place) => need(place, HTMLButtonElement));
+    const giveUp = new AbortController();
+    /** @type {Asked[]} */
+    const parts = [];
+    const list = el("div", { class: "stream" });
+    busy = true;
+    button.setAttribute("aria-disabled", "true");
+    stop.hidden = false;
+    stop.onclick = () => giveUp.abort();
+    need("#sent", HTMLElement).textContent = `POST ${addressOf(version)}\n\n${readable(json)}`;
+    need("#answer", HTMLElement).replaceChildren(list);
+    try {
+      if (play.state === "loading") await waitForModel();
+      status("waiting for the first response");
+      const end = await askStream(addressOf(version), version, json, giveUp.signal, (part) => {
+        parts.push(part);
+        status(counted(parts.length));
+        list.append(el("section", { class: "play-side" }, el("h3", { class: "play-side-name num" }, `Response ${parts.length}, after ${latency(part.took)}`), ...views(part).slice(1)));
+      });
+      const said = `${counted(parts.length)} in ${latency(end.took)}`;
+      if (end.refusal) list.append(...failureView(end.refusal, end.status === 200 ? undefined : end.status, play.handler ? play.log : ""));
+      else list.append(el("p", { class: "card-body hint", "data-end": "" }, parts.length ? `That was all: ${said}.` : "The model ended the stream without a response."));
+      need("#answer-time", HTMLElement).textContent = said;
+      need("#received", HTMLElement).textContent = parts.map(({ answer }) => readable(answer)).join("\n\n") || end.refusal;
+      need("#received-files", HTMLElement).replaceChildren(...(parts.length ? [download("answers.json", () => `[${parts.map(({ answer }) => answer && answerText(answer)).join(",\n")}]`)] : []));
+      document.dispatchEvent(new CustomEvent("answered"));
+    } finally {
+      busy = false;
+      if (document.activeElement === stop) button.focus();
+      button.removeAttribute("aria-disabled");
+      stop.hidden = true;
       status("");
     }
   }
@@ -325,6 +369,11 @@ function start(play) {
   });
   if (play.handler) followLog();
   if (play.state === "loading") waitForModel().then(() => status(""));
+}
+
+/** @param {number} count */
+function counted(count) {
+  return count === 1 ? "1 response" : `${count} responses`;
 }
 
 /**

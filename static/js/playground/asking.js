@@ -1,10 +1,10 @@
 // One request to one version, through the dashboard: asked when the model is ready, timed, and read.
 
 import { csrfToken, request, sentence } from "../core/request.js";
-import { decode } from "./wire.js";
+import { decode, unkept } from "./wire.js";
 
 /**
- * @import { Answer, EncodedRequest } from "./wire.js"
+ * @import { Answer, EncodedRequest, Output } from "./wire.js"
  *
  * @typedef {object} Asked
  * @property {string} version that was asked for; "" for what the server chooses
@@ -40,6 +40,55 @@ export async function ask(address, version, { content, headers }) {
     if (error instanceof TypeError) return { ...asked, refusal: "The dashboard does not answer. Try again in a moment." };
     return { ...asked, refusal: `The answer cannot be read: ${error instanceof Error ? error.message : error}` };
   }
+}
+
+/**
+ * Asks a decoupled model, and tells each of its responses as it comes.
+ * @param {string} address
+ * @param {string} version
+ * @param {object} json the request as examples keep it
+ * @param {AbortSignal} signal gives it up
+ * @param {(part: Asked) => void} told
+ * @returns {Promise<Asked>} how it ended: without an answer of its own, and with a refusal where it failed
+ */
+export async function askStream(address, version, json, signal, told) {
+  const headers = { Accept: "application/x-ndjson", "Content-Type": "application/json", "X-CSRFToken": csrfToken() };
+  const begin = performance.now();
+  /** @type {Asked} */
+  const asked = { version, took: 0, status: 0, answer: null, refusal: "" };
+  const now = () => ({ ...asked, took: performance.now() - begin });
+  try {
+    const response = await fetch(address, { method: "POST", body: JSON.stringify(json), headers, signal });
+    asked.status = response.status;
+    if (!response.ok || !response.body) return { ...now(), refusal: sentence(response.status, jsonOf(await response.text())) };
+    for await (const line of linesOf(response.body)) {
+      const { error, ...part } = JSON.parse(line);
+      if (error) return { ...now(), refusal: error };
+      told({ ...now(), answer: { ...part, outputs: part.outputs.map((/** @type {Output} */ row) => ({ ...row, data: unkept(row) })) } });
+    }
+    return now();
+  } catch (error) {
+    if (signal.aborted) return { ...now(), refusal: "Stopped; the request is given up." };
+    if (error instanceof TypeError) return { ...now(), refusal: "The dashboard does not answer, or the connection broke. Try again in a moment." };
+    return { ...now(), refusal: `The answer cannot be read: ${error instanceof Error ? error.message : error}` };
+  }
+}
+
+/**
+ * Yields the lines of a body as they come.
+ * @param {ReadableStream<Uint8Array<ArrayBuffer>>} body
+ */
+async function* linesOf(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { done, value } = await reader.read();
+    const lines = (rest + (value ?? "")).split("\n");
+    rest = lines.pop() ?? "";
+    yield* lines;
+    if (done) break;
+  }
+  if (rest) yield rest;
 }
 
 /**

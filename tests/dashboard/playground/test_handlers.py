@@ -62,7 +62,8 @@ def test_code_for_torchserves_clients_stands_there_where_they_are_served(
     assert 'data-snippet="predictions" aria-pressed="true"' in page
     assert data["server"]["torchserve"] == "http://127.0.0.1:8080"
     assert data["decoupled"] is True
-    assert "sends each part as it comes" in page
+    assert "sends each part in a chunk" in page
+    assert data["addresses"]["infer"] == "/api/v1/models/words/infer_stream"
 
 
 def test_declared_tensors_are_asked_as_tensors(

@@ -247,12 +247,14 @@ def publish(page: Page, folder: Path, code: str, config: str) -> None:
     expect(page.get_by_text(f"{folder.name} is serving version 1")).to_be_visible()
 
 
-def test_a_decoupled_model_is_shown_as_code_for_a_stream(page: Page, tmp_path: Path) -> None:
+def test_a_decoupled_model_answers_part_by_part_and_is_shown_as_code_for_a_stream(page: Page, tmp_path: Path) -> None:
     publish(page, tmp_path / "counting", COUNTING, COUNTING_CONFIG)
     page.goto("/models/counting/playground")
     expect(page.get_by_text("counting is decoupled")).to_be_visible()
-    expect(page.get_by_role("button", name="Send request")).to_be_disabled()
     page.get_by_label("n 0").fill("3")
+    page.get_by_role("button", name="Send request").click()
+    expect(page.locator("#answer [data-end]")).to_contain_text("That was all: 3 responses")
+    expect(page.locator("#answer .play-side")).to_have_count(3)
     expect(page.locator("#snippet")).to_contain_text("np.array([3]")
     said = run([sys.executable, "-c", page.locator("#snippet").text_content() or ""])
     assert said.splitlines() == ["y [0]", "y [1]", "y [2]"]
