@@ -60,13 +60,21 @@ class AnswerEncoder:
     ) -> list[Callable[[TensorWriter], ResponseBody]]:
         """Return, for each request, what writes its response."""
         processors = context.request_processor
-        found: list[Callable[[TensorWriter], ResponseBody]] = []
+        return [self.one(answers[own], processors[own.start]) for own in self.spans(requests)]
+
+    def spans(self, requests: Sequence[RequestMessage]) -> list[slice]:
+        """Return, for each request, which of the batch's entries are its rows."""
+        found = []
         start = 0
         for _, rows, _, _ in requests:
             end = start + rows if self._batched else start + 1
-            found.append(partial(self._response, answers[start:end], processors[start]))
+            found.append(slice(start, end))
             start = end
         return found
+
+    def one(self, answers: list[object], processor: "RequestProcessor") -> Callable[[TensorWriter], ResponseBody]:
+        """Return what writes the response to one request, whose rows have one answer each."""
+        return partial(self._response, answers, processor)
 
     def _response(self, answers: list[object], processor: "RequestProcessor", writer: TensorWriter) -> ResponseBody:
         if self._outputs is None:

@@ -27,7 +27,14 @@ from serving.child_program.link.response_window import ResponseWindow
 from serving.child_program.link.server_link import ServerLink
 from serving.child_program.stub import Stub
 from serving.child_program.torchserve.answers import AnswerEncoder
-from serving.child_program.torchserve.failures import check_answers, code_of, is_for_client, told
+from serving.child_program.torchserve.failures import (
+    WRONG_COUNT,
+    InvalidAnswer,
+    check_answers,
+    code_of,
+    is_for_client,
+    told,
+)
 from serving.child_program.torchserve.inputs import Entry, InputReader
 from serving.child_program.torchserve.loading import load_handler
 from serving.child_program.torchserve.logs import log_as_torchserve
@@ -91,11 +98,20 @@ class TorchserveStub(Stub):
         """Answer a batch over the link: each list that the handler sends before it returns, and what it returns."""
         streams = [self._open_stream(own, details) for own, (*_, details) in enumerate(requests, key)]
 
-        def send(answers: object, final: bool = False) -> None:
-            checked = check_answers(answers, len(data))
-            for stream, write in zip(streams, self._answers.apart(requests, checked, self._context), strict=True):
+        spans = self._answers.spans(requests)
+        everyone = self._context.request_ids or {}
+
+        def send(answers: object, ids: Mapping[int, str] = everyone, final: bool = False) -> None:
+            """Send a part to the requests of these ids, in their order."""
+            chosen = [*range(len(spans))] if ids == everyone else _requests_of(ids, everyone, spans)
+            checked = check_answers(answers, sum(spans[index].stop - spans[index].start for index in chosen))
+            start = 0
+            for index in chosen:
+                end = start + spans[index].stop - spans[index].start
                 writer = TensorWriter()
-                stream.send_body(write(writer), writer, final)
+                write = self._answers.one(checked[start:end], self._context.request_processor[spans[index].start])
+                streams[index].send_body(write(writer), writer, final)
+                start = end
 
         self._context.send_intermediate = send
         try:
@@ -132,6 +148,15 @@ class TorchserveStub(Stub):
         """Take what the server says by itself. On the link's thread."""
         if message["op"] == "taken" and (window := self._windows.get(message["key"])) is not None:
             window.taken(message["size"])
+
+
+def _requests_of(ids: Mapping[int, str], everyone: Mapping[int, str], spans: Sequence[slice]) -> list[int]:
+    """Return which requests of a batch the ids name. everyone: the ids of all its entries."""
+    known = {everyone[span.start]: index for index, span in enumerate(spans)}
+    unknown = set(ids.values()) - set(known)
+    if unknown:
+        raise InvalidAnswer("it sent a part of an answer to a request that is not in the batch", WRONG_COUNT)
+    return [known[one] for one in ids.values()]
 
 
 def _enter(folder: str, packages: str) -> None:

@@ -189,3 +189,20 @@ def test_a_profiled_handlers_methods_are_measured(importable: Path) -> None:
     handler.context = type("Context", (), {"model_yaml_config": {"handler": {"profile": True}}, "metrics": context})
     handler.postprocess(handler.inference(handler.preprocess([1.0, 2.0, 3.0])))
     assert context.names == ["ts_handler_preprocess", "ts_handler_inference", "ts_handler_postprocess"]
+
+
+@pytest.mark.parametrize(("capability", "precision"), [((7, 5), "highest"), ((9, 0), "high")])
+@pytest.mark.usefixtures("importable")
+def test_products_of_matrices_may_be_made_in_tf32_where_the_gpu_can(
+    capability: tuple[int, int], precision: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU is a double: no machine of the tests has one."""
+    from ts.torch_handler.base_handler import use_tensor_cores
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    try:
+        use_tensor_cores()
+        assert torch.get_float32_matmul_precision() == precision
+    finally:
+        torch.set_float32_matmul_precision("highest")

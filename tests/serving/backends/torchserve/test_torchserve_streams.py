@@ -25,6 +25,11 @@ def handle(data, context):
         if answers[0].startswith("odd"):
             answers = answers[1:]
         send_intermediate_predict_response(answers, context.request_ids, "ok", 200, context)
+    for index, row in enumerate(data):
+        if row["data"] == b"alone":
+            send_intermediate_predict_response(["alone"], {0: context.request_ids[index]}, "ok", 200, context)
+        if row["data"] == b"strange":
+            send_intermediate_predict_response(["x"], {0: "nobody's"}, "ok", 200, context)
     if bytes(data[0]["data"]) == b"raise":
         raise ValueError("boom")
     return ["last"] * len(data)
@@ -57,6 +62,9 @@ async def test_every_request_of_a_batch_gets_its_own_parts_and_the_last_one(tmp_
         one, two = answers(server, b"a"), answers(server, b"b")
         assert await taken(one) == [b"a0", b"a1", b"last"]
         assert await taken(two) == [b"b0", b"b1", b"last"]
+        one, two = answers(server, b"c"), answers(server, b"alone")
+        assert await taken(one) == [b"c0", b"c1", b"last"]
+        assert await taken(two) == [b"alone0", b"alone1", b"alone", b"last"]
 
 
 @pytest.mark.asyncio
@@ -65,11 +73,13 @@ async def test_a_stream_that_fails_ends_with_the_handlers_error_behind_what_was_
     async with core(tmp_path, load_model=("streams",)) as server:
         *parts, error = await taken(answers(server, b"raise"))
         (odd,) = await taken(answers(server, b"odd"))
+        *_, strange = await taken(answers(server, b"strange"))
     assert parts == [b"raise0", b"raise1"]
     assert isinstance(error, HandlerFailed)
     assert (error.status, error.reason) == (503, "Prediction failed")
     assert isinstance(odd, HandlerFailed)
     assert odd.reason == "number of batch response mismatched"
+    assert "a request that is not in the batch" in strange.message
 
 
 @pytest.mark.asyncio

@@ -1,7 +1,7 @@
 """Answers in several parts, and classes by their names."""
 
 import importlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..context import Context
@@ -18,9 +18,10 @@ def import_class(class_name: str, module_prefix: str | None = None) -> type[Any]
 
 
 def send_intermediate_predict_response(
-    ret: Sequence[Any], req_id_map: Any, message: str, code: int, context: Context | None = None
+    ret: Sequence[Any], req_id_map: Mapping[int, str], message: str, code: int, context: Context | None = None
 ) -> None:
-    """Send one part of the answer of each request of the batch; what `handle` returns is the last part.
+    """Send one part of the answer of each request in `req_id_map`: the batch's own `context.request_ids`, or the ids of some
+    of them, as a micro-batch has them. What `handle` returns is the last part.
 
     Source: pytorch/serve, docs/inference_api.md ("Streaming response").
     """
@@ -28,4 +29,4 @@ def send_intermediate_predict_response(
         raise RuntimeError(
             "this model's answers have one part: its configuration needs model_transaction_policy { decoupled: true }"
         )
-    context.send_intermediate(ret)
+    context.send_intermediate(ret, req_id_map)

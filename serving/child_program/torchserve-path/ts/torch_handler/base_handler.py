@@ -28,6 +28,15 @@ _PROFILES = "/tmp/pytorch_profiler"  # where TorchServe's users look for them
 _SERIALIZED = (".pt", ".pth", ".pt2", ".so", ONNX_SUFFIX)
 
 
+def use_tensor_cores() -> None:
+    """Let products of FP32 matrices be made in TF32 on GPUs that can (Ampere and later), as TorchServe lets them."""
+    if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):
+        torch.set_float32_matmul_precision("high")
+
+
+use_tensor_cores()
+
+
 def setup_ort_session(model_pt_path: str, map_location: str) -> Any:
     """Return an ONNX Runtime session of a file, on the device."""
     import onnxruntime
