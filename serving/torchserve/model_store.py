@@ -10,6 +10,7 @@ files are never replaced. Source: TorchServe 0.12, docs/configuration.md (allowe
 """
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -48,6 +49,8 @@ _ARRIVING = ".slipway-arriving-"
 _JOURNAL = ".slipway-fetched.json"
 _SHARE_BLOCKS = 0x40049409  # FICLONE of linux/fs.h
 
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # what mounted object stores and some other file systems answer
+
 Check = Callable[[Path], object]  # raises RepositoryError for what is no archive
 
 
@@ -65,9 +68,9 @@ class ModelStore:
     def __init__(self, folder: Path, allowed_urls: Sequence[str]) -> None:
         self.folder = folder
         self._allowed = [re.compile(text, re.IGNORECASE) for text in allowed_urls]
-        for leftover in folder.glob(f"{_ARRIVING}*"):  # of a server that was killed
-            with contextlib.suppress(OSError):  # a store that may only be read serves what it has
-                leftover.unlink()
+        for leftover in folder.glob(f"{_ARRIVING}*"):
+            with contextlib.suppress(OSError):  # another server is fetching it; or the store may only be read
+                _remove_unless_locked(leftover)
 
     def find(self, url: str, check: Check, in_use: Callable[[Path], bool]) -> StoredArchive:
         """Return the archive that an address means, fetched if need be. TorchServeError without one.
@@ -123,23 +126,30 @@ class ModelStore:
             raise server_error(f"Failed to save model: {url}") from None
         try:
             with open(descriptor, "wb") as file:
+                with contextlib.suppress(OSError):  # no locks on this file system
+                    fcntl.flock(file, fcntl.LOCK_EX)  # or another server that starts meanwhile would clear it away
                 self._copy(url, file)
-            try:
-                check(Path(arriving))
-            except RepositoryError as error:
-                told = error.message.replace(Path(arriving).name, name)
-                raise TorchServeError(400, "InvalidModelException", told) from None
-            self._write_journal(self._journal() | {name: _digest(url)})
-            try:
-                os.link(arriving, place)
-            except FileExistsError:
-                raise server_error(f"Model file already exists {name}") from None
+                file.flush()
+                self._name(Path(arriving), place, url, check)
         except OSError as error:
             log.warning("an archive could not be fetched: %s", error.strerror or type(error).__name__)
             raise server_error(f"Failed to save model: {url}") from None
         finally:
             Path(arriving).unlink(missing_ok=True)
         return place
+
+    def _name(self, arrived: Path, place: Path, url: str, check: Check) -> None:
+        """Give what has arrived its name, if it is an archive."""
+        try:
+            check(arrived)
+        except RepositoryError as error:
+            told = error.message.replace(arrived.name, place.name)
+            raise TorchServeError(400, "InvalidModelException", told) from None
+        self._write_journal(self._journal() | {place.name: _digest(url)})
+        try:
+            _move(arrived, place)
+        except FileExistsError:
+            raise server_error(f"Model file already exists {place.name}") from None
 
     def _copy(self, url: str, file: IO[bytes]) -> None:
         """Copy what an address gives; within bounds of size and time."""
@@ -231,6 +241,24 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
             fp.close()
             raise
         return super().redirect_request(req, fp, code, msg, headers, newurl)  # type: ignore[arg-type]
+
+
+def _remove_unless_locked(leftover: Path) -> None:
+    """Remove what a server that was killed was fetching; BlockingIOError where one is still at it."""
+    with leftover.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        leftover.unlink()
+
+
+def _move(arrived: Path, place: Path) -> None:
+    """Give a file another name too, whole; FileExistsError where that is taken."""
+    try:
+        os.link(arrived, place)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        place.open("xb").close()
+        arrived.replace(place)
 
 
 def _local(url: str) -> Path:

@@ -1,8 +1,11 @@
 """Archives that are registered by an address: what may be fetched, and what is left in the store."""
 
+import errno
 import http.server
+import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from repository.torchserve.archive_names import default_name, shown
 from serving.torchserve.errors import TorchServeError
 from serving.torchserve.model_store import ModelStore, StoredArchive
 from tests.support.object_store import BUCKET, ObjectStore
+from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.torchserve_archives import archive
 
 
@@ -19,6 +23,7 @@ class _Files(http.server.BaseHTTPRequestHandler):
     """Serves the archive at /noop.mar, and redirects, half an archive and what is none elsewhere."""
 
     content = b""
+    go_on = threading.Event()  # what late.mar waits for
 
     def do_GET(self) -> None:
         name = self.path.rpartition("/")[2]
@@ -35,6 +40,8 @@ class _Files(http.server.BaseHTTPRequestHandler):
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            if name == "late.mar":
+                self.go_on.wait(PATIENCE_S)
             self.wfile.write(body[: len(body) // 2] if name == "half.mar" else body)
 
     def _redirect(self, place: str) -> None:
@@ -166,6 +173,26 @@ def test_what_a_killed_server_has_left_is_fetched_again(store: ModelStore, addre
     assert find(again, url).path == path
     with pytest.raises(TorchServeError, match="already exists"):
         find(again, url, used=(path,))
+
+
+def test_what_another_server_is_fetching_into_the_store_is_left_to_it(store: ModelStore, address: str) -> None:
+    with ThreadPoolExecutor(1) as threads:
+        found = threads.submit(find, store, f"{address}/late.mar")
+        wait_until(lambda: files(store) != [])
+        ModelStore(store.folder, [".*"])
+        _Files.go_on.set()
+        assert found.result().path == store.folder / "late.mar"
+
+
+def test_a_store_without_hard_links_takes_archives_too(
+    store: ModelStore, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)  # as a mounted object store does
+    assert find(store, f"{address}/noop.mar").path.is_file()
+    assert files(store) == [".slipway-fetched.json", "noop.mar"]
 
 
 def test_a_store_that_cannot_be_written_is_said(store: ModelStore, address: str) -> None:
