@@ -1,5 +1,6 @@
 """TLS for a frontend: the server's certificate and, where mutual, the authority that clients' certificates must come from."""
 
+import logging
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,7 +8,10 @@ from pathlib import Path
 from typing import TypedDict
 
 from serving.cli.options import Options
+from serving.cli.pem import UnusablePem, expiry, load_chain
 from serving.core.errors import invalid
+
+log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
 SHUTDOWN_TIMEOUT_S = 2.0
@@ -86,7 +90,12 @@ def server_context(files: TlsFiles, application: str) -> ssl.SSLContext | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols([application])
-    _load(files, "server-cert", lambda: context.load_cert_chain(files.cert, files.key))  # type: ignore[arg-type]
+    try:
+        load_chain(context, files.cert, files.key)
+        if late := expiry(files.cert):
+            log.warning("%s: %s", files.flag("server-cert"), late)
+    except UnusablePem as error:
+        raise invalid(f"{files.flag('server-cert')} cannot be used: {error}") from None
     if files.mutual:
         if files.root is None:
             raise invalid(f"--{files.protocol}-use-ssl-mutual needs --{files.protocol}-root-cert")

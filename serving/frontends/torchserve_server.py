@@ -170,6 +170,8 @@ class TorchServeListeners:
             torchserve.grpc_management_max_connection_age_ms,
             torchserve.grpc_management_max_connection_age_grace_ms,
         )
+        if torchserve.enable_grpc_ssl:  # what is wrong with the files is said in the words of config.properties
+            server_context(PropertyFiles(torchserve.certificate_file, torchserve.private_key_file), "h2")
         methods = inference_methods(GrpcInferenceApi(side, self._targets, self._headers))
         return {
             "torchserve_grpc_inference": GrpcServer(
