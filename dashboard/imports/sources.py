@@ -163,7 +163,7 @@ def _of_folder(params: StoreParams) -> Source:
         raise NotFound(f"there is no file {config}")
     if params.get("snapshots", True):
         logs = Path(environment["LOG_LOCATION"]) if environment.get("LOG_LOCATION") else folder / "logs"
-        snapshot = last_snapshot(logs)
+        snapshot = last_snapshot(logs, told.append)
     if snapshot is not None:
         _refuse_outside(snapshot, anywhere)
         kept = ts_properties.read(snapshot, environment).values.get("model_snapshot")

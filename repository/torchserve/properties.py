@@ -66,6 +66,18 @@ class Properties:
 
 def read(path: Path, environment: Mapping[str, str]) -> Properties:
     """Read a file, put in the variables that it asks for, and those named TS_* where it says enable_envvars_config."""
+    return with_environment(_as_written(path), environment)
+
+
+def check_snapshot(path: Path) -> None:
+    """Raise InvalidProperties for a snapshot that is cut off, empty or no snapshot at all."""
+    properties = _as_written(path)
+    if "model_snapshot" not in properties.values:
+        raise InvalidProperties(f"{path.name} has no model_snapshot")
+    _snapshot(_Reader(properties))
+
+
+def _as_written(path: Path) -> Properties:
     try:
         with path.open("rb") as file:
             content = file.read(MAX_FILE + 1)
@@ -77,7 +89,7 @@ def read(path: Path, environment: Mapping[str, str]) -> Properties:
         values = parse(decode(content))
     except MalformedProperties as error:
         raise InvalidProperties(f"{path.name}, {error}") from None
-    return with_environment(Properties(path.name, values), environment)
+    return Properties(path.name, values)
 
 
 def with_environment(properties: Properties, environment: Mapping[str, str]) -> Properties:

@@ -1,7 +1,13 @@
 """Where the snapshots of TorchServe's side lie: <log location>/config/20260131120000000-startup.cfg, and so on."""
 
+import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
+
+from repository.torchserve.properties import InvalidProperties, check_snapshot
+
+log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"([0-9]{17})-[a-z]+\.cfg", re.ASCII)
 
@@ -17,7 +23,29 @@ def snapshots_in(folder: Path) -> list[Path]:
     return sorted((path for path in folder.iterdir() if _NAME.fullmatch(path.name)), key=lambda path: path.name)
 
 
-def last_snapshot(log_location: Path) -> Path | None:
-    """Return the newest snapshot; None where there is none."""
-    found = snapshots_in(snapshot_folder(log_location))
-    return found[-1] if found else None
+def prune(folder: Path, kept: int) -> None:
+    """Remove all but the newest snapshots, and the last one of a start."""
+    found = snapshots_in(folder)
+    started = [path for path in found if path.stem.endswith("-startup")][-1:]
+    for path in found[:-kept]:
+        if path not in started:
+            path.unlink(missing_ok=True)
+
+
+def last_snapshot(log_location: Path, tell: Callable[[str], object] = log.warning) -> Path | None:
+    """Return the newest snapshot that is whole; None where there is none. tell: is called with a sentence for each newer one.
+
+    InvalidProperties where there are some, and all are damaged: what was registered would be forgotten.
+    """
+    damaged = ""
+    for path in reversed(snapshots_in(snapshot_folder(log_location))):
+        try:
+            check_snapshot(path)
+        except InvalidProperties as error:
+            damaged = f"the snapshot {path} is damaged: {error}"
+            tell(f"{damaged}; the one before it is taken")
+        else:
+            return path
+    if damaged:
+        raise InvalidProperties(f"{damaged}, and there is none before it; --ncs starts without snapshots")
+    return None

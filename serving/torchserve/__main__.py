@@ -114,7 +114,7 @@ def config_file(options: argparse.Namespace, environment: Mapping[str, str]) -> 
             raise InvalidProperties(f"--ts-config file not found: {named}")
         return Path(named)
     if not options.no_config_snapshots:
-        snapshot = last_snapshot(log_location(environment))
+        snapshot = last_snapshot(log_location(environment), print)
         if snapshot is not None:
             return snapshot
     here = Path("config.properties")

@@ -19,14 +19,14 @@ from repository.core.errors import RepositoryError
 from repository.files import storage
 from repository.torchserve import java_properties
 from repository.torchserve.archive_names import file_name
-from repository.torchserve.snapshot_files import snapshot_folder, snapshots_in
+from repository.torchserve.snapshot_files import prune, snapshot_folder
 from serving.torchserve.registrations import Registrations
 from serving.torchserve.workflows import Workflows
 
 log = logging.getLogger(__name__)
 
 Occasion = Literal["startup", "snapshot", "shutdown"]
-KEPT = 1000  # files; TorchServe keeps all of them
+KEPT = 100  # of the newest files, with the last one of a start; TorchServe keeps all of them
 
 
 class Snapshots:
@@ -71,8 +71,7 @@ class Snapshots:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             storage.write_atomic(self._folder / name, text.encode(), mode=0o600)
-            for old in snapshots_in(self._folder)[:-KEPT]:
-                old.unlink(missing_ok=True)
+            prune(self._folder, KEPT)
         except (OSError, RepositoryError) as error:
             log.error("the snapshot of the registered models cannot be written: %s", error)
 

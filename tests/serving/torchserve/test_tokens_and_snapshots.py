@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from repository.torchserve import java_properties
-from repository.torchserve.snapshot_files import last_snapshot
+from repository.torchserve.snapshot_files import last_snapshot, prune
 from serving.core.errors import PermissionDenied
 from serving.frontends.torchserve import messages
 from serving.torchserve.tokens import Tokens, TokenType
@@ -83,6 +83,15 @@ def test_a_key_expires(tmp_path: Path) -> None:
     tokens.check({"authorization": f"Bearer {keys(tmp_path)['API']}"}, TokenType.API)
     tokens.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_newest_snapshots_are_kept_with_that_of_the_start(tmp_path: Path) -> None:
+    names = [f"2026010100000000{number}-snapshot.cfg" for number in range(9)]
+    names[0], names[2] = (name.replace("snapshot", "startup") for name in (names[0], names[2]))
+    for name in [*names, "mine.cfg"]:
+        (tmp_path / name).touch()
+    prune(tmp_path, 3)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [names[2], *names[6:], "mine.cfg"]
 
 
 def test_a_server_that_was_killed_in_a_registration_starts_again_with_what_was_registered(tmp_path: Path) -> None:

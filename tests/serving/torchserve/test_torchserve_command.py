@@ -105,7 +105,12 @@ def test_the_configuration_is_what_is_named_else_the_last_snapshot_else_that_of_
     snapshots = folder / "logs" / "config"
     snapshots.mkdir(parents=True)
     for name in ("20260101000000000-startup.cfg", "20260102000000000-shutdown.cfg", ".x.tmp"):
-        (snapshots / name).write_text("")
+        (snapshots / name).write_text('model_snapshot={"models": {}}\n')
+    for name, damaged in (
+        ("20260103000000000-snapshot.cfg", "model_snapshot={"),
+        ("20260104000000000-snapshot.cfg", ""),
+    ):
+        (snapshots / name).write_text(damaged)
     last = "--ts-config=logs/config/20260102000000000-shutdown.cfg"
     assert last in flags(folder, monkeypatch, *store)
     assert "--ts-config=config.properties" in flags(folder, monkeypatch, *store, "--ncs")
@@ -113,6 +118,14 @@ def test_the_configuration_is_what_is_named_else_the_last_snapshot_else_that_of_
     assert "--ts-config=other.properties" in flags(folder, monkeypatch, *named)
     found = flags(folder, monkeypatch, *store, TS_CONFIG_FILE="other.properties")
     assert "--ts-config=other.properties" in found
+
+
+def test_a_start_from_damaged_snapshots_alone_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    snapshots = folder / "logs" / "config"
+    snapshots.mkdir(parents=True)
+    (snapshots / "20260101000000000-startup.cfg").write_bytes(b"\0\xff")
+    with pytest.raises(InvalidProperties, match=r"is damaged: .*, and there is none before it; --ncs starts without"):
+        flags(folder, monkeypatch, "--model-store", "store")
 
 
 @pytest.mark.parametrize(
