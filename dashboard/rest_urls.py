@@ -11,6 +11,7 @@ from dashboard.imports import rest as imports
 from dashboard.jobs import rest as jobs
 from dashboard.metrics import rest as metrics
 from dashboard.playground import rest as inference
+from dashboard.rollouts import rest as rollouts
 from dashboard.servers import rest as servers
 from dashboard.uploads import rest as uploads
 from dashboard.versions import release_rest as releases
@@ -33,6 +34,48 @@ urlpatterns = [
         "models/<str:name>/releases/<int:number>/go_back",
         releases.ReleaseGoBack.as_view(),
         name="api_release_go_back",
+    ),
+    path("models/<str:name>/rollouts", rollouts.RolloutList.as_view(), name="api_rollouts"),
+    path("models/<str:name>/rollouts/<str:rollout>", rollouts.RolloutDetail.as_view(), name="api_rollout"),
+    path(
+        "models/<str:name>/rollouts/<str:rollout>/figures",
+        rollouts.RolloutFigures.as_view(),
+        name="api_rollout_figures",
+    ),
+    path(
+        "models/<str:name>/rollouts/<str:rollout>/advance",
+        rollouts.RolloutAdvance.as_view(),
+        name="api_rollout_advance",
+    ),
+    path("models/<str:name>/rollouts/<str:rollout>/pause", rollouts.RolloutPause.as_view(), name="api_rollout_pause"),
+    path(
+        "models/<str:name>/rollouts/<str:rollout>/resume", rollouts.RolloutResume.as_view(), name="api_rollout_resume"
+    ),
+    path(
+        "models/<str:name>/rollouts/<str:rollout>/promote",
+        rollouts.RolloutPromote.as_view(),
+        name="api_rollout_promote",
+    ),
+    path("models/<str:name>/rollouts/<str:rollout>/abort", rollouts.RolloutAbort.as_view(), name="api_rollout_abort"),
+    path(
+        "models/<str:name>/rollouts/<str:rollout>/keep_old",
+        rollouts.RolloutKeepOld.as_view(),
+        name="api_rollout_keep_old",
+    ),
+    path(
+        "models/<str:name>/rollouts/<str:rollout>/unload_old",
+        rollouts.RolloutUnloadOld.as_view(),
+        name="api_rollout_unload_old",
+    ),
+    path(
+        "models/<str:name>/rollouts/<str:rollout>/mismatches",
+        rollouts.MismatchList.as_view(),
+        name="api_rollout_mismatches",
+    ),
+    path(
+        "models/<str:name>/rollouts/<str:rollout>/mismatches/<int:pk>",
+        rollouts.MismatchDetail.as_view(),
+        name="api_rollout_mismatch",
     ),
     path("models/<str:name>/go_back", releases.ModelGoBack.as_view(), name="api_model_go_back"),
     path("models/<str:name>/aliases", releases.Aliases.as_view(), name="api_aliases"),

@@ -33,6 +33,7 @@ ROOMS: dict[str, list[str]] = {
         "catalog",
         "configuration",
         "versions",
+        "rollouts",
         "examples",
         "playground",
         "uploads",

@@ -21,11 +21,11 @@ Source = Literal["entry", "event", "job"]
 SOURCES: tuple[Source, ...] = ("entry", "event", "job")  # in the order of rows of one moment
 JOB_FAILED = "job.failed"
 # Events that a person has to know of, and actions that change what is served.
-FAILURES = (EventKind.CRASHED, EventKind.UNREACHABLE, EventKind.MODEL_FAILED)
+FAILURES = (EventKind.CRASHED, EventKind.UNREACHABLE, EventKind.MODEL_FAILED, EventKind.BREACHED)
 _MARKED = (*FAILURES, EventKind.STARTED, EventKind.RESTARTED, EventKind.STOPPED)
-_CHANGES = ("version.", "config.", "model.", "release.", "alias", "drift.", "server.")
+_CHANGES = ("version.", "config.", "model.", "release.", "alias", "drift.", "server.", "rollout.")
 _LOADS = ("model.load", "model.unload", "model.delete")
-_NO_CHANGES = ("version.annotate", "model.describe")
+_NO_CHANGES = ("version.annotate", "model.describe", "rollout.forget", "rollout.keep_old")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from dashboard.configuration.fields import Fields, apply_fields, field_for, fiel
 from dashboard.configuration.model_files import Arriving, arriving_misfits, served_misfits
 from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
 from dashboard.models import Model, Release
+from dashboard.releases.rollout_rules import same_but_weight, traffic_kept
 from dashboard.releases.selectors import current_text, newest_release
 from dashboard.releases.services import changed_by_hand, release_make, text_take_back
 from dashboard.releases.texts import published_numbers
@@ -112,8 +113,8 @@ def config_apply(
     """Validate a text, make a release of it, and return that; the newest one where the text is the same.
 
     base_release: the number of the release whose text the person edited. Invalid, with its problems: a server would refuse the
-    text. Outdated: another text came since. Conflict: the file was changed by hand. Forbidden: the actor lacks a right that the
-    change takes.
+    text. Outdated: another text came since. Conflict: the file was changed by hand, or the text changes what a rollout decides.
+    Forbidden: the actor lacks a right that the change takes.
     """
     require(actor, Right.OPERATE)
     text = unstamped(text)
@@ -123,9 +124,10 @@ def config_apply(
         refuse_outdated(model=model, base_release=base_release)
         refuse_drift(model)
         current = newest_release(model)
+        before = unstamped(current.text) if current else ""
+        text = traffic_kept(model, before, text)
         if current is not None and same_text(current.text, text):
             return current
-        before = unstamped(current.text) if current else ""
         refuse_unmet(config_needs(model_name=model.name, current=before, text=text), rights_of(actor))
         text_check(model=model, text=text)
         return release_make(
@@ -276,13 +278,13 @@ def refuse_outdated(*, model: Model, base_release: int | None) -> None:
     """Raise Conflict, with both texts, where another text than that of `base_release` is the model's by now.
 
     base_release: the number of the release that a person's text was made from; 0 for none, None where that is not known.
-    Releases that were made since with the same text are no others.
+    Releases that were made since with the same text, or as further steps of the same rollout, are no others.
     """
     newest = newest_release(model)
     if base_release is None or base_release == (newest.number if newest else 0):
         return
     base = model.releases.filter(number=base_release).first()
-    if newest is not None and base is not None and same_text(base.text, newest.text):
+    if newest is not None and base is not None and same_text(*same_but_weight(base.text, newest.text)):
         return
     now = newest.number if newest else 0
     raise Outdated(

@@ -5,9 +5,11 @@ from bisect import bisect_left
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import cast
 
 from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Usage, since
+from dashboard.models.rollout import Latency, ShadowTold, TrafficTold
 from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.messages import FeedEvent, Hello, HelloEvent, Memory, ProcessUsage, Stats, VersionCounters
 from dashboard.shared.choices import version_word
@@ -58,6 +60,7 @@ class FeedReader:
     states: dict[Key, str] = field(default_factory=dict)  # shared.choices.version_word of each version
     memory: dict[Key, int] = field(default_factory=dict)
     floors: set[Key] = field(default_factory=set)
+    traffic: dict[str, TrafficTold] = field(default_factory=dict)  # the last word of each rollout, by its name
     _buckets: BucketMap | None = None
     _readings: dict[Key, Usage] = field(default_factory=dict)
     _unserved: dict[str, int] = field(default_factory=dict)
@@ -77,6 +80,7 @@ class FeedReader:
         if self.instance and data["instance"] != self.instance:
             # Another process: its counters began at zero while we watched.
             self._readings, self._unserved, self.states, self.memory, self.floors = {}, {}, {}, {}, set()
+            self.traffic = {}
             self._time, self._cpu_seconds = float(data["started"]), 0.0
         self.instance = data["instance"]
 
@@ -86,6 +90,8 @@ class FeedReader:
             if key not in models and (usage.pending or usage.in_flight):
                 models[key] = Usage(pending=usage.pending, in_flight=usage.in_flight)
         models |= self._refused(data.get("unserved", {}))
+        for told in data.get("traffic", ()):
+            self.hear(told)
         seconds = max(data["time"] - self._time, 1e-3)
         process = self._process(data["server"], seconds)
         self._time = data["time"]
@@ -94,6 +100,11 @@ class FeedReader:
             return None
         busy = {key: usage for key, usage in models.items() if not usage.idle}
         return Tick(data["time"], seconds, busy, process, dict(self.memory), frozenset(self.floors))
+
+    def hear(self, told: TrafficTold) -> None:
+        """Keep what the server tells of a rollout, with its histograms in our buckets."""
+        if self._buckets is not None:
+            self.traffic[told["rollout"]] = _in_our_buckets(told, self._buckets)
 
     def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:
         """Return what was refused for want of a version: it is filed under NO_VERSION of the model."""
@@ -171,6 +182,19 @@ async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGen
         except DashboardError as error:
             yield error
         await asyncio.sleep(RECONNECT_S)
+
+
+def _in_our_buckets(told: TrafficTold, buckets: BucketMap) -> TrafficTold:
+    def read(latency: Latency) -> Latency:
+        counts = {str(bucket): count for bucket, count in buckets.read(latency["counts"]).items()}
+        return {"total": latency["total"], "sum_ns": latency["sum_ns"], "counts": counts}
+
+    arms = {name: {**arm, "latency": read(arm["latency"])} for name, arm in told["arms"].items()}
+    shadow = told["shadow"]
+    if shadow is not None:
+        of_both = {name: read(shadow[name]) for name in ("stable_latency", "candidate_latency")}
+        shadow = cast(ShadowTold, {**shadow, **of_both})
+    return cast(TrafficTold, {**told, "arms": arms, "shadow": shadow})
 
 
 def _held(memory: Memory) -> int:

@@ -134,6 +134,18 @@ def metrics_range(
     }
 
 
+def last_requested(*, server: Server, model_name: str, version: int) -> int | None:
+    """Return when a version was asked last, in Unix seconds, as well as the history has it; None where it has nothing."""
+    newest = [
+        MetricSample.objects.filter(server=server, model_name=model_name, version=version, resolution=resolution)
+        .order_by("-at")
+        .values_list("at", flat=True)
+        .first()
+        for resolution in RESOLUTIONS
+    ]
+    return max((at for at in newest if at is not None), default=None)
+
+
 def metrics_totals(
     *, server: Server, model_name: str, wanted: Sequence[tuple[Sequence[int], Sequence[Span]]]
 ) -> list[Totals]:

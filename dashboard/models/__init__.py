@@ -8,6 +8,7 @@ from dashboard.models.job import Job
 from dashboard.models.metrics import MetricSample
 from dashboard.models.model import Model
 from dashboard.models.release import Release, ReleaseCheck, ReleaseSpan
+from dashboard.models.rollout import Rollout, RolloutFigures, RolloutMismatch, RolloutSample
 from dashboard.models.server import ModelState, ModelSync, Server, ServerEvent, ServerState
 from dashboard.models.sign_in import SignInCount
 from dashboard.models.token import ApiToken
@@ -26,6 +27,10 @@ __all__ = [
     "Release",
     "ReleaseCheck",
     "ReleaseSpan",
+    "Rollout",
+    "RolloutFigures",
+    "RolloutMismatch",
+    "RolloutSample",
     "Server",
     "ServerEvent",
     "ServerState",

@@ -20,6 +20,9 @@ class Release(models.Model):
     text: config.pbtxt as it lies on disk while the release is the wanted one, with its stamp (repository.config.release_stamp).
     versions: what the text serves by its version policy, resolved when the release was made; ascending.
     created_at: also the moment from which on the release was wanted.
+    traffic: per cent of the requests without a version, by the version (or the address of another server) that answers them;
+    {} where one answers all.
+    rollout: the one that it is a step of.
     """
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="releases")
@@ -28,6 +31,8 @@ class Release(models.Model):
     sha256 = models.CharField(max_length=64)
     versions: "models.JSONField[list[int], list[int]]" = models.JSONField(default=list)
     aliases: "models.JSONField[dict[str, int], dict[str, int]]" = models.JSONField(default=dict)
+    traffic: "models.JSONField[dict[str, float], dict[str, float]]" = models.JSONField(default=dict)
+    rollout = models.ForeignKey("dashboard.Rollout", null=True, on_delete=models.SET_NULL, related_name="releases")
     kind = models.CharField(max_length=16, choices=ReleaseKind.choices, default=ReleaseKind.CONFIGURE)
     summary = models.CharField(max_length=300, blank=True, default="")
     returns_to = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="returned")

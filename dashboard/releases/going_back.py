@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from dashboard.models import Model, Release
 from dashboard.releases.selectors import current_text, missing_versions, newest_release, same_content
 from dashboard.releases.services import changed_by_hand
-from dashboard.releases.texts import chosen_versions, pinned_text
+from dashboard.releases.texts import chosen_versions, pinned_text, without_traffic
 from repository.config import model_config, reload_rule, validation
 from repository.config import text as config_text
 from repository.config.release_stamp import unstamped
@@ -56,9 +56,10 @@ def going_back(model: Model, release: Release) -> GoingBack:
 def text_to_return(model: Model, release: Release) -> str:
     """Return the text with which a release serves again what it served, whatever versions came since.
 
-    "The latest" may mean another version now than it meant then: where it does, the text names those of then.
+    "The latest" may mean another version now than it meant then: where it does, the text names those of then. Shares of the
+    requests, which a rollout gave, do not come back: its stable version answers all.
     """
-    text = unstamped(release.text)
+    text = without_traffic(unstamped(release.text))
     return text if chosen_versions(model, text) == release.versions else pinned_text(model, text, release.versions)
 
 

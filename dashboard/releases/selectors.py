@@ -11,7 +11,8 @@ from django.db.models.functions import Coalesce
 
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
 from dashboard.releases.life import Facts, state_of
-from dashboard.releases.texts import published_numbers
+from dashboard.releases.rollout_states import UNDER_WAY, unfinished
+from dashboard.releases.texts import published_numbers, without_traffic
 from dashboard.shared.choices import DesiredState, ReleaseState, VersionState
 from dashboard.shared.exceptions import NotFound
 from repository.config.release_stamp import same_text, unstamped
@@ -97,12 +98,14 @@ def last_good(model: Model, server: Server | None = None) -> list[Release]:
 def way_back(model: Model, server: Server | None = None) -> Release | None:
     """Return what served last and well and is another than what is wanted; None where there is none.
 
-    While the wanted release has failed, that is the one which serves in its place.
+    While the wanted release has failed, that is the one which serves in its place. A share of the requests is nothing to go
+    back to, but what was before the rollout that gave it.
     """
     newest = model.releases.first()
     if newest is None:
         return None
-    return next((one for one in _good(model, server) if not same_content(one, newest)), None)
+    good = (one for one in _good(model, server) if not (one.rollout_id and one.traffic))
+    return next((one for one in good if not same_content(one, newest)), None)
 
 
 def same_content(one: Release, other: Release) -> bool:
@@ -173,6 +176,7 @@ def protected_versions(model: Model, back: Release | None = None) -> dict[int, s
 def _protected(model: Model, back: Release | None) -> Iterable[tuple[int, str]]:
     """Yield versions with a reason each, the strongest first."""
     name, newest = model.name, newest_release(model)
+    yield from _needed_by_rollout(model)
     spans = ReleaseSpan.objects.filter(model=model, ended_at=None).select_related("release")
     for span in spans:
         for number in span.release.versions:
@@ -193,11 +197,26 @@ def _protected(model: Model, back: Release | None) -> Iterable[tuple[int, str]]:
             )
 
 
+def _needed_by_rollout(model: Model) -> Iterable[tuple[int, str]]:
+    rollout = unfinished(model)
+    if rollout is None:
+        return
+    told = f"of rollout {rollout.name}"
+    if rollout.state in UNDER_WAY:
+        for arm, word in ((rollout.stable, "stable one"), (rollout.candidate, "candidate")):
+            if isinstance(arm, int):
+                yield arm, f"version {arm} of '{model.name}' is the {word} {told}; promote or abort the rollout first"
+    elif isinstance(rollout.stable, int):
+        yield rollout.stable, f"version {rollout.stable} of '{model.name}' is held to roll back to; unload it first"
+    for number in rollout.base.versions if rollout.base else []:
+        yield number, f"version {number} of '{model.name}' is needed to go back from rollout {rollout.name}"
+
+
 def fitting_text(version: Version, server: Server | None = None) -> str:
     """Return the text with which a version served last, else the one proposed for its file; "" where nothing is known."""
     served = (one for one in _served(version.model, server) if version.number in one.versions)
     last = next(served, None)
-    return unstamped(last.text) if last is not None else version.config
+    return without_traffic(unstamped(last.text)) if last is not None else version.config
 
 
 def _good(model: Model, server: Server | None) -> Iterator[Release]:

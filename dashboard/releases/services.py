@@ -10,9 +10,10 @@ from django.db.models import F
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
-from dashboard.models import Model, ModelSync, Release
+from dashboard.models import Model, ModelSync, Release, Rollout
+from dashboard.releases import rollout_states
 from dashboard.releases.storage import disk_problem, disk_text, managed_repository, remember_config
-from dashboard.releases.texts import aliases_in, chosen_versions
+from dashboard.releases.texts import aliases_in, answering, chosen_versions, shares_in, traffic_in
 from dashboard.shared.choices import ReleaseKind
 from repository.config.release_stamp import same_text, stamp_of, stamped
 from repository.core.layout import CONFIG_FILE
@@ -28,29 +29,38 @@ def release_make(
     summary: str,
     action: str = "",
     returns_to: Release | None = None,
+    rollout: Rollout | None = None,
     write: bool = True,
 ) -> Release:
     """Make the next release, and write its text; in the caller's transaction, which holds a lock on `model`.
 
     text: checked by the caller; whatever stamp it carries, it gets its own. action: of the audit entry, "" for none.
+    rollout: the one whose step it is; any other release ends the rollout that is under way, unless it keeps to its policy.
     write: False where the text lies on disk already, as `next_text` stamped it, or is to be left away.
     """
     before = model.releases.first()
     number = before.number + 1 if before else 1
     text = stamped(text, number) if write else text
+    versions, aliases = chosen_versions(model, text), aliases_in(text)
+    answers = answering(versions, aliases)
+    under_way = rollout or rollout_states.kept_by(model, traffic_in(text))
     release = Release.objects.create(
         model=model,
         number=number,
         text=text,
         sha256=hashlib.sha256(text.encode()).hexdigest(),
-        versions=chosen_versions(model, text),
-        aliases=aliases_in(text),
+        versions=versions,
+        aliases=aliases,
+        traffic=shares_in(text, answers),
+        rollout=under_way,
         kind=kind,
         summary=summary[:300],
         returns_to=returns_to,
         created_by=actor.user,
         created_by_name=actor.name,
     )
+    if under_way is None:
+        rollout_states.overtaken(release=release, answers=answers, by=actor.name)
     if action:
         audit_record(
             actor=actor,

@@ -6,7 +6,7 @@ from dashboard.models import Model, Release, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
 from dashboard.releases.selectors import serving_release, wanted_release
-from repository.config.release import DEFAULT_ALIAS
+from dashboard.releases.texts import answering
 
 
 def answering_version(model: Model) -> Version | None:
@@ -29,7 +29,7 @@ def signature_changes(model: Model, version: Version) -> list[str]:
 
 def answering_number(release: Release) -> int:
     """Return the number of the version that answers where a request names none; 0 for a release without versions."""
-    return release.aliases.get(DEFAULT_ALIAS, max(release.versions, default=0))
+    return answering(release.versions, release.aliases)
 
 
 def tensor_changes(before: Signature, after: Signature) -> list[str]:

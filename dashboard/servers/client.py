@@ -20,12 +20,14 @@ from django.conf import settings
 
 from dashboard.models import Server
 from dashboard.models.release import CheckStep
+from dashboard.models.rollout import TrafficTold
 from dashboard.servers.messages import (
     FeedEvent,
     Hello,
     HelloEvent,
     IndexRow,
     LoadAnswer,
+    Mismatch,
     Stats,
     StatsEvent,
     TrafficSamples,
@@ -137,6 +139,21 @@ def _sample(name: str, count: int, seconds: float) -> Call[TrafficSamples]:
         return cast(TrafficSamples, _json(response.content))
 
     return Call("POST", path, body, read, control=True, timeout=seconds + ANSWER_TIMEOUT_S)
+
+
+def _traffic(name: str) -> Call[TrafficTold]:
+    def read(response: httpx.Response) -> TrafficTold:
+        return cast(TrafficTold, _json(response.content))
+
+    return Call("GET", f"/v2/slipway/models/{quote(name, safe='')}/traffic", b"", read, control=True)
+
+
+def _mismatches(name: str, after: int) -> Call[list[Mismatch]]:
+    def read(response: httpx.Response) -> list[Mismatch]:
+        return cast(list[Mismatch], _json(response.content))
+
+    path = f"/v2/slipway/models/{quote(name, safe='')}/traffic/mismatches?after={after}"
+    return Call("GET", path, b"", read, control=True)
 
 
 def _nothing(response: httpx.Response) -> None:
@@ -267,6 +284,14 @@ class AsyncServerClient(_Peer):
     async def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:
         """Pass an inference request on as it is; the answer is the server's, refusals too."""
         return await self._call(_infer(name, body, {**headers, **self._token}, version))
+
+    async def traffic(self, name: str) -> TrafficTold:
+        """Return how the rollout of a model stands; NotFound where the server is at none."""
+        return await self._call(_traffic(name))
+
+    async def mismatches(self, name: str, after: int) -> list[Mismatch]:
+        """Return the kept requests, numbered above `after`, that both arms of a model's rollout answered, and not alike."""
+        return await self._call(_mismatches(name, after))
 
     async def _call(self, call: Call[T]) -> T:
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
 from dashboard.models.release import CheckStep
+from dashboard.models.rollout import TrafficTold
 from repository.core.json_types import JsonObject
 
 
@@ -41,6 +42,18 @@ class TrafficSamples(TypedDict):
     samples: list[TrafficSample]
     skipped: dict[str, int]  # too_large, failed, unfit
     seconds: float
+
+
+class Mismatch(TypedDict):
+    """A request that both arms of a rollout answered, and not alike; tensors as repository.core.tensors writes them."""
+
+    id: int
+    at: float  # Unix seconds
+    score: float
+    inputs: list[JsonObject]
+    stable: list[JsonObject]
+    candidate: list[JsonObject]
+    detail: str
 
 
 class IndexRow(TypedDict):
@@ -143,6 +156,7 @@ class Stats(TypedDict):
     server: ProcessUsage
     unserved: NotRequired[dict[str, int]]  # model -> requests that found none of its versions serving, cumulative
     models: list[VersionCounters]
+    traffic: NotRequired[list[TrafficTold]]  # of the rollouts of which something has changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ class ReleaseKind(TextChoices):
     GO_BACK = "go_back", "Gone back"
     ALIASES = "aliases", "Aliases moved"
     ADOPT = "adopt", "Adopted from the disk"
+    ROLLOUT = "rollout", "Step of a rollout"
 
 
 class ReleaseState(TextChoices):
@@ -39,6 +40,26 @@ class ReleaseState(TextChoices):
     FAILED = "failed", "Failed"
     SERVED = "served", "Was live"
     SKIPPED = "skipped", "Replaced before it was live"
+
+
+class RolloutKind(TextChoices):
+    """SHADOW: the candidate is asked beside the stable version, and compared. CANARY: it gets more and more of the requests.
+    AB: it gets its share until somebody ends it."""
+
+    SHADOW = "shadow", "Shadow"
+    CANARY = "canary", "Canary"
+    AB = "ab", "A/B test"
+
+
+class RolloutState(TextChoices):
+    """Where a rollout stands, which `releases.rollout_states` draws."""
+
+    RUNNING = "running", "Running"
+    PAUSED = "paused", "Paused"
+    HOLDING = "holding", "Promoted, old version held"
+    DONE = "done", "Done"
+    ABORTED = "aborted", "Aborted"
+    ROLLED_BACK = "rolled_back", "Rolled back"
 
 
 class CheckState(TextChoices):
@@ -112,6 +133,7 @@ class EventKind(TextChoices):
     MODEL_LOADED = "model_loaded", "Model loaded"
     MODEL_UNLOADED = "model_unloaded", "Model unloaded"
     MODEL_FAILED = "model_failed", "Model failed"
+    BREACHED = "breached", "Guardrail breached"
     REPAIRED = "repaired", "Repaired"
 
 

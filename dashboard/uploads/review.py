@@ -11,8 +11,16 @@ from dashboard.configuration.needs import Need, publication_needs, refuse_unmet
 from dashboard.configuration.services import refuse_outdated, text_check
 from dashboard.models import Model, Release, Upload
 from dashboard.models.upload_json import PublishRequest
+from dashboard.releases.rollout_rules import traffic_kept
 from dashboard.releases.selectors import current_text, newest_release, wanted_versions
-from dashboard.releases.texts import aliases_in, chosen_versions, live_text, pinned_text, published_numbers
+from dashboard.releases.texts import (
+    aliases_in,
+    chosen_versions,
+    live_text,
+    pinned_text,
+    published_numbers,
+    without_traffic,
+)
 from dashboard.shared.choices import DesiredState, UploadState
 from dashboard.shared.exceptions import Outdated
 from repository.config import model_config, version_policy
@@ -151,7 +159,8 @@ def _with_policy(model: Model, text: str, number: int, request: PublishRequest) 
     config = model_config.parse(text)
     after = version_policy.select(config, [*published_numbers(model), number])
     if request.make_live:
-        return live_text(model, text, [number], also=[number])
+        return live_text(model, without_traffic(text), [number], also=[number])
+    text = traffic_kept(model, current_text(model), text)
     if not request.load and model.desired_state != DesiredState.UNLOADED and number in after:
         after = wanted_versions(model) or after
         return pinned_text(model, text, after, also=[number])

@@ -12,7 +12,7 @@ from dashboard.releases.example_fit import unfit_examples
 from dashboard.releases.selectors import current_text, fitting_text
 from dashboard.releases.services import changed_by_hand
 from dashboard.releases.signatures import signature_changes
-from dashboard.releases.texts import aliases_in, chosen_versions, live_text, with_aliases
+from dashboard.releases.texts import aliases_in, chosen_versions, live_text, with_aliases, without_traffic
 from dashboard.shared.exceptions import Problem
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import text as config_text
@@ -81,7 +81,7 @@ def promotion(version: Version) -> Promotion:
 
 def _choice(version: Version, now: str, text: str) -> Choice:
     try:
-        text = live_text(version.model, with_aliases(text, aliases_in(now)), [version.number])
+        text = live_text(version.model, without_traffic(with_aliases(text, aliases_in(now))), [version.number])
     except InvalidConfig:  # of before a rule; its problems say so
         pass
     preview = config_preview(model_name=version.model.name, text=text)

@@ -11,9 +11,17 @@ from dashboard.configuration.needs import config_needs, refuse_unmet, rights_of
 from dashboard.configuration.services import refuse_drift, text_check
 from dashboard.models import Model, Release, Version
 from dashboard.releases.going_back import going_back, text_to_return
+from dashboard.releases.rollout_rules import refuse_other_default
 from dashboard.releases.selectors import current_text, fitting_text, newest_release, way_back
 from dashboard.releases.services import release_make
-from dashboard.releases.texts import aliases_in, live_text, pinned_text, published_numbers, with_aliases
+from dashboard.releases.texts import (
+    aliases_in,
+    live_text,
+    pinned_text,
+    published_numbers,
+    with_aliases,
+    without_traffic,
+)
 from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid, NamesMoved
 from dashboard.shared.repository_errors import repository_errors
@@ -39,7 +47,7 @@ def release_promote(*, version: Version, actor: Actor, text: str | None = None, 
             raise Conflict(f"version {version.number} of '{model.name}' is {version.state}; {hint}")
         refuse_drift(model)
         before = current_text(model)
-        chosen = before if text is None else with_aliases(unstamped(text), aliases_in(before))
+        chosen = without_traffic(before if text is None else with_aliases(unstamped(text), aliases_in(before)))
         final = live_text(model, chosen, [version.number])
         if text is not None:
             text_check(model=model, text=final, with_files=False)
@@ -129,6 +137,7 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
             return newest
         before = current_text(model)
         text = with_aliases(before if versions == newest.versions else pinned_text(model, before, versions), given)
+        refuse_other_default(model, before, text)
         text_check(model=model, text=text)
         return release_make(
             model=model,

@@ -1,4 +1,5 @@
-"""An upload and a version change their state by the tables of their state machines alone, and never from another state."""
+"""An upload, a version and a rollout change their state by the tables of their state machines alone, and never from another
+state."""
 
 import ast
 from collections.abc import Callable, Iterator
@@ -13,15 +14,17 @@ from django.utils import timezone
 
 from dashboard.access.authorisation import Actor
 from dashboard.catalog import version_states
-from dashboard.models import Job, Upload, Version
+from dashboard.models import Job, Rollout, Upload, Version
 from dashboard.models.upload_json import Contents, Publication, PublishRequest
-from dashboard.shared.choices import UploadState, VersionState
+from dashboard.releases import rollout_states
+from dashboard.rollouts.plan import default_plan
+from dashboard.shared.choices import RolloutState, UploadState, VersionState
 from dashboard.shared.exceptions import WrongState
 from dashboard.uploads import states
 from dashboard.uploads.services import upload_create
 
 ROOT = Path(settings.BASE_DIR)
-MACHINES = (states, version_states)
+MACHINES = (states, version_states, rollout_states)
 READERS = {"filter", "exclude", "get"}
 PUBLICATION = Publication(PublishRequest(note="first", rights=("VIEW",)), number=3, actor=None, text="backend: 'x'")
 
@@ -30,11 +33,14 @@ PUBLICATION = Publication(PublishRequest(note="first", rights=("VIEW",)), number
 
 
 def mentions_a_state(node: ast.AST) -> bool:
-    return any(isinstance(one, ast.Name) and one.id in ("UploadState", "VersionState") for one in ast.walk(node))
+    return any(
+        isinstance(one, ast.Name) and one.id in ("UploadState", "VersionState", "RolloutState")
+        for one in ast.walk(node)
+    )
 
 
 def writers(source: str, *, every: bool) -> Iterator[int]:
-    """Lines that write a state of an upload or of a version; `every`: of anything that has a state."""
+    """Lines that write a state of an upload, a version or a rollout; `every`: of anything that has a state."""
     for node in ast.walk(ast.parse(source)):
         targets = node.targets if isinstance(node, ast.Assign) else []
         written: list[ast.AST] = []
@@ -46,7 +52,7 @@ def writers(source: str, *, every: bool) -> Iterator[int]:
             yield node.lineno
 
 
-def test_no_other_module_writes_the_state_of_an_upload_or_of_a_version() -> None:
+def test_no_other_module_writes_the_state_of_an_upload_a_version_or_a_rollout() -> None:
     machines = {Path(str(machine.__file__)) for machine in MACHINES}
     modules = [path for path in (ROOT / "dashboard").rglob("*.py") if "migrations" not in path.parts]
     found = [
@@ -71,7 +77,7 @@ def test_the_search_for_writers_finds_one(source: str) -> None:
     assert list(writers("Upload.objects.filter(state=UploadState.FAILED)", every=True)) == []
 
 
-@pytest.mark.parametrize("machine", MACHINES, ids=["upload", "version"])
+@pytest.mark.parametrize("machine", MACHINES, ids=["upload", "version", "rollout"])
 def test_the_drawing_names_every_state_and_every_transition(machine: ModuleType) -> None:
     drawing = str(machine.__doc__)
     names = {state for one in machine.TRANSITIONS.values() for state in (*one.before, one.after)}
@@ -113,6 +119,18 @@ VERSION_EVENTS: dict[str, Callable[[Version], None]] = {
 }
 
 
+ROLLOUT_EVENTS: dict[str, Callable[[Rollout], None]] = {
+    "advance": lambda rollout: rollout_states.advance(rollout, rollout.model.releases.first()),
+    "pause": rollout_states.pause,
+    "resume": rollout_states.resume,
+    "promote": lambda rollout: rollout_states.promote(rollout, by="olga"),
+    "keep": lambda rollout: rollout_states.keep(rollout, until=timezone.now()),
+    "finish": lambda rollout: rollout_states.finish(rollout, reason="why", by="olga"),
+    "abort": lambda rollout: rollout_states.abort(rollout, reason="why", by="olga"),
+    "roll_back": lambda rollout: rollout_states.roll_back(rollout, reason="why"),
+}
+
+
 def row_of(one: Any) -> dict[str, Any]:
     return dict(type(one).objects.values().get(pk=one.pk))
 
@@ -142,6 +160,14 @@ def test_an_upload_goes_from_each_state_only_where_its_table_says(upload: Upload
 @pytest.mark.django_db
 def test_a_version_goes_from_each_state_only_where_its_table_says(published: Callable[..., Version]) -> None:
     walk(published(), version_states.TRANSITIONS, VERSION_EVENTS, VersionState)
+
+
+@pytest.mark.django_db
+def test_a_rollout_goes_from_each_state_only_where_its_table_says(relu: Version) -> None:
+    rollout = rollout_states.start(
+        model=relu.model, name="r", kind="canary", stable=1, candidate=2, plan=default_plan("canary")
+    )
+    walk(rollout, rollout_states.TRANSITIONS, ROLLOUT_EVENTS, RolloutState)
 
 
 @pytest.mark.django_db

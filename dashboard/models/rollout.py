@@ -1,0 +1,255 @@
+"""A rollout: the plan by which requests move from one version of a model to another, and where it stands.
+
+What serves, and with which weight, the releases say: nothing here is a weight of its own. What servers told of a rollout is
+kept beside it: the last word of each, a coarse history, and the worst answers that differed.
+"""
+
+from typing import NotRequired, TypedDict
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from dashboard.models.model import Model
+from dashboard.models.server import Server
+from dashboard.shared.choices import RolloutKind, RolloutState
+from repository.core.json_types import JsonObject
+
+
+class PlanStep(TypedDict):
+    """A share of the requests, and how many seconds it serves before the next step may come."""
+
+    weight: float  # per cent
+    bake_s: float
+
+
+class Plan(TypedDict):
+    """What a rollout is to do, whole: rollouts.plan makes it of what a person gave. The policy's own fields are those of
+    `slipway.traffic` (docs/configuration.md)."""
+
+    steps: list[PlanStep]
+    promote: str  # "auto", or "hand": the last step waits for a person
+    hold_days: float  # that the old version stays loaded after the promotion
+    guardrails: list[JsonObject]
+    min_samples: int
+    window_s: int
+    alpha: float
+    sticky: NotRequired[JsonObject]
+    shadow: NotRequired[JsonObject]
+
+
+class Latency(TypedDict):
+    """A histogram of durations in the buckets of repository.core.histogram, whose numbers are text, as in JSON."""
+
+    total: int
+    sum_ns: int
+    counts: dict[str, int]
+
+
+class ArmTold(TypedDict):
+    """What an arm did since the rollout began, as a server tells it."""
+
+    version: str
+    remote: str  # the address of another server, "" for none
+    requests: int
+    errors: int
+    latency: Latency
+
+
+class ShadowTold(TypedDict):
+    """What comparing the answers of both arms found since the rollout began. dropped: mirrors that were not sent, by reason."""
+
+    compared: int
+    disagreed: int
+    mismatched: int
+    top1_compared: int
+    top1_agreed: int
+    max_absolute: float
+    mean_absolute: float
+    max_relative: float
+    failed: int
+    dropped: dict[str, int]
+    stable_latency: Latency
+    candidate_latency: Latency
+
+
+class GuardrailTold(TypedDict):
+    """How a guardrail stands: waiting (too few samples), holds, breached. limit: what the candidate's value may not pass."""
+
+    metric: str
+    stable: float | None
+    candidate: float | None
+    limit: float | None
+    samples: list[int]  # of stable, of the candidate
+    p: float | None
+    state: str
+    detail: str
+
+
+class Breach(TypedDict):
+    """Why a server took the candidate out: which guardrail, by its place in the plan, and when, in Unix seconds."""
+
+    guardrail: int
+    reason: str
+    at: float
+
+
+class TrafficTold(TypedDict):
+    """What a server tells of the rollout that it is at, once a second in its live feed where something of it changed."""
+
+    model: str
+    namespace: NotRequired[str]
+    rollout: str
+    release: int | None
+    weight: float  # in force: 0 after a breach
+    asked_weight: float
+    breach: Breach | None
+    arms: dict[str, ArmTold]  # stable, candidate
+    shadow: ShadowTold | None
+    guardrails: list[GuardrailTold]
+
+
+class Rollout(models.Model):
+    """name: what the policy calls it, and the server its figures. stable, candidate: the number of a version, or a model on
+    another server as the policy names it. step: the place in the plan. step_release: the release with which that step began.
+    base: what was wanted before the rollout, to which it goes back. reason: why it ended, a sentence. trouble: why it cannot
+    go on, a clause; "" where it can. hold_until: until when the old version stays loaded.
+    """
+
+    model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="rollouts")
+    name = models.CharField(max_length=64, unique=True)
+    kind = models.CharField(max_length=8, choices=RolloutKind.choices)
+    state = models.CharField(max_length=12, choices=RolloutState.choices, default=RolloutState.RUNNING)
+    stable: "models.JSONField[int | JsonObject, int | JsonObject]" = models.JSONField()
+    candidate: "models.JSONField[int | JsonObject, int | JsonObject]" = models.JSONField()
+    plan: "models.JSONField[Plan, Plan]" = models.JSONField()
+    step = models.PositiveSmallIntegerField(default=0)
+    step_since = models.DateTimeField(default=timezone.now)
+    step_release = models.ForeignKey("dashboard.Release", null=True, on_delete=models.SET_NULL, related_name="+")
+    base = models.ForeignKey("dashboard.Release", null=True, on_delete=models.SET_NULL, related_name="+")
+    reason = models.TextField(blank=True, default="")
+    trouble = models.TextField(blank=True, default="")
+    started_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True)
+    hold_until = models.DateTimeField(null=True)
+    created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
+    created_by_name = models.CharField(max_length=150, blank=True, default="")
+    ended_by_name = models.CharField(max_length=150, blank=True, default="")
+
+    class Meta:
+        ordering = ["-started_at", "-id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["model"],
+                condition=models.Q(state__in=["running", "paused", "holding"]),
+                name="rollout_open_once",
+            )
+        ]
+        indexes = [
+            models.Index(fields=["model", "-started_at"], name="rollout_of_model"),
+            models.Index(fields=["state"], name="rollout_of_state"),
+        ]
+
+    def __str__(self) -> str:
+        return f"rollout {self.name} of {self.model}"
+
+    @property
+    def stable_version(self) -> int | None:
+        """The version that answered at its start; None where a model on another server did."""
+        return self.stable if isinstance(self.stable, int) else None
+
+    @property
+    def candidate_version(self) -> int | None:
+        return self.candidate if isinstance(self.candidate, int) else None
+
+    @property
+    def stable_words(self) -> str:
+        return arm_in_words(self.stable)
+
+    @property
+    def candidate_words(self) -> str:
+        return arm_in_words(self.candidate)
+
+    @property
+    def weight(self) -> float:
+        """Per cent of the requests that the present step of the plan gives the candidate."""
+        return self.plan["steps"][self.step]["weight"]
+
+    @property
+    def bake_s(self) -> float:
+        return self.plan["steps"][self.step]["bake_s"]
+
+    @property
+    def next_weight(self) -> float | None:
+        """Of the next step; None in the last one."""
+        steps = self.plan["steps"]
+        return steps[self.step + 1]["weight"] if self.step + 1 < len(steps) else None
+
+
+def arm_in_words(arm: int | JsonObject) -> str:
+    """Return which model an arm is: "version 3", or where it is on another server."""
+    return f"version {arm}" if isinstance(arm, int) else f"model '{arm.get('model', '')}' at {arm.get('url', '')}"
+
+
+class RolloutFigures(models.Model):
+    """What a server told of a rollout last.
+
+    told: its word as it came, with histograms in our buckets. earlier: what processes of it counted that have ended, in the
+    shape of RolloutSample.data. every_s: the seconds between two rows of the history.
+    """
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="figures")
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+")
+    instance = models.CharField(max_length=64, blank=True, default="")
+    told: "models.JSONField[TrafficTold, TrafficTold]" = models.JSONField()
+    earlier: "models.JSONField[JsonObject, JsonObject]" = models.JSONField(default=dict)
+    every_s = models.PositiveIntegerField(default=0)
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["rollout", "server"], name="rollout_figures_once")]
+
+    def __str__(self) -> str:
+        return f"{self.rollout} on {self.server}"
+
+
+class RolloutSample(models.Model):
+    """What both arms had done in all by a moment; what they did between two is the difference. at: Unix seconds."""
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="samples")
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+", db_index=False)
+    at = models.PositiveBigIntegerField()
+    data: "models.JSONField[JsonObject, JsonObject]" = models.JSONField()
+
+    class Meta:
+        ordering = ["at"]
+        constraints = [models.UniqueConstraint(fields=["rollout", "server", "at"], name="rollout_sample_once")]
+
+    def __str__(self) -> str:
+        return f"{self.rollout} at {self.at}"
+
+
+class RolloutMismatch(models.Model):
+    """One request that both arms answered, and not alike; kept within the bounds that the plan sets.
+
+    number: as the server counts them. score: how far apart they are, the worst the highest. data: inputs, stable, candidate:
+    tensors as repository.core.tensors writes them.
+    """
+
+    rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="mismatches")
+    server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+", db_index=False)
+    number = models.PositiveBigIntegerField()
+    at = models.DateTimeField()
+    score = models.FloatField()
+    detail = models.TextField(blank=True, default="")
+    size_bytes = models.PositiveIntegerField(default=0)
+    data: "models.JSONField[JsonObject, JsonObject]" = models.JSONField()
+
+    class Meta:
+        ordering = ["-score", "-at", "-id"]
+        constraints = [
+            models.UniqueConstraint(fields=["rollout", "server", "at", "number"], name="rollout_mismatch_once")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.rollout}, request {self.number}"

@@ -1,0 +1,172 @@
+"""The states of a rollout, and the only functions that move it from one to the next.
+
+     start
+       |
+       v   advance: the next weight          pause
+    RUNNING <---------------------- RUNNING ---------> PAUSED
+       |  ^                                              |
+       |  +------------------- resume -------------------+
+       |
+       | promote: the candidate answers all; also from PAUSED
+       v
+    HOLDING <-- keep: for longer --+
+       |    +----------------------+
+       | finish: the old version leaves, or nothing is held; a shadow that is stopped; also from RUNNING, PAUSED
+       v
+     DONE
+                 abort: somebody goes back to stable; from RUNNING, PAUSED, HOLDING           to ABORTED
+                 roll back: a guardrail, or a candidate that does not load; RUNNING, PAUSED   to ROLLED_BACK
+
+What there is in each state. Everything but the row follows from the newest release, which is written in the same transaction.
+
+    state        newest release                             on the server                    after a SIGKILL
+    RUNNING      both versions, `default` at stable, the    as the text; weight 0 after a    the server keeps to the text and
+                 policy with the weight of a step           breach, of which it tells        its breaches; `watch` reads what
+    PAUSED       the same                                   the same; no step by itself      is told, and goes on from the row
+    HOLDING      both versions, `default` at the candidate  the old version, unasked         `watch` looks at hold_until again
+    DONE         the candidate; the old version gone, or    as any model
+                 kept for its name
+    ABORTED,     as before the rollout                      as any model
+    ROLLED_BACK
+
+Text, release and state are one transaction, and the text is written last before it ends: who is killed in between leaves a text
+that `text_take_back` takes back, and a row that still says what is true.
+"""
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.db.models import Q
+from django.utils import timezone
+
+from dashboard.models import Model, Release, Rollout
+from dashboard.shared.choices import RolloutState as State
+from dashboard.shared.exceptions import WrongState
+from dashboard.shared.transitions import Transition, move
+from repository.core.json_types import JsonObject
+
+# Those in which requests are shared, and those that are not over.
+UNDER_WAY = (State.RUNNING, State.PAUSED)
+UNFINISHED = (*UNDER_WAY, State.HOLDING)
+
+_PERSON, _BOTH = "whoever operates", "`watch`, or whoever operates"
+_OVER = "is not running any more"
+TRANSITIONS = {
+    "advance": Transition((State.RUNNING,), State.RUNNING, _BOTH, "is not running at that step any more"),
+    "pause": Transition((State.RUNNING,), State.PAUSED, _PERSON, "is not running"),
+    "resume": Transition((State.PAUSED,), State.RUNNING, _PERSON, "is not paused"),
+    "promote": Transition(UNDER_WAY, State.HOLDING, _BOTH, _OVER),
+    "keep": Transition((State.HOLDING,), State.HOLDING, _PERSON, "holds no old version"),
+    "finish": Transition(UNFINISHED, State.DONE, _BOTH, "is over already"),
+    "abort": Transition(UNFINISHED, State.ABORTED, _PERSON, "is over already"),
+    "roll_back": Transition(UNDER_WAY, State.ROLLED_BACK, "`watch`", _OVER),
+}
+
+
+def start(*, model: Model, **facts: Any) -> Rollout:
+    """Make the row; in the transaction of the release that it begins with."""
+    return Rollout.objects.create(model=model, state=State.RUNNING, **facts)
+
+
+def begun(rollout: Rollout, release: Release) -> None:
+    """The release with which it starts has been made."""
+    Rollout.objects.filter(pk=rollout.pk).update(step_release=release)
+    rollout.step_release = release
+
+
+def advance(rollout: Rollout, release: Release) -> None:
+    """The next step has begun, with a release of its own. WrongState: somebody else took that step."""
+    changes = {"step": rollout.step + 1, "step_since": timezone.now(), "step_release": release, "trouble": ""}
+    _move(rollout, "advance", changes, where=Q(step=rollout.step))
+
+
+def pause(rollout: Rollout) -> None:
+    """It stays at its weight."""
+    _move(rollout, "pause", {})
+
+
+def resume(rollout: Rollout) -> None:
+    """Steps come by themselves again."""
+    _move(rollout, "resume", {})
+
+
+def promote(rollout: Rollout, *, by: str) -> None:
+    """The candidate answers everything; the old version stays loaded for as long as the plan says."""
+    until = timezone.now() + timedelta(days=rollout.plan["hold_days"])
+    _move(rollout, "promote", {"hold_until": until, "ended_by_name": by, "trouble": ""})
+
+
+def keep(rollout: Rollout, *, until: datetime) -> None:
+    """The old version stays loaded until another time."""
+    _move(rollout, "keep", {"hold_until": until})
+
+
+def finish(rollout: Rollout, *, reason: str, by: str) -> None:
+    """It has come to its end."""
+    _end(rollout, "finish", reason, by)
+
+
+def abort(rollout: Rollout, *, reason: str, by: str) -> None:
+    """Somebody ended it before its end: stable answers everything."""
+    _end(rollout, "abort", reason, by)
+
+
+def roll_back(rollout: Rollout, *, reason: str) -> None:
+    """The candidate did worse than it may: stable answers everything."""
+    _end(rollout, "roll_back", reason, "system")
+
+
+def troubled(rollout: Rollout, trouble: str) -> bool:
+    """Note why it cannot go on, a clause, "" for nothing; return whether that is new."""
+    if rollout.trouble == trouble:
+        return False
+    Rollout.objects.filter(pk=rollout.pk).update(trouble=trouble)
+    rollout.trouble = trouble
+    return True
+
+
+# -- what other releases mean for it -----------------------------------------------------------------------------------
+def unfinished(model: Model) -> Rollout | None:
+    """Return the rollout of a model that is not over; there is one at most."""
+    return Rollout.objects.filter(model=model, state__in=UNFINISHED).first()
+
+
+def under_way(model: Model) -> Rollout | None:
+    """Return the rollout by which requests of a model are shared."""
+    return Rollout.objects.filter(model=model, state__in=UNDER_WAY).first()
+
+
+def kept_by(model: Model, policy: Mapping[str, object] | JsonObject | None) -> Rollout | None:
+    """Return the rollout under way to whose policy a text keeps."""
+    if policy is None:
+        return None
+    return Rollout.objects.filter(model=model, state__in=UNDER_WAY, name=str(policy.get("rollout"))).first()
+
+
+def overtaken(*, release: Release, answers: int, by: str) -> None:
+    """A release was made that is no step of a rollout: it ends the one that is not over, where it leaves nothing to it.
+
+    answers: the version that answers by that release where a request names none.
+    """
+    rollout = unfinished(release.model)
+    if rollout is None:
+        return
+    told = f"{by} made release {release.number}: {release.summary or release.get_kind_display()}"
+    if rollout.state in UNDER_WAY:
+        (finish if answers == rollout.candidate else abort)(rollout, reason=f"{told}.", by=by)
+    elif answers != rollout.candidate:
+        abort(rollout, reason=f"{told}.", by=by)
+    elif rollout.stable not in release.versions:
+        finish(rollout, reason=f"{told}, which leaves out {rollout.stable_words}.", by=by)
+
+
+def _end(rollout: Rollout, event: str, reason: str, by: str) -> None:
+    _move(rollout, event, {"reason": reason, "ended_at": timezone.now(), "ended_by_name": by, "trouble": ""})
+
+
+def _move(rollout: Rollout, event: str, changes: Mapping[str, object], *, where: Q | None = None) -> None:
+    transition = TRANSITIONS[event]
+    if not move(rollout, transition, changes, where=where):
+        raise WrongState(f"rollout {rollout.name} of '{rollout.model.name}' {transition.refusal}")
+    rollout.refresh_from_db()

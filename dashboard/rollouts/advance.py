@@ -1,0 +1,167 @@
+"""What `watch` does for rollouts by itself: keeps what a server tells, takes the next step when its time has come, goes back
+where a guardrail was breached, and unloads what was held long enough.
+
+A server decides nothing but a breach, by which it has taken the candidate out already when it tells. The bundled server's word
+decides the steps; a breach on any server that is watched ends the rollout on all of them. Each act is a service in one
+transaction that looks where the rollout stands, so that it can be killed anywhere, and done twice.
+"""
+
+import logging
+from datetime import datetime, timedelta
+
+from django.db import transaction
+from django.utils import timezone
+
+from dashboard.access.authorisation import SYSTEM
+from dashboard.metrics.selectors import last_requested
+from dashboard.models import ReleaseCheck, ReleaseSpan, Rollout, RolloutFigures, Server
+from dashboard.models.rollout import TrafficTold
+from dashboard.releases import rollout_states as states
+from dashboard.rollouts.figures import figures_store
+from dashboard.rollouts.services import (
+    rollout_abort,
+    rollout_advance,
+    rollout_promote,
+    rollout_roll_back,
+    rollout_unload_old,
+)
+from dashboard.servers.services import server_event_record
+from dashboard.shared.choices import CheckState, EventKind, RolloutKind, RolloutState
+from dashboard.shared.exceptions import DashboardError, WrongState
+
+logger = logging.getLogger(__name__)
+
+# Of a candidate that does not load: once may have been the server's own trouble.
+LOADS_TRIED = 2
+
+
+def rollouts_open() -> list[Rollout]:
+    """Return the rollouts that are not over, of all models, in one query."""
+    return list(Rollout.objects.filter(state__in=states.UNFINISHED).select_related("model").defer("model__fingerprint"))
+
+
+def rollout_look(*, rollout: Rollout, server: Server, told: TrafficTold | None, instance: str) -> None:
+    """Keep what a server tells of a rollout, where it is new (else None), and do what it is time for.
+
+    What cannot be done is noted on the rollout, and tried again with the next look.
+    """
+    try:
+        if told is not None:
+            figures_store(rollout=rollout, server=server, told=told, instance=instance)
+        _act(rollout, server)
+    except WrongState as error:  # a person was quicker
+        logger.info("%s", error.message)
+    except DashboardError as error:
+        if states.troubled(rollout, error.message):
+            logger.warning("rollout %s of %s: %s", rollout.name, rollout.model.name, error.message)
+
+
+def _act(rollout: Rollout, server: Server) -> None:
+    if rollout.state in states.UNDER_WAY and (reason := _breach(rollout, server)):
+        with transaction.atomic():
+            rollout_roll_back(rollout=rollout, reason=reason)
+            server_event_record(
+                server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=f"{reason.rstrip('.')}."
+            )
+    elif not server.bundled:
+        return
+    elif rollout.state in states.UNDER_WAY and (reason := _not_loaded(rollout, server)):
+        rollout_roll_back(rollout=rollout, reason=reason)
+    elif rollout.state == RolloutState.RUNNING and bake_left(rollout, server) == 0:
+        _next(rollout)
+    elif rollout.state == RolloutState.HOLDING and rollout.hold_until and rollout.hold_until <= timezone.now():
+        assert isinstance(rollout.stable, int)
+        rollout_unload_old(rollout=rollout, actor=SYSTEM, last_request=last_request_in_words(rollout, server))
+    if rollout.trouble:
+        states.troubled(rollout, "")
+
+
+def _next(rollout: Rollout) -> None:
+    """Do what comes after the present step, whose time is over."""
+    if rollout.next_weight is not None:
+        rollout_advance(rollout=rollout, actor=SYSTEM, step=rollout.step)
+    elif rollout.kind == RolloutKind.SHADOW:
+        rollout_abort(rollout=rollout, actor=SYSTEM)
+    else:
+        rollout_promote(rollout=rollout, actor=SYSTEM, step=rollout.step)
+
+
+def bake_left(rollout: Rollout, server: Server, now: datetime | None = None) -> float | None:
+    """Return the seconds until the next step comes by itself, 0 where it is due; None where none will, or it is not known when.
+
+    A step's time counts while the server serves it, and ends when no guardrail waits for samples any more.
+    """
+    if rollout.state != RolloutState.RUNNING or not _comes_by_itself(rollout):
+        return None
+    served = served_seconds(rollout, server, now)
+    if served is None:
+        return None
+    left = max(0.0, rollout.bake_s - served)
+    return left if left or not _waits(rollout, server) else None
+
+
+def served_seconds(rollout: Rollout, server: Server, now: datetime | None = None) -> float | None:
+    """Return for how many seconds a server has served the present step; None while it does not."""
+    if rollout.step_release is None:
+        return None
+    now = now or timezone.now()
+    spans = ReleaseSpan.objects.filter(
+        model=rollout.model_id,
+        server=server,
+        release__rollout=rollout,
+        release__number__gte=rollout.step_release.number,
+    ).values_list("started_at", "ended_at")
+    found = list(spans)
+    if all(ended is not None for _, ended in found):
+        return None
+    return sum(((ended or now) - started for started, ended in found), timedelta()).total_seconds()
+
+
+def last_request_in_words(rollout: Rollout, server: Server) -> str:
+    """Return when the old version was asked last, as a clause."""
+    if not isinstance(rollout.stable, int):
+        return ""
+    at = last_requested(server=server, model_name=rollout.model.name, version=rollout.stable)
+    if at is None:
+        return "no request of it is known"
+    return f"its last request was at {datetime.fromtimestamp(at, timezone.get_default_timezone()):%Y-%m-%d %H:%M:%S %Z}"
+
+
+def _comes_by_itself(rollout: Rollout) -> bool:
+    """Whether something follows the present step without a person."""
+    if rollout.kind == RolloutKind.AB:
+        return False
+    if rollout.kind == RolloutKind.SHADOW:
+        return rollout.bake_s > 0
+    last = rollout.next_weight is None
+    return not last or (rollout.plan["promote"] == "auto" and isinstance(rollout.candidate, int))
+
+
+def _breach(rollout: Rollout, server: Server) -> str:
+    """Return why a server has taken the candidate out, "" where it has not."""
+    row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
+    breach = row.told["breach"] if row is not None else None
+    return breach["reason"] if breach is not None else ""
+
+
+def _waits(rollout: Rollout, server: Server) -> bool:
+    """Whether a guardrail has too few samples, or nothing is told of this step yet."""
+    if not rollout.plan["guardrails"]:
+        return False
+    row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
+    if row is None or row.told["asked_weight"] != rollout.weight:
+        return True
+    return any(one["state"] != "holds" for one in row.told["guardrails"])
+
+
+def _not_loaded(rollout: Rollout, server: Server) -> str:
+    """Return why the release with which the rollout began cannot be loaded, "" where it served, or is tried yet."""
+    release = rollout.step_release
+    if rollout.step > 0 or release is None:
+        return ""
+    check = ReleaseCheck.objects.filter(
+        release=release, server=server, state=CheckState.FAILED, attempts__gte=LOADS_TRIED
+    ).first()
+    if check is None or ReleaseSpan.objects.filter(release=release, server=server).exists():
+        return ""
+    return f"{rollout.candidate_words} could not be loaded: {check.error.rstrip('.')}"

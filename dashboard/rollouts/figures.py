@@ -1,0 +1,216 @@
+"""What servers told of a rollout, as it is kept: the last word of each, a coarse history of both arms, the worst mismatches.
+
+Everything a server counts begins anew with its process; what earlier ones counted is added, so that figures only grow. The
+history is readings of these sums, one every few seconds at first: where there are too many, every second one goes, and later
+ones are further apart.
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import TypedDict, cast
+
+import orjson
+from django.db import transaction
+from django.db.models import F
+from django.utils import timezone
+
+from dashboard.models import Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
+from dashboard.models.rollout import Latency, TrafficTold
+from dashboard.servers.messages import Mismatch
+from repository.config.traffic import Keep, policy_of
+from repository.core.json_types import JsonObject
+
+FIRST_EVERY_S = 10
+MOST_SAMPLES = 600  # of one rollout on one server
+KEPT_DAYS = 30  # that the history of a rollout is kept after its end
+
+ARMS = ("stable", "candidate")
+_SHADOW_SUMS = ("compared", "disagreed", "mismatched", "top1_compared", "top1_agreed", "failed")
+
+
+class ArmSums(TypedDict):
+    """What an arm did since the rollout began, over all processes of the server."""
+
+    requests: int
+    errors: int
+    latency: Latency
+
+
+class ShadowSums(TypedDict):
+    """What the shadow found since the rollout began, over all processes of the server. sum_absolute: of the means of each
+    pair."""
+
+    compared: int
+    disagreed: int
+    mismatched: int
+    top1_compared: int
+    top1_agreed: int
+    failed: int
+    max_absolute: float
+    max_relative: float
+    sum_absolute: float
+    dropped: dict[str, int]
+    stable_latency: Latency
+    candidate_latency: Latency
+
+
+class Sums(TypedDict):
+    """RolloutSample.data. weight: per cent of the requests, in force at that moment. arms: by their names."""
+
+    weight: float
+    arms: dict[str, ArmSums]
+    shadow: ShadowSums | None
+
+
+# -- the last word -----------------------------------------------------------------------------------------------------
+def figures_store(*, rollout: Rollout, server: Server, told: TrafficTold, instance: str) -> RolloutFigures:
+    """Keep what a server tells of a rollout now; instance: which process of it. A reading of the history comes from time to
+    time."""
+    now = int(time.time())
+    with transaction.atomic():
+        row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
+        if row is None:
+            row = RolloutFigures(rollout=rollout, server=server, instance=instance, every_s=FIRST_EVERY_S)
+        elif row.instance != instance:
+            row.earlier, row.instance = cast(JsonObject, sums_of(row)), instance
+        row.told, row.at = told, timezone.now()
+        row.save()
+        _sample(row, now - now % row.every_s)
+    return row
+
+
+def sums_of(row: RolloutFigures) -> Sums:
+    """Return what a rollout has done on a server in all."""
+    now = _told_sums(row.told)
+    return _added(cast(Sums, row.earlier), now) if row.earlier else now
+
+
+def _told_sums(told: TrafficTold) -> Sums:
+    arms = {
+        name: ArmSums(requests=arm["requests"], errors=arm["errors"], latency=arm["latency"])
+        for name, arm in told["arms"].items()
+    }
+    shadow: ShadowSums | None = None
+    if (given := told["shadow"]) is not None:
+        rest = {name: value for name, value in given.items() if name != "mean_absolute"}
+        shadow = cast(ShadowSums, {**rest, "sum_absolute": given["mean_absolute"] * given["compared"]})
+    return {"weight": told["weight"], "arms": arms, "shadow": shadow}
+
+
+def _added(one: Sums, other: Sums) -> Sums:
+    shadows = [sums for sums in (one["shadow"], other["shadow"]) if sums is not None]
+    return {
+        "weight": other["weight"],
+        "arms": {name: _arms_added(one["arms"][name], other["arms"][name]) for name in ARMS},
+        "shadow": _shadows_added(shadows) if shadows else None,
+    }
+
+
+def _arms_added(one: ArmSums, other: ArmSums) -> ArmSums:
+    return {
+        "requests": one["requests"] + other["requests"],
+        "errors": one["errors"] + other["errors"],
+        "latency": _latencies_added(one["latency"], other["latency"]),
+    }
+
+
+def _shadows_added(shadows: list[ShadowSums]) -> ShadowSums:
+    first, *rest = shadows
+    total = first.copy()
+    for one in rest:
+        for name in _SHADOW_SUMS:
+            total[name] += one[name]  # type: ignore[literal-required]
+        total["max_absolute"] = max(total["max_absolute"], one["max_absolute"])
+        total["max_relative"] = max(total["max_relative"], one["max_relative"])
+        total["sum_absolute"] += one["sum_absolute"]
+        total["dropped"] = _counts_added(total["dropped"], one["dropped"])
+        total["stable_latency"] = _latencies_added(total["stable_latency"], one["stable_latency"])
+        total["candidate_latency"] = _latencies_added(total["candidate_latency"], one["candidate_latency"])
+    return total
+
+
+def _latencies_added(one: Latency, other: Latency) -> Latency:
+    return {
+        "total": one["total"] + other["total"],
+        "sum_ns": one["sum_ns"] + other["sum_ns"],
+        "counts": _counts_added(one["counts"], other["counts"]),
+    }
+
+
+def _counts_added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str, int]:
+    return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}
+
+
+# -- the history -------------------------------------------------------------------------------------------------------
+def _sample(row: RolloutFigures, at: int) -> None:
+    """Keep a reading where none was kept for that span, and make room where there are too many."""
+    samples = RolloutSample.objects.filter(rollout_id=row.rollout_id, server_id=row.server_id)
+    if samples.filter(at__gte=at).exists():
+        return
+    RolloutSample.objects.create(
+        rollout_id=row.rollout_id, server_id=row.server_id, at=at, data=cast(JsonObject, sums_of(row))
+    )
+    if samples.count() > MOST_SAMPLES:
+        row.every_s *= 2
+        row.save(update_fields=["every_s"])
+        samples.annotate(place=F("at") % row.every_s).exclude(place=0).delete()
+
+
+# -- mismatches --------------------------------------------------------------------------------------------------------
+def keep_of(rollout: Rollout) -> Keep | None:
+    """Return within which bounds mismatches of a rollout are kept; None where they are not, or nothing is compared."""
+    shadow = rollout.plan.get("shadow")
+    if shadow is None:
+        return None
+    policy = policy_of({"rollout": rollout.name, "candidate": rollout.candidate, "shadow": shadow})
+    return policy.shadow.keep if policy.shadow is not None else None
+
+
+def mismatches_store(*, rollout: Rollout, server: Server, rows: Iterable[Mismatch]) -> None:
+    """Keep what both arms answered unlike, of these and of what was kept before: the worst, within the bounds of the plan."""
+    keep = keep_of(rollout)
+    if keep is None:
+        return
+    made = []
+    for row in rows:
+        data = cast(JsonObject, {"inputs": row["inputs"], "stable": row["stable"], "candidate": row["candidate"]})
+        made.append(
+            RolloutMismatch(
+                rollout=rollout,
+                server=server,
+                number=row["id"],
+                at=datetime.fromtimestamp(row["at"], UTC),
+                score=row["score"],
+                detail=row["detail"],
+                size_bytes=len(orjson.dumps(data)),
+                data=data,
+            )
+        )
+    with transaction.atomic():
+        RolloutMismatch.objects.bulk_create(made, ignore_conflicts=True)
+        _trim(rollout, keep)
+
+
+def _trim(rollout: Rollout, keep: Keep) -> None:
+    room, kept = keep.bytes, 0
+    spare = []
+    for pk, size in RolloutMismatch.objects.filter(rollout=rollout).values_list("pk", "size_bytes"):
+        if kept < keep.count and size <= room:
+            room, kept = room - size, kept + 1
+        else:
+            spare.append(pk)
+    if spare:
+        RolloutMismatch.objects.filter(pk__in=spare).delete()
+
+
+def rollouts_prune() -> int:
+    """Remove mismatches that are older than their plan keeps them, and the history of what ended long ago; return how many
+    rows."""
+    now, gone = timezone.now(), 0
+    for rollout in Rollout.objects.filter(pk__in=RolloutMismatch.objects.values("rollout")):
+        keep = keep_of(rollout)
+        since = now - timedelta(days=keep.days if keep is not None else 0)
+        gone += RolloutMismatch.objects.filter(rollout=rollout, at__lt=since).delete()[0]
+    ended = Rollout.objects.filter(ended_at__lt=now - timedelta(days=KEPT_DAYS))
+    return gone + RolloutSample.objects.filter(rollout__in=ended).delete()[0]

@@ -1,0 +1,170 @@
+"""Rollouts over REST: start, the list, one of them with its figures, each act, what both arms answered unlike."""
+
+from drf_spectacular.utils import extend_schema
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from dashboard.access.authorisation import Right
+from dashboard.catalog.selectors import model_get
+from dashboard.models import Rollout
+from dashboard.rollouts import selectors as select
+from dashboard.rollouts import serializers
+from dashboard.rollouts.services import (
+    mismatches_forget,
+    rollout_abort,
+    rollout_advance,
+    rollout_keep_old,
+    rollout_pause,
+    rollout_promote,
+    rollout_resume,
+    rollout_start,
+    rollout_unload_old,
+)
+from dashboard.web.rest.endpoint import Endpoint, data_of, refuse_data
+
+
+class RolloutList(Endpoint):
+    rights = {"GET": Right.VIEW, "POST": Right.OPERATE}
+
+    @extend_schema(operation_id="models_rollouts_list", responses=serializers.RolloutSerializer(many=True))
+    def get(self, request: Request, name: str) -> Response:
+        """The rollouts of a model, newest first."""
+        return self.page(select.rollouts(model_get(name)), serializers.RolloutSerializer)
+
+    @extend_schema(request=serializers.RolloutRequestSerializer, responses={201: serializers.RolloutDetailSerializer})
+    def post(self, request: Request, name: str) -> Response:
+        """Begins to move the model's requests to a candidate, by a plan: a shadow, a canary or an A/B test."""
+        given = data_of(request, serializers.RolloutRequestSerializer)
+        rollout = rollout_start(model=model_get(name), actor=self.actor, **given)
+        return _told(rollout, status=201)
+
+
+class RolloutDetail(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(responses=serializers.RolloutDetailSerializer)
+    def get(self, request: Request, name: str, rollout: str) -> Response:
+        """How a rollout stands: its step, both arms side by side, each guardrail with its limit, what comes next and when."""
+        return _told(select.rollout_get(model_get(name), rollout))
+
+
+class RolloutFigures(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(responses=serializers.FiguresSerializer)
+    def get(self, request: Request, name: str, rollout: str) -> Response:
+        """What both arms have done: in all, in the guardrails' window, on each server, and over time."""
+        found = select.rollout_get(model_get(name), rollout)
+        standing = select.standing(found)
+        figures: dict[str, object] = {
+            "arms": standing.arms,
+            "recent": standing.recent,
+            "shadow": standing.shadow,
+            "servers": [{"server": server.name, "arms": arms} for server, arms in select.figures_by_server(found)],
+            "history": select.history(found),
+        }
+        return Response(serializers.FiguresSerializer(figures).data)
+
+
+class RolloutAdvance(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=serializers.StepRequestSerializer, responses=serializers.RolloutDetailSerializer)
+    def post(self, request: Request, name: str, rollout: str) -> Response:
+        """Takes the next step now."""
+        given = data_of(request, serializers.StepRequestSerializer)
+        found = select.rollout_get(model_get(name), rollout)
+        return _told(rollout_advance(rollout=found, actor=self.actor, **given))
+
+
+class RolloutPause(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=None, responses=serializers.RolloutDetailSerializer)
+    def post(self, request: Request, name: str, rollout: str) -> Response:
+        """Lets it stay at its weight; guardrails go on to hold."""
+        refuse_data(request)
+        return _told(rollout_pause(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
+
+
+class RolloutResume(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=None, responses=serializers.RolloutDetailSerializer)
+    def post(self, request: Request, name: str, rollout: str) -> Response:
+        """Lets steps come by themselves again."""
+        refuse_data(request)
+        return _told(rollout_resume(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
+
+
+class RolloutPromote(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=serializers.StepRequestSerializer, responses=serializers.RolloutDetailSerializer)
+    def post(self, request: Request, name: str, rollout: str) -> Response:
+        """Lets the candidate answer everything; the old version stays loaded for as long as the plan says."""
+        given = data_of(request, serializers.StepRequestSerializer)
+        found = select.rollout_get(model_get(name), rollout)
+        return _told(rollout_promote(rollout=found, actor=self.actor, **given))
+
+
+class RolloutAbort(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=None, responses=serializers.RolloutDetailSerializer)
+    def post(self, request: Request, name: str, rollout: str) -> Response:
+        """Lets the stable version answer everything again; also after the promotion, while it is held. Stops a shadow."""
+        refuse_data(request)
+        return _told(rollout_abort(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
+
+
+class RolloutKeepOld(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=serializers.KeepOldSerializer, responses=serializers.RolloutDetailSerializer)
+    def post(self, request: Request, name: str, rollout: str) -> Response:
+        """Lets the old version stay loaded for so many days from now."""
+        given = data_of(request, serializers.KeepOldSerializer)
+        found = select.rollout_get(model_get(name), rollout)
+        return _told(rollout_keep_old(rollout=found, actor=self.actor, **given))
+
+
+class RolloutUnloadOld(Endpoint):
+    rights = {"POST": Right.OPERATE}
+
+    @extend_schema(request=None, responses=serializers.RolloutDetailSerializer)
+    def post(self, request: Request, name: str, rollout: str) -> Response:
+        """Unloads the old version now."""
+        refuse_data(request)
+        found = select.rollout_get(model_get(name), rollout)
+        return _told(rollout_unload_old(rollout=found, actor=self.actor, last_request=select.last_request(found)))
+
+
+class MismatchList(Endpoint):
+    rights = {"GET": Right.VIEW, "DELETE": Right.OPERATE}
+
+    @extend_schema(operation_id="models_rollouts_mismatches_list", responses=serializers.MismatchSerializer(many=True))
+    def get(self, request: Request, name: str, rollout: str) -> Response:
+        """The requests that both arms answered, and not alike, the worst first, without their tensors."""
+        found = select.rollout_get(model_get(name), rollout)
+        return self.page(select.mismatches(found), serializers.MismatchSerializer)
+
+    @extend_schema(operation_id="models_rollouts_mismatches_forget", responses={204: None})
+    def delete(self, request: Request, name: str, rollout: str) -> Response:
+        """Forgets them, with their inputs."""
+        mismatches_forget(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor)
+        return Response(status=204)
+
+
+class MismatchDetail(Endpoint):
+    rights = {"GET": Right.OPERATE}
+
+    @extend_schema(responses=serializers.MismatchDetailSerializer)
+    def get(self, request: Request, name: str, rollout: str, pk: int) -> Response:
+        """One of them, with the client's inputs and both answers."""
+        found = select.mismatch_get(select.rollout_get(model_get(name), rollout), pk)
+        return Response(serializers.MismatchDetailSerializer(found).data)
+
+
+def _told(rollout: Rollout, status: int = 200) -> Response:
+    return Response(serializers.RolloutDetailSerializer(select.standing(rollout)).data, status=status)

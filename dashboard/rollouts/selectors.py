@@ -1,0 +1,407 @@
+"""Reads about rollouts: how one stands, both arms side by side, what changed last and how to undo it."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import cast
+
+from django.db.models import QuerySet
+from django.utils import timezone
+
+from dashboard.access.happenings import Happening, changes
+from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
+from dashboard.models.rollout import GuardrailTold, arm_in_words
+from dashboard.releases import rollout_states as states
+from dashboard.releases.selectors import newest_release, told_by, way_back
+from dashboard.rollouts.advance import bake_left, last_request_in_words
+from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, sums_of
+from dashboard.servers.selectors import servers
+from dashboard.shared.choices import RolloutKind, RolloutState
+from dashboard.shared.exceptions import NotFound
+from repository.core.histogram import Counts, quantiles_ms, subtract
+from repository.core.json_types import JsonObject
+
+RECENT_ENDS = timedelta(hours=24)
+
+
+@dataclass(frozen=True, slots=True)
+class ArmFigures:
+    """What an arm did in a span of time. Times in ms; None where nothing was measured. share: of both arms' requests, 0 to
+    1."""
+
+    name: str  # stable, candidate
+    words: str  # "version 3"
+    version: int | None
+    requests: int
+    share: float | None
+    errors: int
+    error_share: float | None
+    p50: float | None
+    p99: float | None
+    mean_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShadowFigures:
+    """What comparing found since the rollout began. Shares from 0 to 1, times in ms; None where nothing was compared."""
+
+    compared: int
+    disagreed: int
+    disagreed_share: float | None
+    mismatched: int
+    top1_share: float | None
+    max_absolute: float
+    mean_absolute: float | None
+    max_relative: float
+    failed: int
+    dropped: dict[str, int]
+    stable_p50: float | None
+    stable_p99: float | None
+    candidate_p50: float | None
+    candidate_p99: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class GuardrailLine:
+    """A guardrail with its value and limit. unit: "share" from 0 to 1, "ms", or "" for a number of one's own. state: waiting,
+    holds, breached; "" where no server has told of it yet."""
+
+    label: str
+    unit: str
+    stable: float | None
+    candidate: float | None
+    limit: float | None
+    samples: tuple[int, int]
+    needed: int
+    p: float | None
+    state: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutStanding:
+    """How a rollout stands, by the word of the bundled server.
+
+    weight: per cent that the newest release gives the candidate. in_force: what the server gives it, None where it has not
+    told. serves: whether the newest release of the rollout serves. bake_left: seconds until the next step comes by itself,
+    None where none will, or it waits (waits_for: for what, a clause). arms: since it began; recent: in the guardrails' window.
+    """
+
+    rollout: Rollout
+    release: Release | None
+    weight: float
+    in_force: float | None
+    serves: bool
+    bake_left: float | None
+    waits_for: str
+    arms: list[ArmFigures]
+    recent: list[ArmFigures]
+    shadow: ShadowFigures | None
+    guardrails: list[GuardrailLine]
+    told_at: datetime | None
+    last_request: str
+
+    @property
+    def next_weight(self) -> float | None:
+        return self.rollout.next_weight if self.rollout.state in states.UNDER_WAY else None
+
+    @property
+    def may_advance(self) -> bool:
+        return self.rollout.state == RolloutState.RUNNING and self.rollout.next_weight is not None
+
+    @property
+    def may_pause(self) -> bool:
+        return self.rollout.state == RolloutState.RUNNING and self.rollout.kind == RolloutKind.CANARY
+
+    @property
+    def may_resume(self) -> bool:
+        return self.rollout.state == RolloutState.PAUSED
+
+    @property
+    def may_promote(self) -> bool:
+        return self.rollout.state in states.UNDER_WAY and isinstance(self.rollout.candidate, int)
+
+    @property
+    def may_abort(self) -> bool:
+        return self.rollout.state in states.UNFINISHED
+
+    @property
+    def holds(self) -> bool:
+        return self.rollout.state == RolloutState.HOLDING
+
+
+@dataclass(frozen=True, slots=True)
+class LastChange:
+    """What changed last of a model, and how to undo it.
+
+    undo: "abort" (the rollout; also what was promoted, while the old version is held), "go_back" (to release `target`), or ""
+    where there is nothing to go back to. words: what undoing does, a sentence.
+    """
+
+    happening: Happening | None
+    release: Release | None
+    undo: str
+    words: str
+    rollout: Rollout | None = None
+    target: Release | None = None
+
+
+# -- which there are ---------------------------------------------------------------------------------------------------
+def rollouts(model: Model) -> QuerySet[Rollout]:
+    """Return a model's rollouts, the newest first."""
+    return Rollout.objects.filter(model=model).select_related("model", "step_release").defer("step_release__text")
+
+
+def rollout_get(model: Model, name: str) -> Rollout:
+    """Return a rollout; NotFound where the model has none of that name."""
+    try:
+        return rollouts(model).get(name=name)
+    except Rollout.DoesNotExist:
+        raise NotFound(f"model '{model.name}' has no rollout '{name[:80]}'") from None
+
+
+def rollout_now(model: Model) -> Rollout | None:
+    """Return the rollout of a model that is not over; None without one."""
+    return rollouts(model).filter(state__in=states.UNFINISHED).first()
+
+
+def rollouts_of_note(now: datetime | None = None) -> list[Rollout]:
+    """Return, of all models, what is under way, and what was rolled back in the last day: for the overview, in one query."""
+    rows = Rollout.objects.select_related("model").defer("model__fingerprint")
+    under_way = rows.filter(state__in=states.UNDER_WAY)
+    back = rows.filter(state=RolloutState.ROLLED_BACK, ended_at__gte=(now or timezone.now()) - RECENT_ENDS)
+    return list((under_way | back).order_by("state", "-started_at")[:50])
+
+
+# -- how one stands ----------------------------------------------------------------------------------------------------
+def standing(rollout: Rollout, server: Server | None = None) -> RolloutStanding:
+    """Return how a rollout stands, in a handful of queries. server: whose word counts, the bundled one's by default."""
+    release = rollout.releases.order_by("-number").defer("text").first()
+    server = server or servers().first()
+    row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
+    told = row.told if row is not None else None
+    under_way = rollout.state in states.UNDER_WAY
+    sums = sums_of(row) if row is not None else None
+    before = _reading_before(rollout, server, row) if row is not None else None
+    shadow = sums["shadow"] if sums is not None else None
+    left = bake_left(rollout, server) if server is not None else None
+    return RolloutStanding(
+        rollout=rollout,
+        release=release,
+        weight=rollout.weight
+        if under_way
+        else (100.0 if rollout.state in (RolloutState.HOLDING, RolloutState.DONE) else 0.0),
+        in_force=told["weight"] if told is not None and under_way else None,
+        serves=release is not None and release.spans.filter(server=told_by(server), ended_at=None).exists(),
+        bake_left=left,
+        waits_for=_waits_for(rollout, told["guardrails"] if told else [], left),
+        arms=_arms(rollout, sums),
+        recent=_arms(rollout, _since(sums, before)) if sums is not None else [],
+        shadow=_shadow(shadow) if shadow is not None else None,
+        guardrails=_guardrails(rollout, told["guardrails"] if told else []),
+        told_at=row.at if row is not None else None,
+        last_request=last_request(rollout, server) if rollout.state == RolloutState.HOLDING else "",
+    )
+
+
+def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]:
+    """Return what both arms have done since the rollout began on each server that told of it, the bundled one first."""
+    rows = (
+        RolloutFigures.objects.filter(rollout=rollout)
+        .select_related("server")
+        .order_by("-server__bundled", "server__name")
+    )
+    return [(row.server, _arms(rollout, sums_of(row))) for row in rows]
+
+
+def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
+    """Return both arms over time, for charts: `times` in Unix seconds, `weight`, and of each arm `rps`, `errors` (a second),
+    `p50` and `p99` in ms; None where it did nothing. Each value is of the time since the moment before."""
+    rows = list(RolloutSample.objects.filter(rollout=rollout, server=told_by(server)).values_list("at", "data"))
+    found = [(at, cast(Sums, data)) for at, data in rows]
+    pairs = list(pairwise(found))
+    arms: JsonObject = {}
+    for name in ARMS:
+        points = [
+            _point(_arm_since(now["arms"][name], before["arms"][name]), at - earlier)
+            for (earlier, before), (at, now) in pairs
+        ]
+        arms[name] = {key: [point[key] for point in points] for key in ("rps", "errors", "p50", "p99")}
+    return {"times": [at for _, (at, _) in pairs], "weight": [now["weight"] for _, (_, now) in pairs], "arms": arms}
+
+
+def mismatches(rollout: Rollout) -> QuerySet[RolloutMismatch]:
+    """Return what both arms answered unlike, the worst first, without the tensors."""
+    return RolloutMismatch.objects.filter(rollout=rollout).select_related("server").defer("data")
+
+
+def mismatch_get(rollout: Rollout, pk: int) -> RolloutMismatch:
+    """Return one of them with its tensors; NotFound where it is not kept any more."""
+    found = RolloutMismatch.objects.filter(rollout=rollout, pk=pk).select_related("server").first()
+    if found is None:
+        raise NotFound("there is no such request; it may have made room for a worse one")
+    return found
+
+
+def last_request(rollout: Rollout, server: Server | None = None) -> str:
+    """Return when the old version was asked last, as a clause; "" where that is on another server."""
+    server = server or servers().first()
+    return last_request_in_words(rollout, server) if server is not None else ""
+
+
+def last_change(model: Model) -> LastChange:
+    """Return what changed last of a model, and how to undo it."""
+    release, rollout = newest_release(model), rollout_now(model)
+    happening = next(iter(changes(model=model)[:1]), None)
+    if rollout is not None:
+        promoted = rollout.state == RolloutState.HOLDING
+        stays = ", which is still loaded" if promoted else ""
+        words = f"{rollout.stable_words.capitalize()}{stays} answers everything again, at once."
+        return LastChange(happening, release, "abort", words, rollout=rollout)
+    back = way_back(model)
+    if back is None:
+        return LastChange(happening, release, "", "Nothing else of it has served that could come back.")
+    numbers = ", ".join(map(str, back.versions))
+    words = f"Release {back.number} comes back: version{'' if len(back.versions) == 1 else 's'} {numbers}, as configured then."
+    return LastChange(happening, release, "go_back", words, target=back)
+
+
+# -- numbers -----------------------------------------------------------------------------------------------------------
+def _arms(rollout: Rollout, sums: Sums | None) -> list[ArmFigures]:
+    if sums is None:
+        return []
+    total = sum(sums["arms"][name]["requests"] for name in ARMS)
+    who = {"stable": rollout.stable, "candidate": rollout.candidate}
+    return [_arm(name, who[name], sums["arms"][name], total) for name in ARMS]
+
+
+def _arm(name: str, arm: int | JsonObject, sums: ArmSums, total: int) -> ArmFigures:
+    requests, errors, latency = sums["requests"], sums["errors"], sums["latency"]
+    p50, p99 = quantiles_ms(_counts(latency["counts"]), (0.5, 0.99))
+    return ArmFigures(
+        name=name,
+        words=arm_in_words(arm),
+        version=arm if isinstance(arm, int) else None,
+        requests=requests,
+        share=requests / total if total else None,
+        errors=errors,
+        error_share=errors / requests if requests else None,
+        p50=p50,
+        p99=p99,
+        mean_ms=latency["sum_ns"] / latency["total"] / 1e6 if latency["total"] else None,
+    )
+
+
+def _shadow(sums: ShadowSums) -> ShadowFigures:
+    compared, classes = sums["compared"], sums["top1_compared"]
+    quantiles = [
+        quantiles_ms(_counts(latency["counts"]), (0.5, 0.99))
+        for latency in (sums["stable_latency"], sums["candidate_latency"])
+    ]
+    return ShadowFigures(
+        compared=compared,
+        disagreed=sums["disagreed"],
+        disagreed_share=sums["disagreed"] / compared if compared else None,
+        mismatched=sums["mismatched"],
+        top1_share=sums["top1_agreed"] / classes if classes else None,
+        max_absolute=sums["max_absolute"],
+        mean_absolute=sums["sum_absolute"] / compared if compared else None,
+        max_relative=sums["max_relative"],
+        failed=sums["failed"],
+        dropped=sums["dropped"],
+        stable_p50=quantiles[0][0],
+        stable_p99=quantiles[0][1],
+        candidate_p50=quantiles[1][0],
+        candidate_p99=quantiles[1][1],
+    )
+
+
+def _reading_before(rollout: Rollout, server: Server | None, row: RolloutFigures) -> Sums | None:
+    """Return what had been done when the guardrails' window began; None where the rollout is younger."""
+    since = int(row.at.timestamp() - rollout.plan["window_s"])
+    rows = RolloutSample.objects.filter(rollout=rollout, server=server, at__lte=since).order_by("-at")
+    found = rows.values_list("data", flat=True).first()
+    return cast(Sums, found) if found is not None else None
+
+
+def _since(now: Sums | None, before: Sums | None) -> Sums | None:
+    if now is None or before is None:
+        return now
+    return {
+        "weight": now["weight"],
+        "arms": {name: _arm_since(now["arms"][name], before["arms"][name]) for name in ARMS},
+        "shadow": now["shadow"],
+    }
+
+
+def _arm_since(now: ArmSums, before: ArmSums) -> ArmSums:
+    counts = subtract(_counts(now["latency"]["counts"]), _counts(before["latency"]["counts"]))
+    return {
+        "requests": now["requests"] - before["requests"],
+        "errors": now["errors"] - before["errors"],
+        "latency": {
+            "total": now["latency"]["total"] - before["latency"]["total"],
+            "sum_ns": now["latency"]["sum_ns"] - before["latency"]["sum_ns"],
+            "counts": {str(bucket): count for bucket, count in counts.items()},
+        },
+    }
+
+
+def _point(sums: ArmSums, seconds: int) -> dict[str, float | None]:
+    p50, p99 = quantiles_ms(_counts(sums["latency"]["counts"]), (0.5, 0.99))
+    seconds = max(seconds, 1)
+    return {"rps": sums["requests"] / seconds, "errors": sums["errors"] / seconds, "p50": p50, "p99": p99}
+
+
+def _counts(counts: dict[str, int]) -> Counts:
+    return {int(bucket): count for bucket, count in counts.items()}
+
+
+# -- guardrails --------------------------------------------------------------------------------------------------------
+def _guardrails(rollout: Rollout, told: list[GuardrailTold]) -> list[GuardrailLine]:
+    planned = rollout.plan["guardrails"]
+    rows: Iterable[GuardrailTold | None] = told if len(told) == len(planned) else [None] * len(planned)
+    return [_line(plan, row, rollout.plan["min_samples"]) for plan, row in zip(planned, rows, strict=True)]
+
+
+def _line(plan: JsonObject, told: GuardrailTold | None, needed: int) -> GuardrailLine:
+    label, unit = _named(plan)
+    if told is None:
+        return GuardrailLine(label, unit, None, None, None, (0, 0), needed, None, "", "")
+    samples = told["samples"] or [0, 0]
+    return GuardrailLine(
+        label=label,
+        unit=unit,
+        stable=told["stable"],
+        candidate=told["candidate"],
+        limit=told["limit"],
+        samples=(samples[0], samples[1]),
+        needed=needed,
+        p=told["p"],
+        state=told["state"],
+        detail=told["detail"],
+    )
+
+
+def _named(plan: JsonObject) -> tuple[str, str]:
+    """Return what a guardrail is called, and the unit of its values."""
+    match plan["metric"]:
+        case "errors":
+            return "Errors", "share"
+        case "latency":
+            return f"Latency p{100 * cast(float, plan.get('quantile', 0.99)):g}", "ms"
+        case "disagreement":
+            return "Disagreement", "share"
+        case _:
+            return str(plan.get("name") or "Prometheus query"), ""
+
+
+def _waits_for(rollout: Rollout, told: list[GuardrailTold], left: float | None) -> str:
+    """Return why the next step does not come though its time may be over, a clause; "" where it will."""
+    if rollout.state != RolloutState.RUNNING or left is not None:
+        return ""
+    for line in _guardrails(rollout, told):
+        if line.state == "waiting":
+            return f"{line.label.lower()} has {min(line.samples)} of {line.needed} samples"
+    return ""

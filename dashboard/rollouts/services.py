@@ -1,0 +1,375 @@
+"""Moves a model's requests from one version to another: start, the next step, pause, promote, abort, unload what was held.
+
+Each makes the next release, whose text is the one truth of what serves; the row says why, and what comes next.
+"""
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import NamedTuple, NoReturn, cast
+
+from django.db import transaction
+from django.utils import timezone
+
+from dashboard.access.audit import audit_record
+from dashboard.access.authorisation import SYSTEM, Actor, Right, require
+from dashboard.configuration.services import refuse_drift, text_check
+from dashboard.models import Model, Release, Rollout, RolloutMismatch
+from dashboard.releases import rollout_states as states
+from dashboard.releases.going_back import text_to_return
+from dashboard.releases.selectors import current_text, lives_of, newest_release
+from dashboard.releases.services import release_make
+from dashboard.releases.signatures import answering_number
+from dashboard.releases.texts import (
+    aliases_in,
+    answered_text,
+    answering,
+    chosen_versions,
+    published_numbers,
+    traffic_in,
+    with_traffic,
+)
+from dashboard.rollouts.plan import (
+    MAX_HOLD_DAYS,
+    plan_of,
+    policy_at,
+    policy_of_plan,
+    refuse_wrong_policy,
+    stopped_policy,
+    weight_in_words,
+)
+from dashboard.shared.choices import DesiredState, ReleaseKind, ReleaseState, RolloutKind, RolloutState
+from dashboard.shared.exceptions import Conflict, Invalid, WrongState
+from dashboard.shared.repository_errors import repository_errors
+from repository.config.release import DEFAULT_ALIAS
+from repository.core.json_types import JsonObject
+
+Arm = int | JsonObject
+
+
+class _Open(NamedTuple):
+    """A rollout that is to change, its model's row locked. text: what is wanted now, without its stamp."""
+
+    rollout: Rollout
+    model: Model
+    newest: Release
+    text: str
+
+
+@repository_errors()
+def rollout_start(
+    *,
+    model: Model,
+    actor: Actor,
+    candidate: Arm,
+    kind: str = RolloutKind.CANARY,
+    plan: object = None,
+    stable: JsonObject | None = None,
+) -> Rollout:
+    """Begin to move requests to a candidate, by a plan of which what is not given is as usual (rollouts.plan).
+
+    candidate: the number of a published version, or a model on another server as the policy has it. stable: such a model, where
+    it is what answers until now; by default the version that does. What an earlier rollout still held is unloaded first.
+    Invalid: the plan is wrong, or a server would refuse the candidate. Conflict: a rollout is under way, the model is not
+    loaded or what is wanted of it has failed, or the file was changed by hand.
+    """
+    require(actor, Right.OPERATE)
+    if not isinstance(plan, Mapping | None):
+        raise Invalid.at("plan", f"expected 'plan' to be an object such as {{\"hold_days\": 7}}, not {str(plan)[:80]}")
+    whole = plan_of(kind, plan or {})
+    refuse_wrong_policy(policy_of_plan("r", whole, candidate, stable, 0))
+    _startable(model, candidate, stable)
+    held = states.unfinished(model)
+    if held is not None and held.state == RolloutState.HOLDING:
+        rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
+    with transaction.atomic():
+        model = Model.locked(model.pk)
+        refuse_drift(model)
+        newest = _startable(model, candidate, stable)
+        text, answers = current_text(model), answering_number(newest)
+        rollout = states.start(
+            model=model,
+            name=f"r-{secrets.token_hex(4)}",
+            kind=kind,
+            stable=stable or answers,
+            candidate=candidate,
+            plan=whole,
+            base=newest,
+            created_by=actor.user,
+            created_by_name=actor.name,
+        )
+        served = {*newest.versions, *([candidate] if isinstance(candidate, int) else [])}
+        text = with_traffic(answered_text(model, text, served, answers), policy_at(rollout, rollout.weight))
+        at = _Open(rollout, model, newest, text)
+        states.begun(rollout, _release(at, actor, text, f"Rollout {rollout.name}: {_given(rollout)}", "rollout.start"))
+    return rollout
+
+
+@repository_errors()
+def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) -> Rollout:
+    """Take the next step now, whether its time has come or not.
+
+    step: where whoever asks has seen it, so that of two who ask one step comes; WrongState where it stands elsewhere by now.
+    Conflict: it stands at its last step, to be promoted, or the file was changed by hand.
+    """
+    with _opened(rollout, actor) as at:
+        rollout = at.rollout
+        if step not in (None, rollout.step) or rollout.state != RolloutState.RUNNING:
+            _refuse_elsewhere(rollout)
+        weight = rollout.next_weight
+        if weight is None:
+            raise Conflict(f"rollout {rollout.name} is at its last step: promote it, or abort it")
+        text = with_traffic(at.text, policy_at(rollout, weight))
+        summary = f"Rollout {rollout.name}: {weight_in_words(weight)} to {rollout.candidate_words}"
+        release = _release(at, actor, text, summary, "rollout.advance")
+        states.advance(rollout, release)
+    return rollout
+
+
+@repository_errors()
+def rollout_pause(*, rollout: Rollout, actor: Actor) -> Rollout:
+    """Let it stay at its weight: no step comes by itself. Guardrails go on to hold."""
+    with _opened(rollout, actor, drift=False) as at:
+        states.pause(at.rollout)
+        _record(at, actor, "rollout.pause", f"Paused rollout {at.rollout.name} at {_at_weight(at.rollout)}")
+    return at.rollout
+
+
+@repository_errors()
+def rollout_resume(*, rollout: Rollout, actor: Actor) -> Rollout:
+    """Let steps come by themselves again; the time at this weight counts from where the step began."""
+    with _opened(rollout, actor, drift=False) as at:
+        states.resume(at.rollout)
+        _record(at, actor, "rollout.resume", f"Resumed rollout {at.rollout.name} at {_at_weight(at.rollout)}")
+    return at.rollout
+
+
+@repository_errors()
+def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) -> Rollout:
+    """Let the candidate answer everything. The old version stays loaded for as long as the plan says, then it is unloaded.
+
+    step: as in rollout_advance. Conflict: the candidate is on another server.
+    """
+    with _opened(rollout, actor) as at:
+        rollout, candidate = at.rollout, at.rollout.candidate
+        if rollout.state not in states.UNDER_WAY or step not in (None, rollout.step):
+            _refuse_elsewhere(rollout)
+        if not isinstance(candidate, int):
+            raise Conflict(
+                f"{rollout.candidate_words} is on another server: publish it here first, or leave the rollout at its weight"
+            )
+        days = rollout.plan["hold_days"]
+        held = isinstance(rollout.stable, int) and days > 0
+        leaving = set() if held or not _may_leave(at) else {rollout.stable}
+        text = answered_text(at.model, with_traffic(at.text, None), {*at.newest.versions} - leaving, candidate)
+        stays = f"; {rollout.stable_words} stays loaded for {days:g} day{'' if days == 1 else 's'}" if held else ""
+        _release(at, actor, text, f"Promoted {rollout.candidate_words}{stays}", "rollout.promote")
+        states.promote(rollout, by=actor.name)
+        if not held:
+            states.finish(rollout, reason=f"{rollout.candidate_words.capitalize()} was promoted.", by=actor.name)
+    return rollout
+
+
+@repository_errors()
+def rollout_abort(*, rollout: Rollout, actor: Actor) -> Rollout:
+    """Let stable answer everything again, as before the rollout; also after the promotion, while the old version is held.
+
+    A shadow, which answers nobody, is stopped by it: that is its regular end.
+    """
+    with _opened(rollout, actor) as at:
+        rollout = at.rollout
+        if rollout.state not in states.UNFINISHED:
+            _refuse_elsewhere(rollout)
+        shadow = rollout.kind == RolloutKind.SHADOW and rollout.state in states.UNDER_WAY
+        verb = "Stopped" if shadow else "Aborted"
+        summary = f"{verb} rollout {rollout.name}: {rollout.stable_words} answers everything"
+        _release(at, actor, _text_before(at), summary, "rollout.abort")
+        end = states.finish if shadow else states.abort
+        end(rollout, reason=f"{verb} by {actor.name}.", by=actor.name)
+    return rollout
+
+
+@repository_errors()
+def rollout_roll_back(*, rollout: Rollout, reason: str, actor: Actor = SYSTEM) -> Rollout:
+    """Record what a breach has done, or end a rollout whose candidate does not load: stable answers everything.
+
+    reason: a sentence without a full stop.
+    """
+    with _opened(rollout, actor) as at:
+        rollout = at.rollout
+        if rollout.state not in states.UNDER_WAY:
+            _refuse_elsewhere(rollout)
+        summary = f"Rolled back to {rollout.stable_words}: {reason}"
+        _release(at, actor, _text_before(at), summary, "rollout.roll_back")
+        states.roll_back(rollout, reason=f"{reason.rstrip('.')}.")
+    return rollout
+
+
+@repository_errors()
+def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
+    """Let the old version stay loaded for so many days from now. Invalid: the number is out of range."""
+    require(actor, Right.OPERATE)
+    if not 0 < days <= MAX_HOLD_DAYS:
+        raise Invalid.at("days", f"expected 'days' as a number above 0 and at most {MAX_HOLD_DAYS}, not {days:g}")
+    with _opened(rollout, actor, drift=False) as at:
+        until = timezone.now() + timedelta(days=days)
+        states.keep(at.rollout, until=until)
+        told = f"{at.rollout.stable_words.capitalize()} stays loaded for {days:g} day{'' if days == 1 else 's'} more"
+        _record(at, actor, "rollout.keep_old", told)
+    return at.rollout
+
+
+@repository_errors()
+def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = "") -> Rollout:
+    """Unload the old version of a promoted rollout, unless it has a name by which clients ask for it.
+
+    last_request: when it was asked last, as a clause.
+    """
+    with _opened(rollout, actor) as at:
+        rollout = at.rollout
+        if rollout.state != RolloutState.HOLDING:
+            _refuse_elsewhere(rollout)
+        old = rollout.stable_words.capitalize()
+        if not _may_leave(at):
+            name = next(name for name, number in at.newest.aliases.items() if number == rollout.stable)
+            states.finish(rollout, reason=f"{old} stays loaded, for it is called '{name}'.", by=actor.name)
+            _record(at, actor, "rollout.unload_old", f"{old} stays loaded, for it is called '{name}'")
+        else:
+            told = f"; {last_request}" if last_request else ""
+            served = {*at.newest.versions} - {rollout.stable}
+            text = answered_text(at.model, at.text, served, answering_number(at.newest))
+            _release(at, actor, text, f"Unloaded {rollout.stable_words}, which was held{told}", "rollout.unload_old")
+            states.finish(rollout, reason=f"{old} was unloaded{told}.", by=actor.name)
+    return rollout
+
+
+def mismatches_forget(*, rollout: Rollout, actor: Actor) -> None:
+    """Forget what both arms answered unlike, with the clients' inputs."""
+    with _opened(rollout, actor, drift=False) as at:
+        count, _ = RolloutMismatch.objects.filter(rollout=rollout).delete()
+        _record(at, actor, "rollout.forget", f"Forgot {count} requests that rollout {rollout.name} had kept")
+
+
+# -- what all of them do -----------------------------------------------------------------------------------------------
+@contextmanager
+def _opened(rollout: Rollout, actor: Actor, *, drift: bool = True) -> Iterator[_Open]:
+    """Open the transaction of a change, with the model's row locked. `drift`: it writes the text, so that none of others is
+    lost."""
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.locked(rollout.model_id)
+        if drift:
+            refuse_drift(model)
+        rollout = Rollout.objects.select_related("base").get(pk=rollout.pk)
+        rollout.model = model
+        newest = newest_release(model)
+        if newest is None:
+            raise Conflict(f"model '{model.name}' has no release")
+        yield _Open(rollout, model, newest, current_text(model))
+
+
+def _release(at: _Open, actor: Actor, text: str, summary: str, action: str) -> Release:
+    text_check(model=at.model, text=text)
+    return release_make(
+        model=at.model,
+        actor=actor,
+        kind=ReleaseKind.ROLLOUT,
+        text=text,
+        summary=summary,
+        action=action,
+        rollout=at.rollout,
+    )
+
+
+def _given(rollout: Rollout) -> str:
+    """Return what the candidate gets by the present step, in words."""
+    shadow = rollout.plan.get("shadow")
+    if rollout.kind == RolloutKind.SHADOW and shadow is not None:
+        return f"{weight_in_words(cast(float, shadow['share']))} also asked of {rollout.candidate_words}"
+    return f"{weight_in_words(rollout.weight)} to {rollout.candidate_words}"
+
+
+def _record(at: _Open, actor: Actor, action: str, summary: str) -> None:
+    rollout = at.rollout
+    audit_record(
+        actor=actor,
+        action=action,
+        model=at.model,
+        summary=f"{at.model.name}: {summary}",
+        after={"rollout": rollout.name, "state": rollout.state},
+    )
+
+
+def _at_weight(rollout: Rollout) -> str:
+    return weight_in_words(rollout.weight)
+
+
+def _startable(model: Model, candidate: Arm, stable: JsonObject | None) -> Release:
+    """Return the release that a rollout may begin from. Conflict: there is none. Invalid: the candidate cannot be one."""
+    newest = newest_release(model)
+    if newest is None or not newest.versions or model.desired_state != DesiredState.LOADED:
+        raise Conflict(f"model '{model.name}' serves nothing yet: load it, so that there is a stable version")
+    if (running := states.under_way(model)) is not None:
+        raise Conflict(f"rollout {running.name} of '{model.name}' is under way: promote or abort it first")
+    if lives_of([newest])[0].state == ReleaseState.FAILED:
+        raise Conflict(f"release {newest.number} of '{model.name}' has failed: go back, or mend it, before a rollout")
+    policy = traffic_in(current_text(model))
+    if policy is not None and not Rollout.objects.filter(name=str(policy["rollout"]), model=model).exists():
+        raise Conflict(
+            f"the configuration of '{model.name}' has a traffic policy of its own, '{policy['rollout']}': take "
+            "slipway.traffic out of it first"
+        )
+    if isinstance(candidate, int):
+        _refuse_candidate(model, candidate, None if stable else answering_number(newest))
+    return newest
+
+
+def _refuse_candidate(model: Model, candidate: int, stable: int | None) -> None:
+    if candidate == stable:
+        raise Invalid.at("candidate", f"version {candidate} answers already: choose another version as the candidate")
+    if candidate not in published_numbers(model):
+        raise Invalid.at(
+            "candidate", f"there is no published version {candidate} of '{model.name}': publish or restore it first"
+        )
+
+
+def _may_leave(at: _Open) -> bool:
+    """Whether no name but `default` asks for the stable version."""
+    names = (number for name, number in at.newest.aliases.items() if name != DEFAULT_ALIAS)
+    return isinstance(at.rollout.stable, int) and at.rollout.stable not in names
+
+
+def _text_before(at: _Open) -> str:
+    """Return the text by which stable answers all again.
+
+    That is the one of before the rollout, unless other releases came since: what they changed stays, without the candidate.
+    """
+    rollout, base = at.rollout, at.rollout.base
+    stopped = stopped_policy(rollout)
+    since = (
+        at.model.releases.filter(number__gt=base.number).exclude(rollout=rollout, kind=ReleaseKind.ROLLOUT)
+        if base
+        else None
+    )
+    if base is not None and since is not None and not since.exists():
+        text = text_to_return(at.model, base)
+    else:
+        named = {number for name, number in at.newest.aliases.items() if name != DEFAULT_ALIAS}
+        served = {*(base.versions if base else at.newest.versions)} | named
+        there = served & {*published_numbers(at.model)}
+        answers = rollout.stable if isinstance(rollout.stable, int) else answering_number(base or at.newest)
+        text = answered_text(at.model, with_traffic(at.text, None), there, answers)
+    if stopped is None:
+        return text
+    # Another server answers, by a policy that names the candidate: that has to be there.
+    served = {*chosen_versions(at.model, text), *([rollout.candidate] if isinstance(rollout.candidate, int) else [])}
+    answers = answering(chosen_versions(at.model, text), aliases_in(text))
+    return with_traffic(answered_text(at.model, text, served, answers), stopped)
+
+
+def _refuse_elsewhere(rollout: Rollout) -> NoReturn:
+    word = rollout.get_state_display().lower()
+    if rollout.state in states.UNDER_WAY:
+        word = f"{word} at {weight_in_words(rollout.weight)}"
+    raise WrongState(f"rollout {rollout.name} is {word} by now: look at it again")
