@@ -298,6 +298,8 @@ SPECTACULAR_SETTINGS = {
     "ENUM_NAME_OVERRIDES": {
         "ReleaseKind": "dashboard.shared.choices.ReleaseKind",
         "ReleaseState": "dashboard.shared.choices.ReleaseState",
+        "RolloutKind": "dashboard.shared.choices.RolloutKind",
+        "RolloutState": "dashboard.shared.choices.RolloutState",
     },
 }
 

@@ -7,9 +7,7 @@ from rest_framework import serializers
 from dashboard import models
 from dashboard.shared.choices import RolloutKind, RolloutState
 
-_ARM = (
-    'A version\'s number, or a model on another server: {"url": "http://host:8000", "protocol": "v2", "model": "name"}.'
-)
+_ARM = "A version's number, or a model on another server: an object with its `url`, `protocol` and `model`."
 
 
 class StepSerializer(serializers.Serializer[Any]):
