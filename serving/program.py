@@ -148,9 +148,8 @@ async def _start(name: str, frontend: Frontend, options: Options) -> None:
         await frontend.start()
     except OSError as error:
         taken = error.errno == errno.EADDRINUSE
-        reason = (
-            f"Socket '{host}:{port}' already in use" if taken else f"cannot listen on '{host}:{port}': {error.strerror}"
-        )
+        refused = f"cannot listen on '{host}:{port}': {error.strerror or error}"
+        reason = f"Socket '{host}:{port}' already in use" if taken else refused
         raise unavailable(f"failed to start {service} service: Unavailable - {reason}") from error
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from repository.torchserve.java_properties import MalformedProperties, decode, parse
 from repository.torchserve.options import ListenAddress, ModelsSettings, TorchServeOptions
+from repository.torchserve.version_settings import MAX_WORKERS
 
 MAX_FILE = 16 << 20  # bytes: a snapshot has all models in it
 
@@ -45,9 +46,12 @@ WITHOUT_MEANING = {
     "plugins_config": "this server loads no Java plugins",
     "system_metrics_cmd": "this server reads the machine's metrics itself",
 }
+MOST = 2**31 - 1  # of a whole number: Java's int
+MOST_SECONDS = 10**9 - 1  # of a time-out
 KEYSTORE = ("keystore", "keystore_pass", "keystore_type")
 _SECRET = ("keystore_pass",)
-_ADDRESS = re.compile(r"(https?)://(\[[^\]/]+\]|[^:/\[\]]+)(?::([0-9]{1,5}))?/?|unix:(/.*)", re.IGNORECASE)
+_ADDRESS = re.compile(r"(https?)://(\[[^\]/]+\]|[^:/\[\]@\s]+)(?::([0-9]{1,5}))?/?|unix:(/.*)", re.IGNORECASE)
+_HOST = re.compile(r"[\w.-]+|\[?[0-9a-fA-F:.]+(?:%\w+)?\]?", re.ASCII)
 _VARIABLE = re.compile(r"\$\$([^$]+[^$])\$\$")
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
@@ -151,16 +155,13 @@ class _Reader:
         self.notes.append(f"{key}: expected true or false, got '{text}', which counts as false")
         return False
 
-    def integer(self, key: str, default: int, least: int = 0) -> int:
+    def integer(self, key: str, default: int, least: int = 0, most: int = MOST) -> int:
         text = self.value(key)
         if not text:
             return default
-        if not _INTEGER.fullmatch(text) or int(text) < least:
-            raise self._wrong(key, f"a whole number from {least} up", text)
+        if not _INTEGER.fullmatch(text) or not least <= int(text) <= most:
+            raise self._wrong(key, f"a whole number from {least} to {most}", text)
         return int(text)
-
-    def positive(self, key: str, default: int) -> int:
-        return self.integer(key, default, 1)
 
     def number(self, key: str, default: float) -> float:
         text = self.text(key)
@@ -220,6 +221,20 @@ class _Reader:
         port = int(match[3]) if match[3] else ports[tls]
         return ListenAddress(match[2].strip("[]"), port, tls)
 
+    def host(self, key: str) -> str:
+        """Return the host of a gRPC service, which has its port in another key."""
+        text = self.text(key) or "127.0.0.1"
+        if not _HOST.fullmatch(text):
+            raise self._wrong(key, "a host name or an IP address alone", text)
+        return text.strip("[]")
+
+    def header(self, key: str) -> str:
+        """Return the value of a header of answers."""
+        text = self.text(key)
+        if text and not (text.isascii() and text.isprintable()):
+            raise self._wrong(key, "printable ASCII, as a header has it", ascii(text))
+        return text
+
     def json(self, key: str, default: object = None) -> object:
         text = self.text(key)
         if not text:
@@ -245,20 +260,20 @@ def _bool(default: bool) -> _Read:
     return lambda reader, key: reader.boolean(key, default)
 
 
-def _int(default: int, least: int = 0) -> _Read:
-    return lambda reader, key: reader.integer(key, default, least)
+def _int(default: int, least: int = 0, most: int = MOST) -> _Read:
+    return lambda reader, key: reader.integer(key, default, least, most)
 
 
 def _text(default: str = "") -> _Read:
-    return lambda reader, key: reader.text(key, default)
+    return lambda reader, key: reader.text(key) or default
 
 
 HONOURED: dict[str, tuple[str, _Read]] = {
     "inference_address": ("inference_address", lambda reader, key: reader.address(key, (80, 443))),
     "management_address": ("management_address", lambda reader, key: reader.address(key, (8081, 8444))),
     "metrics_address": ("metrics_address", lambda reader, key: reader.address(key, (8082, 8445))),
-    "grpc_inference_address": ("grpc_inference_address", _text("127.0.0.1")),
-    "grpc_management_address": ("grpc_management_address", _text("127.0.0.1")),
+    "grpc_inference_address": ("grpc_inference_address", lambda reader, key: reader.host(key)),
+    "grpc_management_address": ("grpc_management_address", lambda reader, key: reader.host(key)),
     "grpc_inference_port": ("grpc_inference_port", lambda reader, key: reader.port(key, 7070)),
     "grpc_management_port": ("grpc_management_port", lambda reader, key: reader.port(key, 7071)),
     **{
@@ -274,18 +289,18 @@ HONOURED: dict[str, tuple[str, _Read]] = {
     "certificate_file": ("certificate_file", lambda reader, key: reader.path(key)),
     "private_key_file": ("private_key_file", lambda reader, key: reader.path(key)),
     "ts_open_inference_protocol": ("open_inference_protocol", _bool(True)),
-    "cors_allowed_origin": ("cors_allowed_origin", _text()),
-    "cors_allowed_methods": ("cors_allowed_methods", _text()),
-    "cors_allowed_headers": ("cors_allowed_headers", _text()),
-    "max_request_size": ("max_request_size", _int(6553500, 1)),
-    "max_response_size": ("max_response_size", _int(6553500, 1)),
+    "cors_allowed_origin": ("cors_allowed_origin", lambda reader, key: reader.header(key)),
+    "cors_allowed_methods": ("cors_allowed_methods", lambda reader, key: reader.header(key)),
+    "cors_allowed_headers": ("cors_allowed_headers", lambda reader, key: reader.header(key)),
+    "max_request_size": ("max_request_size", _int(6553500, 1, 1 << 40)),
+    "max_response_size": ("max_response_size", _int(6553500, 1, 1 << 40)),
     "model_store": ("model_store", lambda reader, key: reader.path(key)),
     "workflow_store": ("workflow_store", lambda reader, key: reader.path(key)),
     "allowed_urls": ("allowed_urls", lambda reader, key: reader.patterns(key, _DEFAULT_URLS)),
-    "default_workers_per_model": ("default_workers_per_model", _int(0)),
-    "default_response_timeout": ("default_response_timeout_s", _int(120, 1)),
-    "default_startup_timeout": ("default_startup_timeout_s", _int(120, 1)),
-    "unregister_model_timeout": ("unregister_model_timeout_s", _int(120, 1)),
+    "default_workers_per_model": ("default_workers_per_model", _int(0, 0, MAX_WORKERS)),
+    "default_response_timeout": ("default_response_timeout_s", _int(120, 1, MOST_SECONDS)),
+    "default_startup_timeout": ("default_startup_timeout_s", _int(120, 1, MOST_SECONDS)),
+    "unregister_model_timeout": ("unregister_model_timeout_s", _int(120, 1, MOST_SECONDS)),
     "job_queue_size": ("job_queue_size", _int(100, 1)),
     "batch_size": ("batch_size", _int(1, 1)),
     "max_batch_delay": ("max_batch_delay_ms", _int(100)),

@@ -9,6 +9,7 @@ from functools import partial
 from typing import ParamSpec, Protocol, TypeVar
 
 from serving.cli.option_values import Cores
+from serving.core.errors import unavailable
 from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
 from serving.resources.allocator import MemoryReturn
@@ -64,4 +65,8 @@ class Runtime:
     async def in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Return what a function that reads files returns, called on a worker thread."""
         run = partial(copy_context().run, function)  # what it logs is about the same model
-        return await self.loop.run_in_executor(self.executor, partial(run, *arguments, **named))
+        try:
+            called = self.loop.run_in_executor(self.executor, partial(run, *arguments, **named))
+        except RuntimeError:  # it takes no work any more
+            raise unavailable("the server is shutting down") from None
+        return await called

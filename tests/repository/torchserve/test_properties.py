@@ -113,8 +113,12 @@ def test_variables_stand_in_values_and_for_keys(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("job_queue_size=many", "job_queue_size: expected a whole number from 1 up, got 'many'"),
-        ("max_request_size=0", "max_request_size: expected a whole number from 1 up"),
+        ("job_queue_size=many", "job_queue_size: expected a whole number from 1 to 2147483647, got 'many'"),
+        ("job_queue_size=99999999999", "job_queue_size: expected a whole number from 1 to 2147483647"),
+        ("default_workers_per_model=100000", "default_workers_per_model: expected a whole number from 0 to 1024"),
+        ("max_request_size=0", "max_request_size: expected a whole number from 1 to"),
+        ("grpc_inference_address=http://0.0.0.0", "expected a host name or an IP address alone, got 'http://0.0.0.0'"),
+        ("cors_allowed_origin=a\\r\\nX-Bad: y", "cors_allowed_origin: expected printable ASCII"),
         ("grpc_inference_port=70000", "grpc_inference_port: expected a port"),
         ("allowed_urls=[", "allowed_urls: expected regular expressions"),
         ("blacklist_env_vars=(", "blacklist_env_vars: expected a regular expression"),
@@ -147,3 +151,11 @@ def test_a_password_is_kept_nowhere(tmp_path: Path) -> None:
 @pytest.mark.parametrize("key", KNOWN)
 def test_every_property_is_documented(key: str) -> None:
     assert f"`{key}`" in (ROOT / "docs" / "configuration.md").read_text()
+
+
+def test_a_key_without_a_value_has_its_default_and_an_ipv6_address_may_stand_in_brackets(tmp_path: Path) -> None:
+    text = "grpc_inference_address=\ngrpc_management_address=[::1]\nts_header_key_sequence_id=\n"
+    found, _ = options(tmp_path, text)
+    assert found.grpc_inference_address == "127.0.0.1"
+    assert found.grpc_management_address == "::1"
+    assert found.header_key_sequence_id == "ts_request_sequence_id"
