@@ -85,6 +85,8 @@ OWN_FLAGS = frozenset(
         "--strict-devices",
         "--torchserve",
         "--torchserve-logs",
+        "--traffic-remotes",
+        "--traffic-state",
         "--ts-config",
         "--workflow-store",
     )
@@ -419,6 +421,7 @@ def _other_flags(add: Add) -> None:
     add("--allow-gpu-metrics", boolean, "show its GPUs")
     add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
     add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once they answer")
+    add("--traffic-state", Path, "where rollouts' breaches are kept, so that a restart does not undo them")
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")
     add(
         "--trace-config",

@@ -89,6 +89,7 @@ class Options:
     allow_gpu_metrics: bool = True
     auth_file: Path | None = None
     address_file: Path | None = None
+    traffic_state: Path | None = None
     trace_config: tuple[TraceSetting, ...] = ()
     request_log: str = ""
     request_log_sample: float = 1.0

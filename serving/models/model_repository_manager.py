@@ -27,6 +27,7 @@ from serving.resources.network_thread import NetworkThreads
 from serving.resources.rate_limiter import RateLimiter
 from serving.resources.response_cache import ResponseCache
 from serving.resources.runtime import ModelControl, Runtime
+from serving.traffic.rollout import Rollout
 from serving.traffic.rollouts import Rollouts
 
 DRAIN_INTERVAL_S = 0.005
@@ -52,7 +53,7 @@ class ModelRepositoryManager:
         self._by_name = self._models.by_name
         self._wanted_models = WantedModels(options.wanted_models_file) if options.wanted_models_file else None
         self.unserved: Counter[str] = Counter()  # requests to models that did not serve: no version counts them
-        self.rollouts = Rollouts(loop)
+        self.rollouts = Rollouts(options, loop)
         self._residency = ResidencyManager(options.memory_budget, options.gpu_memory_budget)
         self._runtime = Runtime(
             loop=loop,
@@ -146,6 +147,10 @@ class ModelRepositoryManager:
 
     def ready_versions(self, name: str) -> list[int]:
         return self._models.find(name).ready_versions()
+
+    def rollout(self, name: str) -> Rollout | None:
+        """Return the rollout of a model, None without one; NOT_FOUND for an unknown model."""
+        return self.rollouts.of(self._models.find(name).identifier)
 
     @property
     def has_remote(self) -> bool:

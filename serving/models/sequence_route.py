@@ -33,12 +33,12 @@ class SequenceRoute:
             self._submit(request)
             return
         model = self._having(position.id)
-        if self._split is not None and self._split.proceed(request, model):
-            return
-        if model is not None:
+        if model is None:
+            (self._submit if self._split is None else self._split.proceed_elsewhere)(request)
+        elif self._split is None:
             model.submit(request)
         else:
-            self._submit(request)
+            self._split.proceed(request, model, model.spec.version)
 
     def _having(self, identifier: int | str) -> Model | SleepingModel | None:
         """Return the model that has a sequence open; None where none has."""

@@ -33,6 +33,7 @@ from serving.telemetry.traces.opentelemetry import OpenTelemetryTrace
 from serving.telemetry.traces.trace_file import TraceFile
 from serving.telemetry.traces.trace_settings import TraceSettings
 from serving.telemetry.traffic_samples import Sampling, TrafficSampler
+from serving.traffic.rollout import Rollout
 
 log = logging.getLogger(__name__)
 
@@ -78,6 +79,8 @@ class InferenceServer:
         self._always_observed = self.request_log is not None or self._tracer is not None
         self._observed = self._always_observed  # whether anybody follows requests, beside traces in files
         self._manager = ModelRepositoryManager(options, asyncio.get_running_loop(), self)
+        self.rollouts = self._manager.rollouts
+        self.rollouts.on_headers(self._choose_observed)
         self._started = False
         self._stopping = False  # not ready any more
         self._draining = False  # and refuses requests
@@ -275,6 +278,10 @@ class InferenceServer:
         """Return those of every version that is or was loaded, for the live feed."""
         return self._manager.index.all_statistics()
 
+    def rollout(self, name: str) -> Rollout | None:
+        """Return the rollout of a model, None without one; NOT_FOUND for an unknown model."""
+        return self._manager.rollout(name)
+
     async def refresh_memory(self) -> None:
         """Return when what models hold in processes of their own has been read anew, or that takes too long."""
         await self._manager.refresh_memory()
@@ -305,7 +312,8 @@ class InferenceServer:
         """Check the request against its model and queue it. What is wrong with it is raised at once; whatever happens later
         goes to the request's responder. Never both.
 
-        protocol, transport, headers: of a client's request, for the request log and for traces; left out where a model asks.
+        protocol, transport, headers: of a client's request, for the request log, traces and rollouts; left out where a model
+        asks.
         received: as ReceiveTimes says, where `tracing`."""
         if self._trace_file.active and protocol:
             safely("tracing a request", self._trace_file.observe, request, protocol, received)
@@ -340,6 +348,12 @@ class InferenceServer:
             safely("tracing a request", self._tracer.observe, request, protocol, headers, received)
         if self._sampler.samplings:
             safely("sampling a request", self._sampler.observe, request)
+        if headers and self.rollouts.headers:
+            safely("noting the client of a request", self.rollouts.note_headers, request, headers)
+
+    def _choose_observed(self) -> None:
+        """Settle whether anybody follows requests."""
+        self._observed = self._always_observed or bool(self._sampler.samplings) or bool(self.rollouts.headers)
 
     async def sample(self, name: str, version: str, count: int, seconds: float) -> Sampling:
         """Return the next so many requests of a model with their answers, as far as they come in that time. version: "" for
@@ -350,7 +364,7 @@ class InferenceServer:
         try:
             await self._sampler.sample(sampling, seconds)
         finally:
-            self._observed = self._always_observed or bool(self._sampler.samplings)
+            self._choose_observed()
         return sampling
 
     # -- repository ------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from serving.cli.options import Options
 from serving.core.errors import ServingError
 from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.response import Answer, InferenceResponse
+from serving.core.rollout_arm import arm_of
 
 log = logging.getLogger(__name__)
 
@@ -124,12 +125,13 @@ class _Entry:
         if not final:
             return
         took = time.monotonic_ns() - request.arrival_ns
+        arm = arm_of(request)
         fields: dict[str, int | str | None] = {
             "protocol": self.protocol,
             "model": request.asked.model_name,
             "version": str(answer.model_version)
             if isinstance(answer, InferenceResponse)
-            else request.asked.model_version,
+            else (arm.version if arm is not None else "") or request.asked.model_version,
             "id": request.asked.id[:MAX_ID],
             "status": answer.code.value if isinstance(answer, ServingError) else "OK",
             "duration_us": took // 1000,
@@ -139,6 +141,8 @@ class _Entry:
             "batch_size": self.batch_size,
             "responses": self.responses,
         }
+        if arm is not None:
+            fields["arm"] = arm.arm
         if self.client:
             fields["client"] = self.client
         self.log.write(Line(time.time_ns() - took, fields))

@@ -75,9 +75,13 @@ class Follower(ArmObserver):
 
     def send(self, request: InFlightRequest) -> None:
         """Give a request to the arm, and follow it."""
+        self.follow(request)
+        self.side.submit(request)
+
+    def follow(self, request: InFlightRequest) -> None:
+        """Count a request that is given to the arm."""
         request.observers = (*request.observers, self)
         self._figures.begin()
-        self.side.submit(request)
 
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
         """An arm counts answers."""

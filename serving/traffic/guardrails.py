@@ -24,9 +24,12 @@ WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
 class Values(Protocol):
     """Readings of a Prometheus metric, the latest ones of the window. problem: why there are none."""
 
-    stable: Sequence[float]
-    candidate: Sequence[float]
-    problem: str
+    @property
+    def stable(self) -> Sequence[float]: ...
+    @property
+    def candidate(self) -> Sequence[float]: ...
+    @property
+    def problem(self) -> str: ...
 
 
 class GuardrailState(NamedTuple):
@@ -88,7 +91,7 @@ class Guardrails:
 
     def configure(self, policy: TrafficPolicy, values: Mapping[int, Values]) -> None:
         """Judge by this policy from here on, with the figures that there are."""
-        self._policy, self._values = policy, values
+        self.policy, self._values = policy, values
 
     def evaluate(self) -> list[GuardrailState]:
         """Judge every guardrail, once a second, behind the figures' `tick`."""
@@ -97,22 +100,22 @@ class Guardrails:
         candidate = _Arm(self._candidate.window(), self._candidate.waiting)
         return [
             self._judged(
-                guardrail, _Sample(stable, candidate, self._shadow, self._values.get(place), self._policy, remembered)
+                guardrail, _Sample(stable, candidate, self._shadow, self._values.get(place), self.policy, remembered)
             )
-            for place, guardrail in enumerate(self._policy.guardrails)
+            for place, guardrail in enumerate(self.policy.guardrails)
         ]
 
     def _stable_window(self) -> tuple[Window, str]:
         """Return the stable arm's window; at a weight where it gets too few requests the last one that had enough."""
         window = self._stable.window()
-        if window.requests >= self._policy.min_samples:
+        if window.requests >= self.policy.min_samples:
             self._last = window, time.strftime("%H:%M:%S UTC", time.gmtime())
             return window, ""
         return self._last if self._last is not None else (window, "")
 
     def _judged(self, guardrail: Guardrail, sample: _Sample) -> GuardrailState:
         found = METRICS[guardrail.metric](guardrail, sample)
-        state = WAITING if found.p is None else BREACHED if found.p < self._policy.alpha else HOLDS
+        state = WAITING if found.p is None else BREACHED if found.p < self.policy.alpha else HOLDS
         detail = found.detail
         if sample.remembered and state is not WAITING and guardrail.metric in ("errors", "latency"):
             detail += f" (the stable version's of {sample.remembered}, since when it had too few requests)"

@@ -1,12 +1,16 @@
 """All rollouts of one server, and what they share: the clock of their guardrails, and the headers that clients are known by."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from repository.config.traffic import TrafficPolicy
-from serving.core.errors import safely
+from serving.cli.options import Options
+from serving.core.errors import invalid, safely
+from serving.core.in_flight import InFlightRequest
 from serving.core.model_identifier import ModelIdentifier
-from serving.traffic.rollout import Rollout
+from serving.traffic.breaches import Breaches
+from serving.traffic.client_headers import ClientHeaders
+from serving.traffic.rollout import Rollout, RolloutServices
 
 TICK_S = 1.0
 
@@ -14,11 +18,15 @@ TICK_S = 1.0
 class Rollouts:
     """Used on the event loop's thread."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._breaches = Breaches(options.traffic_state)
+        # Renders the server's metrics; set by the frontend that serves them.
+        self.page: Callable[[], str] = str
+        self._services = RolloutServices(self._breaches, lambda: self.page(), _fetch_nothing)
         self._rollouts: dict[ModelIdentifier, Rollout] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._listeners: list[Callable[[frozenset[str]], None]] = []
+        self._listeners: list[Callable[[], None]] = []
         self.headers: frozenset[str] = frozenset()  # by which clients are told apart, in lower case
 
     def __iter__(self) -> Iterator[Rollout]:
@@ -27,9 +35,15 @@ class Rollouts:
     def of(self, identifier: ModelIdentifier) -> Rollout | None:
         return self._rollouts.get(identifier)
 
-    def on_headers(self, listener: Callable[[frozenset[str]], None]) -> None:
-        """Call `listener` with the names of headers whenever they are others."""
+    def on_headers(self, listener: Callable[[], None]) -> None:
+        """Call `listener` whenever `headers` are others."""
         self._listeners.append(listener)
+
+    def note_headers(self, request: InFlightRequest, headers: Mapping[str, str]) -> None:
+        """Let a client's request carry those of its headers that rollouts ask for."""
+        noted = {name: headers[name] for name in self.headers if name in headers}
+        if noted:
+            request.observe(ClientHeaders(noted))
 
     # -- begun, changed, ended -------------------------------------------------------------------------------------
     def check(self, policy: TrafficPolicy | None) -> None:
@@ -42,9 +56,11 @@ class Rollouts:
         if rollout is not None and (policy is None or rollout.policy.rollout != policy.rollout):
             self.end(identifier)
             rollout = None
+        if policy is None or self._breaches.of(str(identifier), policy.rollout) is None:
+            self._breaches.forget(str(identifier))
         if policy is not None:
             if rollout is None:
-                rollout = self._rollouts[identifier] = Rollout(identifier, policy)
+                rollout = self._rollouts[identifier] = Rollout(identifier, policy, self._services)
             rollout.configure(policy, release)
         self._follow()
         return rollout
@@ -63,7 +79,7 @@ class Rollouts:
         if names != self.headers:
             self.headers = names
             for listener in self._listeners:
-                listener(names)
+                listener()
         if self._rollouts and self._timer is None:
             self._timer = self._loop.call_later(TICK_S, self._tick)
         elif not self._rollouts and self._timer is not None:
@@ -75,3 +91,7 @@ class Rollouts:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         for rollout in self._rollouts.values():
             safely("looking at a rollout", rollout.tick)
+
+
+async def _fetch_nothing(url: str) -> bytes:
+    raise invalid(f"this server may not ask '{url}': --traffic-remotes lists what it may")

@@ -54,15 +54,18 @@ class TrafficSplit:
         else:
             self._stable.send(request)
 
-    def proceed(self, request: InFlightRequest, target: Target | None) -> bool:
-        """Give a request to the arm where its sequence is open, at `target`; None: no model of this server has it, so that it
-        may be open on another one. Whether there is such an arm."""
+    def proceed(self, request: InFlightRequest, target: Target, version: int) -> None:
+        """Hand a request to the model that has its sequence open, one of that version: it counts where that is an arm's."""
         for follower in (self._candidate, self._stable):
-            side = follower.side
-            if side.remote is not None if target is None else side.target is target:
-                follower.send(request)
-                return True
-        return False
+            if follower.side.version == version:
+                follower.follow(request)
+                break
+        target.submit(request)
+
+    def proceed_elsewhere(self, request: InFlightRequest) -> None:
+        """Take a request of a sequence that no model here has open: it may be open on the other server that is an arm."""
+        remote = self._candidate if self._candidate.side.remote is not None else self._stable
+        remote.send(request)
 
     def _for_candidate(self, request: InFlightRequest) -> bool:
         key = self._key(request) if self._sticky is not None else None

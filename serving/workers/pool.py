@@ -68,6 +68,7 @@ class FrontendWorkers:
         self._show_tracing()
         self._server.trace_settings.subscribe(self._show_tracing)
         self._server.log_settings.subscribe(self._tell_log_values)
+        self._server.rollouts.on_headers(self._tell_headers)
         await self._internal.start()
         ready = []
         for index in range(len(self._processes)):
@@ -151,6 +152,11 @@ class FrontendWorkers:
 
     def _show_tracing(self) -> None:
         self._page.tracing = self._server.tracing
+
+    def _tell_headers(self) -> None:
+        for process in self._processes:
+            if process is not None:
+                process.tell_headers()
 
     def _tell_log_values(self, values: LogValues) -> None:
         for process in self._processes:

@@ -86,6 +86,7 @@ class WorkerProcess:
         mine.setblocking(False)
         link = self._link
         await self._loop.create_unix_connection(lambda: link, sock=mine)
+        self.tell_headers()
 
     async def ended(self) -> str:
         """Return how it ended, when it has and all that it held is free."""
@@ -104,6 +105,10 @@ class WorkerProcess:
         if self._control is not None:
             with contextlib.suppress(OSError):  # it has gone, or is stopped
                 self._control.send(marshal.dumps((command, value)))
+
+    def tell_headers(self) -> None:
+        """Say which headers of clients rollouts ask for: no others are passed on."""
+        self.send("headers", sorted(self._server.rollouts.headers))
 
     async def drain(self, protocol: str) -> None:
         """Return when its connections of a protocol are closed, or it has ended."""

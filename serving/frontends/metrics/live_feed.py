@@ -1,7 +1,8 @@
 """GET /v2/slipway/live: server-sent events, once a second the counters and histograms that changed.
 
 event: hello    {server_id, instance, started, bounds_us}: the exclusive upper bounds of the histograms' buckets
-event: stats    {time, server, unserved, models}: cumulative values, of models those that changed since the last event
+event: stats    {time, server, unserved, traffic, models}: cumulative values; of models and of rollouts (`traffic`) those that
+                changed since the last event; a rollout that has ended is {model, namespace, rollout: null}, once
 
 One timer serves all subscribers and stops with the last. A subscriber that does not keep up is given fewer events, and
 loses nothing, for the values are cumulative; one that takes nothing at all is closed by its connection.
@@ -17,6 +18,7 @@ import orjson
 
 from repository.core.histogram import BOUNDS_US, Histogram
 from serving.core.errors import unavailable
+from serving.core.model_identifier import ModelIdentifier
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.metrics.hardware import SampledHardware
 from serving.resources.memory import MemoryUse
@@ -39,6 +41,7 @@ class LiveFeed:
         self._server = server
         self._hardware = hardware
         self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> what each was last told
+        self._told_traffic: dict[Exchange, dict[ModelIdentifier, bytes]] = {}
         self._addresses: dict[Exchange, str] = {}  # of each subscriber; "" of one with a key
         self._timer: asyncio.Task[None] | None = None
         self._first_events: set[asyncio.Task[None]] = set()  # being made
@@ -67,6 +70,7 @@ class LiveFeed:
         exchange.start_stream("text/event-stream", on_abandoned=self._unsubscribe)
         exchange.write(self._hello)
         self._subscribers[exchange] = {}
+        self._told_traffic[exchange] = {}
         loop = asyncio.get_running_loop()
         first_event = loop.create_task(self._send_first(exchange))
         self._first_events.add(first_event)
@@ -76,6 +80,7 @@ class LiveFeed:
 
     def _unsubscribe(self, exchange: Exchange) -> None:
         self._subscribers.pop(exchange, None)
+        self._told_traffic.pop(exchange, None)
         self._addresses.pop(exchange, None)
 
     def close(self) -> None:
@@ -84,6 +89,7 @@ class LiveFeed:
             task.cancel()
         self._timer = None
         subscribers, self._subscribers = self._subscribers, {}
+        self._told_traffic.clear()
         self._addresses.clear()
         for exchange in subscribers:
             exchange.end()
@@ -117,6 +123,7 @@ class LiveFeed:
             stamped.append((model.key, stamp, model))
         server = orjson.dumps(self._server_values())
         unserved = orjson.dumps(dict(self._server.unserved_requests()))
+        traffic = {one.identifier: _json(one.told()) for one in self._server.rollouts}
         encoded: dict[Key, bytes] = {}  # each model is rendered once for all subscribers
         now = time.time()
         for exchange in exchanges:
@@ -126,12 +133,23 @@ class LiveFeed:
                 if told.get(key) != stamp:
                     told[key] = stamp
                     if key not in encoded:
-                        encoded[key] = orjson.dumps(model_values(model), option=orjson.OPT_NON_STR_KEYS)
+                        encoded[key] = _json(model_values(model))
                     rows.append(encoded[key])
             exchange.write(
-                b'event: stats\ndata: {"time":%.3f,"server":%b,"unserved":%b,"models":[%b]}\n\n'
-                % (now, server, unserved, b",".join(rows))
+                b'event: stats\ndata: {"time":%.3f,"server":%b,"unserved":%b,"traffic":[%b],"models":[%b]}\n\n'
+                % (now, server, unserved, b",".join(self._changed(exchange, traffic)), b",".join(rows))
             )
+
+    def _changed(self, exchange: Exchange, traffic: dict[ModelIdentifier, bytes]) -> list[bytes]:
+        """Return the rollouts that this subscriber has not been told of as they are now."""
+        told = self._told_traffic[exchange]
+        self._told_traffic[exchange] = traffic
+        ended = [
+            _json({"model": one.name, "namespace": one.namespace, "rollout": None})
+            for one in told
+            if one not in traffic
+        ]
+        return ended + [row for identifier, row in traffic.items() if told.get(identifier) != row]
 
     def _server_values(self) -> JsonObject:
         gpus = [
@@ -157,6 +175,10 @@ def _address(exchange: Exchange) -> str:
     except ValueError:
         return host
     return str(ip_network((address, 64), strict=False)) if address.version == 6 else host
+
+
+def _json(value: JsonObject) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _event(kind: str, value: object) -> bytes:

@@ -18,6 +18,8 @@ from serving.frontends.metrics.summaries import Summaries
 from serving.resources.response_cache import ResponseCache
 from serving.telemetry.request_log import RequestLog
 from serving.telemetry.statistics import FIRST_RESPONSE_FAMILY, ModelStatistics
+from serving.traffic.arms import Arm
+from serving.traffic.rollout import Rollout
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -121,6 +123,7 @@ def render(
     unserved: Mapping[str, int] = MappingProxyType({}),
     counter_latencies: bool = True,
     cpu: bool = True,
+    rollouts: Iterable[Rollout] = (),
 ) -> Iterator[str]:
     """Yield the page in pieces that each take about a millisecond, so that the caller can let requests through between them.
 
@@ -160,7 +163,50 @@ def render(
         name = "slipway_unserved_request_count"
         rows = "".join(f"{name}{{{_labels({'model': model})}}} {count}\n" for model, count in sorted(unserved.items()))
         yield f"{_header(name, 'counter', 'Requests to a model of which no version served')}{rows}"
+    yield from _traffic(list(rollouts))
     yield _machine(hardware, cpu)
+
+
+def _traffic(rollouts: list[Rollout]) -> Iterator[str]:
+    """Yield what the arms of rollouts did. A model on another server has its address as `remote`, and no version."""
+    arms = [
+        (_arm_labels(rollout, arm), rollout, arm) for rollout in rollouts for arm in (rollout.stable, rollout.candidate)
+    ]
+    for name, kind, text, value in _ARM_VALUES:
+        rows = "".join(f"{name}{{{labels}}} {value(rollout, arm)}\n" for labels, rollout, arm in arms)
+        if rows:
+            yield _header(name, kind, text) + rows
+
+
+def _arm_labels(rollout: Rollout, arm: Arm) -> str:
+    labels = {"model": rollout.identifier.name, "version": str(arm.version or ""), "arm": arm.name}
+    if rollout.identifier.namespace:
+        labels["namespace"] = rollout.identifier.namespace
+    if arm.remote is not None:
+        labels["remote"] = arm.remote.url
+    return _labels(labels)
+
+
+_ARM_VALUES: tuple[tuple[str, str, str, Callable[[Rollout, Arm], float]], ...] = (
+    (
+        "slipway_rollout_weight",
+        "gauge",
+        "Per cent of the requests that an arm is given",
+        lambda rollout, arm: rollout.share(arm),
+    ),
+    (
+        "slipway_rollout_requests_total",
+        "counter",
+        "Requests that an arm has answered or failed",
+        lambda _, arm: arm.figures.requests,
+    ),
+    (
+        "slipway_rollout_errors_total",
+        "counter",
+        "Of them, those that failed by no fault of the client",
+        lambda _, arm: arm.figures.errors,
+    ),
+)
 
 
 def _family(name: str, kind: str, text: str, models: list[_Model], lines: Samples) -> Iterator[str]:

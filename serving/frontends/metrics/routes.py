@@ -4,6 +4,7 @@ Source: Triton, docs/user_guide/metrics.md, for /metrics; the live feed is Slipw
 """
 
 import asyncio
+from collections.abc import Iterator
 
 from serving.cli.options import Options
 from serving.frontends.http1.exchange import Exchange
@@ -27,23 +28,28 @@ class MetricsSource:
         self.summaries = Summaries(options.summary_quantiles) if options.metric_enabled("summary_latencies") else None
         self.counter_latencies = options.metric_enabled("counter_latencies")
         self.cpu = options.allow_cpu_metrics
+        server.rollouts.page = lambda: "".join((*self.pieces(), server.custom_metrics()))
+
+    def pieces(self) -> Iterator[str]:
+        """Yield the page, without what Python models add."""
+        return prometheus.render(
+            self.server.statistics(),
+            self.hardware,
+            self.server.response_cache,
+            self.server.request_log,
+            self.summaries,
+            self.server.unserved_requests(),
+            self.counter_latencies,
+            self.cpu,
+            self.server.rollouts,
+        )
 
 
 async def metrics(source: MetricsSource, exchange: Exchange) -> Reply:
     server = source.server
     await asyncio.gather(source.hardware.refreshed(), server.refresh_memory())
-    pieces = prometheus.render(
-        server.statistics(),
-        source.hardware,
-        server.response_cache,
-        server.request_log,
-        source.summaries,
-        server.unserved_requests(),
-        source.counter_latencies,
-        source.cpu,
-    )
     page = []
-    for piece in pieces:
+    for piece in source.pieces():
         page.append(piece.encode())
         await asyncio.sleep(0)  # with a thousand models the page takes long: requests go first
     page.append(server.custom_metrics().encode())

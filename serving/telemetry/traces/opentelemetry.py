@@ -16,6 +16,7 @@ from serving.cli.trace_config import TraceConfig
 from serving.core.errors import ServingError, unsupported
 from serving.core.in_flight import Execution, InFlightRequest, ReceiveTimes
 from serving.core.response import Answer, InferenceResponse
+from serving.core.rollout_arm import arm_of
 from serving.telemetry.traces.frontend_timestamps import FrontendTimestamps
 from serving.telemetry.traces.trace_settings import Sampler
 
@@ -155,6 +156,8 @@ class _ModelSpan:
             self.span.set_attribute("triton.model_version", answer.model_version)
         if not final:
             return
+        if (arm := arm_of(request)) is not None:
+            self.span.set_attribute("slipway.arm", arm.arm)
         now = time.time_ns()
         if isinstance(answer, ServingError):
             from opentelemetry.trace import StatusCode

@@ -14,6 +14,7 @@ from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError
 from serving.core.in_flight import Execution, InFlightRequest, ReceiveTimes
 from serving.core.response import Answer, InferenceResponse
+from serving.core.rollout_arm import arm_of
 from serving.telemetry.traces.frontend_timestamps import FrontendTimestamps
 from serving.telemetry.traces.trace_tensors import tensor_rows
 
@@ -105,6 +106,10 @@ class RequestTrace(FrontendTimestamps):
             self._add_tensors("TENSOR_BACKEND_OUTPUT", answer.outputs)
         if not final:
             return
+        if (arm := arm_of(request)) is not None:
+            self.head["arm"] = arm.arm
+            if arm.version:
+                self.head["model_version"] = int(arm.version)
         if request.stream is not None and request.stream.executing:
             self.awaits_batch = True
             self.hold()

@@ -35,8 +35,8 @@ Peer = tuple[str, int] | None
 class RequestDetails(NamedTuple):
     """What few requests have; travels as a plain tuple.
 
-    classes: output -> how many classes are asked for. peer: address of the client. headers: those that a trace reads.
-    received: see ReceiveTimes.
+    classes: output -> how many classes are asked for. peer: address of the client. headers: those that a trace or a rollout
+    reads. received: see ReceiveTimes.
     """
 
     parameters: Mapping[str, ParameterValue]

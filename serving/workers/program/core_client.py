@@ -7,7 +7,7 @@ end the frontends of the core serve. Who finds out that a request cannot travel 
 import asyncio
 import marshal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar
 
 from serving.cli import trace_config
@@ -64,13 +64,18 @@ class CoreClient(LinkConnection):
         self._on_closed = on_closed
         self._shows_peer = options.request_log_client != "off"
         config = trace_config.read(options.trace_config)
-        self._shows_headers = config is not None and config.timestamps
-        self._shows_client = self._shows_peer or self._shows_headers
+        self._trace_headers = _TRACE_CONTEXT if config is not None and config.timestamps else ()
+        self.show_headers(())
         self._next_number = 0
         self._in_flight: dict[int, InFlightRequest] = {}
         self._requests: list[tuple[object, ...]] = []
         self._cancelled: list[int] = []
         self._sent: list[int] = []
+
+    def show_headers(self, names: Sequence[str]) -> None:
+        """Send these headers of clients to the core from here on, beside those that traces need."""
+        self._shown_headers = (*self._trace_headers, *names)
+        self._shows_client = self._shows_peer or bool(self._shown_headers)
 
     # -- as an InferenceServer -----------------------------------------------------------------------------------------
     @property
@@ -129,7 +134,7 @@ class CoreClient(LinkConnection):
             asked.sequence,
             {name: target.rule.classes for name, target in asked.output_targets.items()},
             peer and tuple(peer[:2]),
-            _trace_context(headers) if self._shows_headers else {},
+            {name: headers[name] for name in self._shown_headers if name in headers} if headers else {},
             received,
         )
 
@@ -217,10 +222,6 @@ class CoreClient(LinkConnection):
                 await asyncio.sleep(_RETRY_S)
             except OSError:
                 raise unavailable("the server is ending") from None
-
-
-def _trace_context(headers: Mapping[str, str] | None) -> dict[str, str]:
-    return {name: headers[name] for name in _TRACE_CONTEXT if name in headers} if headers else {}
 
 
 class _Sent:

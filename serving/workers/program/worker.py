@@ -71,7 +71,7 @@ class _Worker:
         core = CoreClient(setup.options, self._page, memory, areas, self._control, self._ended.set)
         await loop.create_unix_connection(lambda: core, sock=socket.socket(fileno=setup.link))
         await self._listen(cast(InferenceServer, core), HttpRelay(core))
-        loop.add_reader(self._control, self._on_command)
+        loop.add_reader(self._control, self._on_command, core)
         self._tell("ready", "")
         self._beat(core)
         await self._ended.wait()
@@ -88,7 +88,7 @@ class _Worker:
             await self._grpc.start_on([socket.socket(fileno=one) for one in self._setup.grpc])
 
     # -- the core's commands -----------------------------------------------------------------------------------------
-    def _on_command(self) -> None:
+    def _on_command(self, core: CoreClient) -> None:
         try:
             data = self._control.recv(MAX_COMMAND)
         except BlockingIOError:
@@ -103,6 +103,8 @@ class _Worker:
             task.add_done_callback(self._drains.discard)
         elif command == "log":
             self._log_settings.replace(LogValues(*value))
+        elif command == "headers":
+            core.show_headers(value)
 
     async def _drain(self, protocol: str) -> None:
         frontend = self._http if protocol == "http" else self._grpc

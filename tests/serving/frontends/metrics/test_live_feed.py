@@ -29,7 +29,7 @@ def test_the_first_events_say_who_speaks_and_describe_every_model(subscriber: Su
     assert hello["bounds_us"] == sorted(hello["bounds_us"])
     kind, stats = subscriber.next()
     assert kind == "stats"
-    assert set(stats) == {"time", "server", "unserved", "models"}
+    assert set(stats) == {"time", "server", "unserved", "traffic", "models"}
     assert {"rss_bytes", "cpu_seconds", "threads", "gpus"} == set(stats["server"])
     names = {model["name"] for model in stats["models"]}
     assert {"add_sub", "slow", "identity_fp32"} <= names

@@ -1,0 +1,15 @@
+"""GET /v2/slipway/models/{model}/traffic: a model's rollout: what its arms did, and how its guardrails stand."""
+
+import orjson
+
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.message import Reply
+from serving.server.inference_server import InferenceServer
+
+
+def traffic(server: InferenceServer, exchange: Exchange) -> Reply:
+    """Answer what the live feed tells; `{"model": ..., "rollout": null}` for a model without a rollout."""
+    name = exchange.route.params["model"]
+    rollout = server.rollout(name)
+    told = {"model": name, "rollout": None} if rollout is None else rollout.told()
+    return Reply(200, (orjson.dumps(told, option=orjson.OPT_NON_STR_KEYS),), "application/json")

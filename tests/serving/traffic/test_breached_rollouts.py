@@ -1,0 +1,62 @@
+"""A candidate that breaches a guardrail gets no more requests, for as long as its rollout has its name."""
+
+import asyncio
+import contextlib
+
+import pytest
+
+from serving.core.errors import ServingError
+from tests.serving.in_process import core, response
+from tests.serving.traffic.rollouts_in_process import ONE, answering, policy, reload, scale
+from tests.support.serving_process import PATIENCE_S
+
+pytestmark = pytest.mark.asyncio
+
+FAILS_ON_TWO = """
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [pb_utils.InferenceResponse([], pb_utils.TritonError("no")) for _ in requests]
+"""
+
+
+def told(server):
+    (rollout,) = server._manager.rollouts
+    return rollout.told()
+
+
+async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path):
+    models, state = tmp_path / "models", tmp_path / "traffic.json"
+    limits = {"guardrails": [{"metric": "errors"}], "min_samples": 20}
+    scale(models, policy(50, **limits))
+    (models / "scale/2/model.onnx").unlink()
+    (models / "scale/2/model.py").write_text(FAILS_ON_TWO)
+    (models / "scale/2/slipway.pbtxt").write_text('default_model_filename: "model.py"')
+    config = models / "scale/config.pbtxt"
+    config.write_text(config.read_text().replace('backend: "onnxruntime"', ""))
+    async with core(models, load_model=("scale",), traffic_state=state) as server:
+        async with asyncio.timeout(PATIENCE_S):
+            while told(server)["breach"] is None:
+                with contextlib.suppress(ServingError):
+                    await response(server, "scale", ONE)
+        assert await answering(server, 30) == {1: 30}
+        first = told(server)
+        assert (first["weight"], first["asked_weight"], first["breach"]["guardrail"]) == (0, 50, 0)
+        assert first["breach"]["reason"] == first["guardrails"][0]["detail"]
+        assert first["guardrails"][0]["state"] == "breached"
+        await reload(server, models, policy(90, **limits))
+        assert await answering(server, 30) == {1: 30}
+    async with core(models, load_model=("scale",), traffic_state=state) as server:  # as after a restart
+        assert await answering(server, 30) == {1: 30}
+        assert told(server)["breach"] == first["breach"]
+        await server.unload_model("scale")
+        await server.load_model("scale")
+        assert await answering(server, 30) == {1: 30}
+        await reload(server, models, policy(100, rollout="r-2"))
+        with pytest.raises(ServingError, match="no"):
+            await answering(server)
+        await reload(server, models, policy(0))
+        assert told(server)["breach"] is None  # it was another rollout since

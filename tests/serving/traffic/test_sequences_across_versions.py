@@ -1,0 +1,157 @@
+"""A sequence ends on the version on which it began, whatever moves meanwhile: weights, aliases, releases, versions."""
+
+import asyncio
+
+import numpy as np
+import pytest
+
+from serving.core.errors import ServingError
+from tests.serving.in_process import core, index, response
+from tests.serving.traffic.rollouts_in_process import BOTH, parameter, policy
+from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
+
+pytestmark = pytest.mark.asyncio
+
+LATEST = "version_policy { latest { num_versions: 1 } }"
+IDLE_FOREVER = "max_sequence_idle_microseconds: 3600000000 direct { }"
+
+
+def accumulators(repository, text, *versions, idle=IDLE_FOREVER):
+    """A model `sum`, each version of which adds up what its sequences give it; its configuration ends with `text`."""
+    for version in versions:
+        folder = model_factory.onnx_sequence_sum(repository, "sum", version=version, extra=BOTH)
+    config = folder / "config.pbtxt"
+    config.write_text(config.read_text().replace("direct { }", idle) + text)
+
+
+async def reload(server, repository, text, versions=BOTH):
+    """Take a configuration that ends with `text`, and nothing else new."""
+    config = repository / "sum/config.pbtxt"
+    config.write_text(config.read_text().partition("version_policy")[0] + f"{versions}\n{text}")
+    await server.load_model("sum")
+
+
+async def ask(server, sequence, value, flags="", version=""):
+    """(version, total)"""
+    answer = await response(
+        server,
+        "sum",
+        {"INPUT": np.array([[value]], np.float32)},
+        model_version=version,
+        sequence_id=sequence,
+        sequence_start="s" in flags,
+        sequence_end="e" in flags,
+    )
+    return answer.model_version, answer.outputs["OUTPUT"].item()
+
+
+async def until_freed(server, version):
+    async with asyncio.timeout(PATIENCE_S):
+        while index(server)["sum", str(version)][0] != "UNAVAILABLE":
+            await asyncio.sleep(0.005)
+
+
+async def test_a_weight_decides_where_sequences_begin_and_not_where_they_go_on(tmp_path):
+    accumulators(tmp_path, policy(0), 1, 2)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert await ask(server, 7, 1, "s") == (1, 1)
+        for text, name in (
+            (policy(100), "new"),
+            (policy(0), "back"),
+            (policy(100, rollout="r-2"), "other"),
+            ("", "none"),
+        ):
+            await reload(server, tmp_path, text)
+            begins = (1 if name == "back" else 2, 10)
+            assert await ask(server, name, 10, "s") == begins
+        assert await ask(server, 7, 1) == (1, 2)
+        assert await ask(server, "back", 1, "e") == (1, 11)
+        assert await ask(server, "new", 1, "e", version="default") == (2, 11)
+        assert await ask(server, 7, 1, "e") == (1, 3)
+        with pytest.raises(ServingError, match="must specify the START flag"):
+            await ask(server, 7, 1)
+        told = [rollout.told() for rollout in server._manager.rollouts]
+        assert told == []
+
+
+async def test_requests_of_sequences_count_for_the_arm_where_they_are(tmp_path):
+    accumulators(tmp_path, policy(0), 1, 2)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        await ask(server, 1, 1, "s")
+        await reload(server, tmp_path, policy(100))
+        await ask(server, 1, 1, "e")
+        (told,) = [rollout.told() for rollout in server._manager.rollouts]
+        assert {name: arm["requests"] for name, arm in told["arms"].items()} == {"stable": 2, "candidate": 0}
+
+
+@pytest.mark.parametrize("name", ["champion", "default", ""])
+async def test_an_alias_may_move_in_the_middle_of_a_sequence(tmp_path, name):
+    accumulators(tmp_path, parameter("aliases", {"champion": 1, "default": 1}), 1, 2)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert await ask(server, 5, 1, "s", name) == (1, 1)
+        await reload(server, tmp_path, parameter("aliases", {"champion": 2, "default": 2}))
+        assert await ask(server, 5, 1, "", name) == (1, 2)
+        assert await ask(server, 6, 1, "s", name) == (2, 1)
+        assert await ask(server, 5, 9, "s", name) == (2, 9)  # begun anew, where the name leads now
+        assert await ask(server, 5, 1, "e", name) == (2, 10)
+
+
+async def test_a_new_release_waits_for_the_sequences_of_the_old_one_to_end(tmp_path):
+    accumulators(tmp_path, "", 1)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert await ask(server, 5, 1, "s") == (1, 1)
+        assert await ask(server, 6, 1, "s", "1") == (1, 1)
+        old = server._manager.resolve("sum", "")
+        (tmp_path / "sum/1/model.onnx").touch()
+        await server.load_model("sum")  # the same version anew
+        model_factory.onnx_sequence_sum(tmp_path, "sum", version=2)
+        await reload(server, tmp_path, "", LATEST)  # and another one in its place
+        assert index(server)["sum", "1"][0] == "UNLOADING"
+        assert await ask(server, 5, 1) == (1, 2)
+        assert await ask(server, 5, 1, version="1") == (1, 3)  # by its number, too
+        for version in ("1", "01"):
+            with pytest.raises(ServingError, match="version 1 is not at ready state"):
+                await ask(server, 8, 1, "s", version)
+        assert await ask(server, 8, 1, "s") == (2, 1)
+        assert await ask(server, 5, 1, "e") == (1, 4)
+        assert index(server)["sum", "1"][0] == "UNLOADING"
+        assert await ask(server, 6, 1, "e") == (1, 2)
+        await until_freed(server, 1)
+        assert not old.instances
+        with pytest.raises(ServingError, match="must specify the START flag"):
+            await ask(server, 6, 1)
+
+
+async def test_a_sequence_that_says_nothing_more_is_not_waited_for_longer_than_its_idle_time(tmp_path):
+    idle = "max_sequence_idle_microseconds: 200000 direct { }"
+    accumulators(tmp_path, "", 1, 2, idle=idle)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert await ask(server, 5, 1, "s", "1") == (1, 1)
+        await reload(server, tmp_path, "", LATEST)
+        await until_freed(server, 1)
+
+
+async def test_a_shutdown_waits_for_no_sequence(tmp_path):
+    accumulators(tmp_path, "", 1, 2)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        await ask(server, 5, 1, "s", "1")
+        await ask(server, 6, 1, "s")
+        await reload(server, tmp_path, "", LATEST)
+        async with asyncio.timeout(PATIENCE_S):
+            await server.drain(3600)
+
+
+async def test_a_model_with_one_version_and_no_sequence_elsewhere_takes_requests_itself(tmp_path):
+    accumulators(tmp_path, "", 1)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        (lifecycle,) = server._manager._models
+        assert lifecycle.unversioned is lifecycle.default
+        await ask(server, 5, 1, "s")
+        (tmp_path / "sum/1/model.onnx").touch()
+        await server.load_model("sum")
+        assert lifecycle.unversioned is not lifecycle.default
+        await ask(server, 5, 1, "e")
+        async with asyncio.timeout(PATIENCE_S):
+            await lifecycle.drained()
+        assert lifecycle.unversioned is lifecycle.default

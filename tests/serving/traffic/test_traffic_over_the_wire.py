@@ -1,0 +1,116 @@
+"""A rollout as clients and operators of a real server see it, with and without frontend workers: sticky headers, the version in
+answers, request log, traces, metrics, control API and live feed."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+import tritonclient.grpc
+import tritonclient.http
+
+from tests.serving.frontends.metrics.live_subscriber import Subscriber
+from tests.serving.traffic.rollouts_in_process import policy, scale
+from tests.support.serving_process import ServerProcess, wait_until
+
+USERS = [f"user-{number}" for number in range(40)]
+STICKY = {"header": "X-User"}
+
+
+@pytest.fixture(scope="module", params=[0, 2], ids=["one process", "workers"])
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    folder = tmp_path_factory.mktemp("rollout")
+    repository = folder / "models"
+    scale(repository, policy(50, sticky=STICKY))
+    flags = [f"--frontend-workers={request.param}"] if request.param else []
+    log, traces = f"--request-log={folder}/requests.log", f"--trace-config=triton,file={folder}/traces"
+    settings = ("triton,log-frequency=1", "rate=1", "level=TIMESTAMPS")
+    trace = [f"--trace-config={setting}" for setting in settings]
+    with ServerProcess(
+        repository, "--model-control-mode=explicit", "--load-model=scale", log, traces, *trace, *flags
+    ) as one:
+        wait_until(
+            lambda: len({version(one, "http", "user-1") for _ in range(20)}) == 1, what="workers know the header"
+        )
+        yield one
+
+
+def version(server: ServerProcess, protocol: str, user: str, **fields: Any) -> str:
+    """The version that answers, as the answer says, checked against what it computes."""
+    library = tritonclient.http if protocol == "http" else tritonclient.grpc
+    with library.InferenceServerClient(getattr(server, protocol)) as client:
+        wire = library.InferInput("INPUT0", [1, 1], "FP32")
+        wire.set_data_from_numpy(np.ones((1, 1), np.float32))
+        headers = {"x-user": user} if user else {}
+        answer = client.infer("scale", [wire], headers=headers, **fields)
+    told = answer.get_response()
+    found = str(told["model_version"] if protocol == "http" else told.model_version)
+    assert float(answer.as_numpy("OUTPUT0")[0, 0]) == float(found)
+    return found
+
+
+def test_a_header_decides_on_the_version_over_every_protocol(server: ServerProcess) -> None:
+    by_http = {user: version(server, "http", user) for user in USERS}
+    assert set(by_http.values()) == {"1", "2"}
+    assert by_http == {user: version(server, "grpc", user) for user in USERS}
+    with httpx.Client(base_url=server.http_url) as client:
+        for user in USERS[:8]:
+            answer = client.post("/v2/models/scale/generate", json={"INPUT0": 1.0}, headers={"x-user": user})
+            assert answer.json()["model_version"] == by_http[user]
+    assert version(server, "http", "user-1", model_version="1") == "1"
+
+
+def test_a_server_tells_what_each_arm_did(server: ServerProcess) -> None:
+    with httpx.Client() as client:
+        path = f"{server.http_url}/v2/slipway/models/scale/traffic"
+        before = client.get(path).json()
+        answered = [version(server, "grpc", user, request_id=f"told-{user}") for user in USERS]
+        after = client.get(path).json()
+        grown = {name: after["arms"][name]["requests"] - before["arms"][name]["requests"] for name in after["arms"]}
+        assert grown == {"stable": answered.count("1"), "candidate": answered.count("2")}
+        assert (after["rollout"], after["weight"], after["breach"]) == ("r-1", 50, None)
+        assert after["arms"]["candidate"]["latency"]["total"] == after["arms"]["candidate"]["requests"]
+        page = client.get(f"http://{server.metrics}/metrics").text
+        counted = after["arms"]["candidate"]["requests"]
+        assert f'slipway_rollout_requests_total{{arm="candidate",model="scale",version="2"}} {counted}\n' in page
+        assert 'slipway_rollout_weight{arm="candidate",model="scale",version="2"} 50' in page
+        assert client.get(f"{server.http_url}/v2/slipway/models/nothing/traffic").status_code == 404
+    with closing(Subscriber(server.metrics)) as subscriber:
+        subscriber.next()
+        (told,) = subscriber.next()[1]["traffic"]
+        assert told["arms"]["stable"]["requests"] >= after["arms"]["stable"]["requests"]
+        assert wait_until(lambda: subscriber.next()[1]["traffic"] == [], what="an event without a change")
+
+
+def test_log_and_traces_say_version_and_arm(server: ServerProcess) -> None:
+    names = {version(server, "http", user, request_id=f"log-{user}"): user for user in USERS}
+    folder = server.repositories[0].parent
+
+    def lines() -> dict[str, Any]:
+        found = [json.loads(line) for line in (folder / "requests.log").read_text().splitlines()]
+        by_id = {line["id"]: line for line in found}
+        return {number: by_id[f"log-{user}"] for number, user in names.items() if f"log-{user}" in by_id}
+
+    wait_until(lambda: len(lines()) == 2, what="the lines of the request log")
+    assert {number: (line["version"], line["arm"]) for number, line in lines().items()} == {
+        "1": ("1", "stable"),
+        "2": ("2", "candidate"),
+    }
+    named = version(server, "http", "", model_version="2", request_id="named")
+    assert named == "2"
+
+    def heads() -> list[dict[str, Any]]:
+        files: list[Path] = list(folder.glob("traces*"))
+        return [
+            row
+            for file in files
+            for row in json.loads(file.read_text())
+            if row.get("request_id", "").startswith("log-")
+        ]
+
+    wait_until(lambda: {head.get("arm") for head in heads()} == {"stable", "candidate"}, what="the traces")
+    assert {(head["model_version"], head["arm"]) for head in heads()} == {(1, "stable"), (2, "candidate")}
