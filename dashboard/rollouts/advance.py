@@ -37,7 +37,8 @@ LOADS_TRIED = 2
 
 def rollouts_open() -> list[Rollout]:
     """Return the rollouts that are not over, of all models, in one query."""
-    return list(Rollout.objects.filter(state__in=states.UNFINISHED).select_related("model").defer("model__fingerprint"))
+    rows = Rollout.objects.filter(state__in=states.UNFINISHED).select_related("model", "step_release")
+    return list(rows.defer("model__fingerprint", "step_release__text"))
 
 
 def rollout_look(*, rollout: Rollout, server: Server, told: TrafficTold | None, instance: str) -> None:

@@ -202,7 +202,7 @@ def rollout_roll_back(*, rollout: Rollout, reason: str, actor: Actor = SYSTEM) -
             _refuse_elsewhere(rollout)
         summary = f"Rolled back to {rollout.stable_words}: {reason}"
         _release(at, actor, _text_before(at), summary, "rollout.roll_back")
-        states.roll_back(rollout, reason=f"{reason.rstrip('.')}.")
+        states.roll_back(rollout, reason=f"{reason[:1].upper()}{reason[1:].rstrip('.')}.")
     return rollout
 
 

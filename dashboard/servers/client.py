@@ -141,9 +141,10 @@ def _sample(name: str, count: int, seconds: float) -> Call[TrafficSamples]:
     return Call("POST", path, body, read, control=True, timeout=seconds + ANSWER_TIMEOUT_S)
 
 
-def _traffic(name: str) -> Call[TrafficTold]:
-    def read(response: httpx.Response) -> TrafficTold:
-        return cast(TrafficTold, _json(response.content))
+def _traffic(name: str) -> Call[TrafficTold | None]:
+    def read(response: httpx.Response) -> TrafficTold | None:
+        told = cast(TrafficTold, _json(response.content))
+        return told if told["rollout"] is not None else None
 
     return Call("GET", f"/v2/slipway/models/{quote(name, safe='')}/traffic", b"", read, control=True)
 
@@ -285,8 +286,8 @@ class AsyncServerClient(_Peer):
         """Pass an inference request on as it is; the answer is the server's, refusals too."""
         return await self._call(_infer(name, body, {**headers, **self._token}, version))
 
-    async def traffic(self, name: str) -> TrafficTold:
-        """Return how the rollout of a model stands; NotFound where the server is at none."""
+    async def traffic(self, name: str) -> TrafficTold | None:
+        """Return how the rollout of a model stands; None where the server is at none."""
         return await self._call(_traffic(name))
 
     async def mismatches(self, name: str, after: int) -> list[Mismatch]:

@@ -4,6 +4,7 @@ command calls it.
 plan              compares desired with actual state: what to load and unload (no I/O)
 missing_versions  versions that should be served and whose folders somebody moved
 reconciler        carries the plan out on one server, again and again
+rollout_watch     takes the steps of rollouts by what the server tells of them
 collector         stores the live feed of one server as history
 periodic          expiry, lost jobs, pruning, repairs
 watcher           all of these together

@@ -16,6 +16,7 @@ from dashboard.accounts.tokens import auth_file_repair
 from dashboard.configuration.drift import drift_check
 from dashboard.jobs.services import jobs_forget, jobs_requeue_lost
 from dashboard.metrics.services import metrics_prune
+from dashboard.rollouts.figures import rollouts_prune
 from dashboard.shared.exceptions import DashboardError
 from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
@@ -52,6 +53,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("expire uploads", 60.0, uploads_expire),
         PeriodicTask("forget ended jobs", 3600.0, jobs_forget),
         PeriodicTask("prune metrics", 60.0, _prune_metrics),
+        PeriodicTask("forget what rollouts kept", 600.0, rollouts_prune),
         PeriodicTask("forget failed sign-ins", 600.0, sign_in_forget),
         PeriodicTask("clear sessions", 3600.0, _clear_sessions),
     )

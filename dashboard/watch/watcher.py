@@ -14,6 +14,7 @@ from dashboard.shared import heartbeat
 from dashboard.watch.collector import Collector
 from dashboard.watch.periodic import periodic_tasks, run_periodically
 from dashboard.watch.reconciler import Reconciler
+from dashboard.watch.rollout_watch import RolloutWatch
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +51,9 @@ async def give_heartbeats() -> None:
 
 
 async def watch_server(server: Server) -> None:
-    """Reconcile one server and store its metrics, until cancelled."""
+    """Reconcile one server, store its metrics and lead its rollouts, until cancelled."""
     async with AsyncServerClient(server) as client, asyncio.TaskGroup() as group:
         reader = FeedReader()
         group.create_task(Reconciler(server, client, reader).run())
         group.create_task(Collector(client, reader).run())
+        group.create_task(RolloutWatch(client, reader).run())

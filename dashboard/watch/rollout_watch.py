@@ -1,0 +1,88 @@
+"""Leads the rollouts of one server: hands on what it tells of them, as rollouts.advance takes it, and fetches what differed."""
+
+import asyncio
+import logging
+
+from asgiref.sync import sync_to_async
+from django.db import DatabaseError, close_old_connections
+
+from dashboard.metrics.feed import FeedReader
+from dashboard.models import Rollout
+from dashboard.models.rollout import TrafficTold
+from dashboard.releases.rollout_states import UNDER_WAY
+from dashboard.rollouts.advance import rollout_look, rollouts_open
+from dashboard.rollouts.figures import keep_of, mismatches_store
+from dashboard.servers.client import AsyncServerClient
+from dashboard.shared.exceptions import DashboardError
+
+logger = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+MISMATCHES_S = 5.0
+
+
+class RolloutWatch:
+    """Looks, for ever, at every rollout that is not over. `feed` has the last word of the server on each."""
+
+    def __init__(self, client: AsyncServerClient, feed: FeedReader) -> None:
+        self._client = client
+        self._feed = feed
+        self._stored: dict[str, TrafficTold] = {}  # what was stored last of each rollout, by its name
+        self._asked: set[tuple[str, str]] = set()  # rollouts that the process of that id was asked for
+        self._seen: dict[tuple[str, str], int] = {}  # the last mismatch of a rollout and a process
+        self._mismatches_at = 0.0
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except DatabaseError as error:
+                logger.error("the database did not answer (%s); rollouts wait", error)
+                await sync_to_async(close_old_connections)()
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Look once at every rollout that is not over."""
+        found = await sync_to_async(rollouts_open)()
+        names = {rollout.name for rollout in found}
+        self._stored = {name: told for name, told in self._stored.items() if name in names}
+        self._asked = {key for key in self._asked if key[0] in names}
+        for rollout in found:
+            told = await self._news(rollout) if rollout.state in UNDER_WAY else None
+            await sync_to_async(rollout_look)(
+                rollout=rollout, server=self._client.server, told=told, instance=self._feed.instance
+            )
+            if told is not None:
+                self._stored[rollout.name] = told
+        now = asyncio.get_running_loop().time()
+        if now >= self._mismatches_at:
+            self._mismatches_at = now + MISMATCHES_S
+            for rollout in found:
+                await self._fetch_mismatches(rollout)
+
+    async def _news(self, rollout: Rollout) -> TrafficTold | None:
+        """Return the server's word on a rollout where it is new. What the feed told before we listened is asked for once."""
+        told, key = self._feed.traffic.get(rollout.name), (rollout.name, self._feed.instance)
+        if told is None and self._feed.instance and key not in self._asked:
+            self._asked.add(key)
+            try:
+                if (answer := await self._client.traffic(rollout.model.name)) is not None:
+                    self._feed.hear(answer)
+            except DashboardError as error:  # not loaded yet: it will tell by the feed
+                logger.debug("%s", error.message)
+            told = self._feed.traffic.get(rollout.name)
+        return None if told is self._stored.get(rollout.name) else told
+
+    async def _fetch_mismatches(self, rollout: Rollout) -> None:
+        told = self._stored.get(rollout.name)
+        if told is None or told["shadow"] is None or not told["shadow"]["disagreed"] or keep_of(rollout) is None:
+            return
+        key = (rollout.name, self._feed.instance)
+        try:
+            rows = await self._client.mismatches(rollout.model.name, self._seen.get(key, 0))
+        except DashboardError as error:
+            logger.debug("%s", error.message)
+            return
+        if rows:
+            self._seen[key] = max(row["id"] for row in rows)
+            await sync_to_async(mismatches_store)(rollout=rollout, server=self._client.server, rows=rows)
