@@ -16,7 +16,7 @@ from serving.frontends.grpc import handlers, health
 from serving.frontends.grpc.call import Call, CallServices, Method
 from serving.frontends.grpc.call_headers import CallHead
 from serving.frontends.grpc.infer import InferCall, StreamInferCall
-from serving.frontends.grpc.reflection import ReflectionCall
+from serving.frontends.grpc.reflection import V2_SERVICES, Reflection
 from serving.frontends.grpc.status import CallError, Status
 from serving.frontends.http2.stream import StreamConnection
 
@@ -128,8 +128,7 @@ _TABLE = [
 _STANDARD = [
     Method("grpc.health.v1.Health/Check", "health", UnaryCall, HealthCheckRequest, health.check),
     Method("grpc.health.v1.Health/Watch", "health", health.WatchCall),
-    Method("grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "metadata", ReflectionCall),
-    Method("grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "metadata", ReflectionCall),
+    *Reflection(V2_SERVICES).methods(),
 ]
 METHODS: dict[str, Method] = {f"/inference.GRPCInferenceService/{method.name}": method for method in _TABLE}
 METHODS |= {f"/{method.name}": method for method in _STANDARD}

@@ -7,7 +7,7 @@ have other copies of them.
 Source: grpc-proto, grpc/reflection/v1/reflection.proto.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from google.protobuf import message_factory, text_format
@@ -20,15 +20,17 @@ from grpc_reflection.v1alpha import reflection_pb2
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.errors import invalid
-from serving.frontends.grpc.call import Call
+from serving.frontends.grpc.call import Call, CallServices, Method
+from serving.frontends.grpc.call_headers import CallHead
 from serving.frontends.grpc.status import Status
+from serving.frontends.http2.stream import StreamConnection
 
-SERVICES = (
+STANDARD = (
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
-    "inference.GRPCInferenceService",
 )
+V2_SERVICES: dict[str, DescriptorPool] = {"inference.GRPCInferenceService": pb.DESCRIPTOR.pool}
 
 Found = TypeVar("Found", Descriptor, FileDescriptor)
 
@@ -57,8 +59,20 @@ def message_class(name: str) -> Any:
 class ReflectionCall(Call):
     """ServerReflectionInfo: one response for each request of the stream."""
 
-    __slots__ = ()
+    __slots__ = ("reflection",)
     client_streaming = True
+
+    def __init__(
+        self,
+        reflection: "Reflection",
+        connection: StreamConnection,
+        stream_id: int,
+        head: CallHead,
+        services: CallServices,
+        method: Method,
+    ) -> None:
+        Call.__init__(self, connection, stream_id, head, services, method)
+        self.reflection = reflection
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
         version = self.method.name.split(".")[2]
@@ -70,7 +84,7 @@ class ReflectionCall(Call):
         answer = message_class(f"grpc.reflection.{version}.ServerReflectionResponse")(
             valid_host=request.host, original_request=request
         )
-        _answer(request, answer)
+        self.reflection.answer(request, answer)
         data = answer.SerializeToString()
         self.respond((data,), len(data), final=False)
 
@@ -84,42 +98,60 @@ class ReflectionCall(Call):
         self.succeed()
 
 
-def _answer(request: Any, answer: Any) -> None:
-    question = request.WhichOneof("message_request")
-    try:
-        if question == "list_services":
-            for name in SERVICES:
-                answer.list_services_response.service.add(name=name)
-        elif question == "file_by_filename":
-            _add_files(answer, _find(lambda pool, name: pool.FindFileByName(name), request.file_by_filename))
-        elif question == "file_containing_symbol":
-            _add_files(
-                answer, _find(lambda pool, name: pool.FindFileContainingSymbol(name), request.file_containing_symbol)
-            )
-        elif question == "all_extension_numbers_of_type":
-            # none of the messages has extensions
-            message = _find(lambda pool, name: pool.FindMessageTypeByName(name), request.all_extension_numbers_of_type)
-            answer.all_extension_numbers_response.base_type_name = message.full_name
-        elif question == "file_containing_extension":
-            raise KeyError("extension")
-        else:
-            answer.error_response.error_code = int(Status.INVALID_ARGUMENT)
-            answer.error_response.error_message = "the request asks nothing that this server knows"
-    except KeyError:
-        answer.error_response.error_code = int(Status.NOT_FOUND)
-        answer.error_response.error_message = "not found"
+class Reflection:
+    """What a listener says of its services: the standard ones, and those that are given, each with the pool that has it."""
 
+    def __init__(self, services: Mapping[str, DescriptorPool]) -> None:
+        known = {**dict.fromkeys(STANDARD, POOL), **services}
+        self._names = sorted(known)
+        self._pools = [*services.values(), POOL]
+        self._served: set[str] = set()
+        for name, pool in known.items():
+            self._served |= _with_dependencies(pool.FindFileContainingSymbol(name)).keys()
 
-def _find(find: Callable[[DescriptorPool, str], Found], name: str) -> Found:
-    """Return what the first pool finds in a file that is served; KeyError where none does."""
-    for pool in (pb.DESCRIPTOR.pool, POOL):
+    def methods(self) -> list[Method]:
+        """Return the method of both versions, as one of `<service>/<name>`."""
+        return [
+            Method(f"{service}/ServerReflectionInfo", "metadata", lambda *arguments: ReflectionCall(self, *arguments))
+            for service in STANDARD[1:]
+        ]
+
+    def answer(self, request: Any, answer: Any) -> None:
+        """Fill in the answer to a ServerReflectionRequest."""
+        question = request.WhichOneof("message_request")
         try:
-            found = find(pool, name)
+            if question == "list_services":
+                for name in self._names:
+                    answer.list_services_response.service.add(name=name)
+            elif question == "file_by_filename":
+                _add_files(answer, self._find(lambda pool, name: pool.FindFileByName(name), request.file_by_filename))
+            elif question == "file_containing_symbol":
+                symbol = request.file_containing_symbol
+                _add_files(answer, self._find(lambda pool, name: pool.FindFileContainingSymbol(name), symbol))
+            elif question == "all_extension_numbers_of_type":
+                # none of the messages has extensions
+                name = request.all_extension_numbers_of_type
+                message = self._find(lambda pool, name: pool.FindMessageTypeByName(name), name)
+                answer.all_extension_numbers_response.base_type_name = message.full_name
+            elif question == "file_containing_extension":
+                raise KeyError("extension")
+            else:
+                answer.error_response.error_code = int(Status.INVALID_ARGUMENT)
+                answer.error_response.error_message = "the request asks nothing that this server knows"
         except KeyError:
-            continue
-        if (found if isinstance(found, FileDescriptor) else found.file).name in _SERVED:
-            return found
-    raise KeyError(name)
+            answer.error_response.error_code = int(Status.NOT_FOUND)
+            answer.error_response.error_message = "not found"
+
+    def _find(self, find: Callable[[DescriptorPool, str], Found], name: str) -> Found:
+        """Return what the first pool finds in a file that is served; KeyError where none does."""
+        for pool in self._pools:
+            try:
+                found = find(pool, name)
+            except KeyError:
+                continue
+            if (found if isinstance(found, FileDescriptor) else found.file).name in self._served:
+                return found
+        raise KeyError(name)
 
 
 def _with_dependencies(file: FileDescriptor) -> dict[str, FileDescriptor]:
@@ -135,6 +167,3 @@ def _add_files(answer: Any, file: FileDescriptor) -> None:
         proto = FileDescriptorProto()
         one.CopyToProto(proto)
         answer.file_descriptor_response.file_descriptor_proto.append(proto.SerializeToString())
-
-
-_SERVED = set(_with_dependencies(pb.DESCRIPTOR)) | {POOL.FindFileContainingSymbol(name).name for name in SERVICES[:3]}

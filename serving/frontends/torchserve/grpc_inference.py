@@ -21,12 +21,15 @@ from serving.frontends.grpc.call import Call, CallServices, Method
 from serving.frontends.grpc.call_headers import CallHead
 from serving.frontends.grpc.infer import MAX_PENDING_REQUESTS
 from serving.frontends.grpc.methods import METHODS, UnaryCall, UnknownCall
+from serving.frontends.grpc.reflection import V2_SERVICES, Reflection
 from serving.frontends.grpc.status import CallError, Status, status_of
 from serving.frontends.http2.stream import StreamConnection
 from serving.frontends.rest.generate import by_name
 from serving.frontends.torchserve.answers import body_of
+from serving.frontends.torchserve.grpc_status import status_of_http
 from serving.frontends.torchserve.messages import (
     INFERENCE,
+    POOL,
     Empty,
     PredictionResponse,
     ReceivedPredictions,
@@ -45,18 +48,6 @@ OPEN_INFERENCE = "org.pytorch.serve.grpc.openinference.GRPCInferenceService"  # 
 _OPEN_METHODS = ("ServerLive", "ServerReady", "ModelReady", "ServerMetadata", "ModelMetadata", "ModelInfer")
 _HTTP = "org.pytorch.serve.http"
 _ARCHIVE = "org.pytorch.serve.archive.model"
-_STATUS_OF_HTTP = {
-    400: Status.INVALID_ARGUMENT,
-    401: Status.UNAUTHENTICATED,
-    403: Status.PERMISSION_DENIED,
-    404: Status.NOT_FOUND,
-    413: Status.RESOURCE_EXHAUSTED,
-    429: Status.RESOURCE_EXHAUSTED,
-    499: Status.CANCELLED,
-    501: Status.UNIMPLEMENTED,
-    503: Status.UNAVAILABLE,
-    504: Status.DEADLINE_EXCEEDED,
-}
 
 
 def call_error(error: Exception) -> CallError:
@@ -72,7 +63,7 @@ def call_error(error: Exception) -> CallError:
     described = describe(error)
     package = _ARCHIVE if described.type.startswith("Model") else _HTTP
     refused = isinstance(error, TorchServeError) and described.status in (400, 404, 503)
-    status = Status.INTERNAL if refused else _STATUS_OF_HTTP.get(described.status, Status.INTERNAL)
+    status = Status.INTERNAL if refused else status_of_http(described.status)
     return CallError(status, f"{described.message}\n{package}.{described.type}")
 
 
@@ -463,4 +454,6 @@ def inference_methods(api: GrpcInferenceApi) -> Callable[[str], Method]:
         known = f"/inference.GRPCInferenceService/{name}"
         methods[known] = methods[f"/{OPEN_INFERENCE}/{name}"] = METHODS[known]
     methods |= {path: method for path, method in METHODS.items() if path.startswith("/grpc.health.")}
+    reflected = Reflection({**(V2_SERVICES if api.options.open_inference_protocol else {}), service: POOL})
+    methods |= {f"/{method.name}": method for method in reflected.methods()}
     return lambda path: methods.get(path) or Method(path[:200], "", UnknownCall)

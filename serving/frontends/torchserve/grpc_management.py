@@ -14,9 +14,11 @@ from repository.torchserve.version_settings import Registering
 from serving.core.errors import ServingError
 from serving.frontends.grpc.call import Method
 from serving.frontends.grpc.methods import METHODS, UnaryCall, UnknownCall
+from serving.frontends.grpc.reflection import Reflection
 from serving.frontends.grpc.status import CallError, Status
 from serving.frontends.torchserve import messages
 from serving.frontends.torchserve.authorisation import MANAGEMENT_GROUP as GROUP
+from serving.frontends.torchserve.grpc_status import status_of_http
 from serving.frontends.torchserve.management import described, elsewhere
 from serving.frontends.torchserve.replies import describe
 from serving.server.inference_server import InferenceServer
@@ -26,15 +28,6 @@ from serving.torchserve.registrations import Outcome, Registrations
 from serving.torchserve.side import TorchServeSide
 
 SERVICE = f"{messages.MANAGEMENT}.ManagementAPIsService"
-_STATUS = {
-    400: Status.INVALID_ARGUMENT,
-    403: Status.PERMISSION_DENIED,
-    404: Status.NOT_FOUND,
-    405: Status.PERMISSION_DENIED,
-    408: Status.FAILED_PRECONDITION,
-    409: Status.ABORTED,
-    503: Status.UNAVAILABLE,
-}
 _PACKAGES = {
     "ModelNotFoundException": "org.pytorch.serve.archive.model",
     "ModelVersionNotFoundException": "org.pytorch.serve.archive.model",
@@ -61,6 +54,8 @@ class ManagementService:
             f"/{SERVICE}/{name}": Method(name, GROUP, UnaryCall, request, partial(_answered, call))
             for name, (request, call) in calls.items()
         }
+        reflected = Reflection({SERVICE: messages.POOL}).methods()
+        self._methods |= {f"/{method.name}": method for method in reflected}
 
     def find_method(self, path: str) -> Method:
         """Return the method of a path; one whose calls end with UNIMPLEMENTED where there is none."""
@@ -125,7 +120,9 @@ async def _answered(call: Callable[[Any], Awaitable[str]], server: InferenceServ
     except ServingError as error:
         told = describe(error)
         name = f"{_PACKAGES.get(told.type, 'org.pytorch.serve.http')}.{told.type}"
-        raise CallError(_STATUS.get(told.status, Status.INTERNAL), f"{told.message}\n{name}") from None
+        raise CallError(
+            Status.PERMISSION_DENIED if told.status == 405 else status_of_http(told.status), f"{told.message}\n{name}"
+        ) from None
 
 
 def find_standard(path: str) -> Method | None:

@@ -8,9 +8,12 @@ import grpc
 import numpy as np
 import pytest
 import tritonclient.grpc as tritonclient
+from google.protobuf.descriptor_pool import DescriptorPool
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tritonclient.grpc import service_pb2 as kserve
 
-from serving.frontends.torchserve.grpc_inference import OPEN_INFERENCE
+from serving.core.errors import Code, HandlerFailed
+from serving.frontends.torchserve.grpc_inference import OPEN_INFERENCE, call_error
 from serving.frontends.torchserve.messages import (
     INFERENCE,
     Empty,
@@ -85,6 +88,23 @@ def test_errors_name_torchserves_class(channel: grpc.Channel, request_: Any, cod
         call(channel, "Predictions")(request_)
     assert caught.value.code().name == code
     assert caught.value.details().startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(404, "NOT_FOUND"), (409, "ABORTED"), (416, "OUT_OF_RANGE"), (418, "FAILED_PRECONDITION"), (507, "INTERNAL")],
+)
+def test_the_status_of_a_handlers_error_is_gRPCs_for_its_code(status: int, code: str) -> None:
+    error = call_error(HandlerFailed(Code.INTERNAL, "of the handler", status, "late"))
+    assert (error.status.name, error.message) == (code, "late\norg.pytorch.serve.http.InternalServerException")
+
+
+def test_reflection_describes_the_services_of_the_port(channel: grpc.Channel) -> None:
+    database = ProtoReflectionDescriptorDatabase(channel)
+    service = "org.pytorch.serve.grpc.inference.InferenceAPIsService"
+    assert {service, "inference.GRPCInferenceService"} <= set(database.get_services())
+    methods = DescriptorPool(database).FindServiceByName(service).methods_by_name
+    assert methods["StreamPredictions2"].input_type.fields_by_name["sequence_id"].number > 0
 
 
 def test_pieces_are_messages_of_a_stream_and_one_answer_otherwise(channel: grpc.Channel) -> None:
