@@ -44,12 +44,12 @@ class Field:
 
 
 _FIELDS = {
-    "max_batch_size": ("Largest batch", "rows that are executed together"),
-    "max_queue_delay_microseconds": ("Queue delay", "microseconds a request may wait for company"),
-    _QUEUE: ("Longest queue", "requests that may wait; more are refused"),
-    "instances": ("Instances", "of an archive: its workers"),
-    "response_timeout_s": ("Longest answer", "seconds, then the worker is replaced"),
-    "startup_timeout_s": ("Longest start", "seconds for a worker to load the model"),
+    "max_batch_size": ("Largest batch", "Rows that are executed together"),
+    "max_queue_delay_microseconds": ("Queue delay", "Microseconds a request may wait for company"),
+    _QUEUE: ("Longest queue", "Requests that may wait; more are refused"),
+    "instances": ("Instances", "Of an archive: its workers"),
+    "response_timeout_s": ("Longest answer", "Seconds, then the worker is replaced"),
+    "startup_timeout_s": ("Longest start", "Seconds for a worker to load the model"),
 }
 
 

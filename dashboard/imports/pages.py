@@ -6,7 +6,7 @@ from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.imports.services import asked, import_create, import_preview, import_resume
-from dashboard.imports.sources import import_folders
+from dashboard.imports.sources import import_folders, unreadable_folders
 from dashboard.jobs.selectors import job_get
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import sentence
@@ -38,7 +38,8 @@ def resume(request: HttpRequest, pk: int) -> HttpResponse:
 
 
 def _page(request: HttpRequest, folder: str, refused: str = "") -> HttpResponse:
-    context: dict[str, object] = {"folders": import_folders(), "folder": folder, "refused": refused}
+    context: dict[str, object] = {"folders": import_folders(), "unreadable": unreadable_folders()}
+    context |= {"folder": folder, "refused": refused}
     if folder:
         try:
             report = import_preview(params=asked(actor=actor_of(request), folder=folder))

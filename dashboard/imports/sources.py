@@ -19,7 +19,7 @@ from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads.states import UNFINISHED
-from repository.files.torchserve_archive import looks_like_one
+from repository.files.torchserve_archive import MANIFEST
 from repository.torchserve import java_properties, set_up
 from repository.torchserve import properties as ts_properties
 from repository.torchserve.archive_names import archives_in
@@ -79,11 +79,23 @@ def import_folders() -> list[ImportFolder]:
     found = []
     for folder in settings.IMPORT_FOLDERS:
         try:
-            archives = len([name for name in archives_in(folder) if looks_like_one(folder / name)])
+            named = [folder / name for name in archives_in(folder)]
+            archives = sum(path.is_file() or (path / MANIFEST).is_file() for path in named)
             archives += len(list(folder.glob(f"*{WAR}")))
         except OSError:
             continue
         found.append(ImportFolder(str(folder), archives, (folder / CONFIG).is_file()))
+    return found
+
+
+def unreadable_folders() -> list[str]:
+    """Return why folders that are allowed cannot be imported, a sentence each."""
+    found = []
+    for folder in settings.IMPORT_FOLDERS:
+        try:
+            archives_in(folder)
+        except OSError as error:
+            found.append(f"{folder} is allowed, and cannot be read: {error.strerror}")
     return found
 
 

@@ -48,6 +48,16 @@ def no_worker(name: str, version: str | None = None) -> TorchServeError:
     )
 
 
+def not_served(name: str) -> TorchServeError:
+    """Return the error of a prediction for a model of a repository that does not serve: nobody scales it here."""
+    return TorchServeError(
+        503,
+        "ServiceUnavailableException",
+        f'Model "{name}" has no worker to serve inference request: it failed to load, or is not loaded. Its page in the '
+        "dashboard, and the log of this server, say why",
+    )
+
+
 def bad_request(message: str) -> TorchServeError:
     return TorchServeError(400, "BadRequestException", message)
 

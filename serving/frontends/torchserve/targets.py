@@ -10,7 +10,7 @@ from serving.core.errors import Code, ServingError
 from serving.core.in_flight import Observer
 from serving.frontends.torchserve.metrics import InferenceMetrics
 from serving.server.inference_server import InferenceServer
-from serving.torchserve.errors import TorchServeError, WorkersStarting, model_not_found, no_worker
+from serving.torchserve.errors import TorchServeError, WorkersStarting, model_not_found, no_worker, not_served
 from serving.torchserve.registrations import RETRIED_S, Registrations
 from serving.torchserve.version_names import resolve
 
@@ -99,7 +99,7 @@ class Targets:
         if self._registrations is not None:
             return self._unregistered(self._registrations, model, version)
         if not version and any(row.name == model for row in self._server.repository_index()):
-            return no_worker(model, version)
+            return not_served(model)
         return error if version and self._server.knows_model(model) else model_not_found(model)
 
     def _unregistered(self, registrations: Registrations, model: str, version: str) -> ServingError:
