@@ -95,7 +95,7 @@ class InputReader:
         """Return the headers of a request as handlers see them: with the types of its parts, and what is asked for."""
         if not parameters and "sequence" not in details:
             return _NO_HEADERS
-        found: Headers = {"explain": "True" if parameters.get("torchserve_explain") else "False", "url_path": ""}
+        found: Headers = {"url_path": ""}
         types = parameters.get("torchserve_parts")
         if isinstance(types, str):
             found.update(self._types_of_parts(types) or {})
@@ -107,6 +107,7 @@ class InputReader:
         sent = parameters.get("torchserve_headers")
         if isinstance(sent, str):
             found.update(self._headers(sent) or {})
+        found["explain"] = "True" if parameters.get("torchserve_explain") else "False"  # whatever the client has sent
         return found
 
 

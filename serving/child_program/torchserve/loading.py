@@ -77,6 +77,8 @@ def _function(module: ModuleType, function: str, context: "Context") -> Handle |
 def _service(module: ModuleType, name: str, context: "Context") -> Handle:
     """Make the module's service class, and have it initialize itself."""
     service = _service_class(module, name)()
+    if not hasattr(service, "handle"):
+        raise LoadError(f"the handler's class '{type(service).__name__}' has no method 'handle'")
     if hasattr(service, "initialize"):
         service.initialize(context)
     handle: Handle = service.handle
@@ -84,10 +86,12 @@ def _service(module: ModuleType, name: str, context: "Context") -> Handle:
 
 
 def _service_class(module: ModuleType, name: str) -> type[Any]:
-    """Return the class of that name, or the only one of the module that handles: no other one is derived from it."""
+    """Return the class of that name, or the module's only one, or the only one that handles: no other is derived from it."""
     if name:
         return getattr(module, name)  # type: ignore[no-any-return]
     own = [one for _, one in inspect.getmembers(module, inspect.isclass) if one.__module__ == module.__name__]
+    if len(own) == 1:
+        return own[0]  # it may get its `handle` when it is made
     handling = [one for one in own if callable(getattr(one, "handle", None))]
     found = [one for one in handling if not any(other is not one and issubclass(other, one) for other in handling)]
     if len(found) == 1:

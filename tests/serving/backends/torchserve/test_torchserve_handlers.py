@@ -50,7 +50,7 @@ async def test_parts_are_decoded_by_their_content_type_as_torchserve_does_it(tmp
                 ("field", None, b"raw"),
                 ("picture", "image/png", b"\x89PNG"),
             ],
-            [("X-Own", "one"), ("Content-Type", "multipart/form-data")],
+            [("X-Own", "one"), ("Content-Type", "multipart/form-data"), ("explain", "True")],
         )
     said = json.loads(answer.outputs["data"][0, 0])
     assert said["parts"] == {

@@ -67,6 +67,20 @@ async def test_a_service_class_of_its_own_is_made_in_the_archives_folder(tmp_pat
 
 
 @pytest.mark.asyncio
+async def test_a_service_may_get_its_handle_when_it_is_made(tmp_path: Path) -> None:
+    handler = """
+        class Service:
+            def __init__(self):
+                self.handle = lambda data, context: [self.said] * len(data)
+
+            def initialize(self, context):
+                self.said = "made"
+    """
+    model(tmp_path, "one", handler=handler)
+    assert await loaded(tmp_path) == b"made"
+
+
+@pytest.mark.asyncio
 async def test_a_named_function_is_called_once_without_data_and_sees_yaml_as_python_reads_it(tmp_path: Path) -> None:
     files = {"model-config.yaml": "handler: {1: one}\n"}
     model(tmp_path, "one", handler=FUNCTION, handler_name="handler:answer", files=files, configFile="model-config.yaml")
@@ -143,6 +157,7 @@ async def test_a_handler_that_cannot_be_made_fails_the_load_with_its_own_place_a
         ),
         "exits": ("import os\nos._exit(7)\n", "exit status 7"),
         "empty": ("x = 1\n", "no class that handles"),
+        "mute": ("class Service:\n    pass\n", "the handler's class 'Service' has no method 'handle'"),
         "two": (CLASS + "class Other(Base):\n    pass\n", "several classes that handle: Other, Service"),
         "syntax": ("def handle(:\n", "SyntaxError: invalid syntax (handler.py, line 1)"),
     }
