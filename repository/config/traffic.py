@@ -45,8 +45,8 @@ _MAX_TEXT = 4096  # characters of a URL or a query
 @dataclass(frozen=True, slots=True)
 class Remote:
     """A model on another server. url: "http://host:port[/path]". model: its name there, "" for the model's own. version: ""
-    leaves the choice to that server. request, response: of `json` alone: what is sent, with "$INPUT" in place of the tensor of
-    that name, and where in the answer each output stands."""
+    leaves the choice to that server. request, response: of `json`, and of `torchserve` where it takes JSON: what is sent, with
+    "$INPUT" in place of the tensor of that name, and where in the answer each output stands."""
 
     url: str
     protocol: str = "v2"
@@ -377,11 +377,13 @@ _REMOTE: dict[str, Check] = {
 def _remote_problem(name: str, value: JsonObject) -> str:
     if wrong := _fields(name, value, _REMOTE, ("url",)):
         return wrong
-    plain = value.get("protocol") == "json"
-    for key in ("request", "response"):
-        if plain != (key in value):
-            needed = f"protocol \"json\" needs '{key}'" if plain else f"'{key}' needs protocol \"json\""
-            return f"'{name}': {needed}"
+    protocol, given = value.get("protocol"), [key for key in ("request", "response") if key in value]
+    if protocol == "json" and len(given) < 2:
+        return f"'{name}': protocol \"json\" needs 'request' and 'response'"
+    if given and protocol not in ("json", "torchserve"):
+        return f"'{name}': '{given[0]}' needs protocol \"json\" or \"torchserve\""
+    if len(given) == 1:
+        return f"'{name}': expected 'request' and 'response', or neither"
     return ""
 
 

@@ -8,7 +8,7 @@ When one version does not load, none of the new ones serves, and what served bef
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -16,15 +16,15 @@ from typing import TypeVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config.model_config import get_parameter
 from repository.config.release import DEFAULT_ALIAS, aliases_of, is_alias, release_of
 from repository.config.residency import residency_of
-from repository.config.traffic import PARAMETER, traffic_of, traffic_problem
+from repository.config.traffic import traffic_of
 from repository.core.errors import InvalidConfig
 from serving.core.errors import Code, ServingError, invalid, not_found, unavailable, unexpected
 from serving.core.in_flight import InFlightRequest
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
+from serving.extensions.classification import Labels
 from serving.models.golden_requests import GoldenCheck, passed_before, run
 from serving.models.load_report import GoldenResult, LoadProgress, LoadReport, LoadStopped, Step
 from serving.models.model import Model
@@ -36,6 +36,7 @@ from serving.models.sleeping_model import SleepingModel
 from serving.repositories.model_source import VersionSource
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import Loading
+from serving.traffic.rollout import Connected
 from serving.traffic.rollouts import Rollouts
 from serving.traffic.split import TrafficSplit
 
@@ -182,8 +183,22 @@ class ModelLifecycle:
     ) -> None:
         """Go through the steps of a load; _Failed at the first one that fails."""
         progress.begin(Step.CHECK)
-        self._check_traffic(sources[0])
         changes = await self._each(sources, partial(self._plan, golden))
+        connected = self._prepare_traffic(sources, changes)
+        try:
+            await self._build_and_switch(sources, changes, golden, progress, connected)
+        except BaseException:
+            self._rollouts.discard(self.identifier, connected)
+            raise
+
+    async def _build_and_switch(
+        self,
+        sources: list[VersionSource],
+        changes: list[Change],
+        golden: Sequence[GoldenCheck],
+        progress: LoadProgress,
+        connected: Mapping[str, Connected],
+    ) -> None:
         built = [change for change in changes if change.built]
         if built:
             progress.begin(Step.MEMORY)
@@ -197,7 +212,7 @@ class ModelLifecycle:
             await self._check_golden(changed, golden, progress)
         progress.begin(Step.SWITCH)
         await self._reconfigure_all(changes)
-        left = self._switch(sources, changes, golden)
+        left = self._switch(sources, changes, golden, connected)
         if changed:
             self._follow_drain(progress, left)
         else:
@@ -229,15 +244,25 @@ class ModelLifecycle:
         asked = any(check.digest not in version.answered for check in golden)
         return Change(version, source, config, built=not version.takes_in_place(source, config, awake=asked))
 
-    def _check_traffic(self, source: VersionSource) -> None:
-        """Let a policy fail that asks for what this server may not do; what else is wrong with one each version tells."""
-        value = get_parameter(source.config, PARAMETER)
-        if value is None or traffic_problem(value, source.config):
-            return
+    def _prepare_traffic(self, sources: list[VersionSource], changes: list[Change]) -> dict[str, Connected]:
+        """Return the arms of a policy that are on other servers; _Failed where this server may not call them, or they cannot
+        stand for this model."""
+        policy = traffic_of(sources[0].config)
+        if policy is None:
+            return {}
+        default = aliases_of(sources[0].config).get(DEFAULT_ALIAS, sources[-1].version)
+        change = next(change for change in changes if change.source.version == default)
+        config = change.config
+        if config is None:  # nothing of it has changed
+            assert change.version.model is not None
+            config = change.version.model.config
         try:
-            self._rollouts.check(traffic_of(source.config))
+            return self._rollouts.prepare(self.identifier, policy, config, self._labels)
         except ServingError as error:
-            raise _Failed({source.version: error}) from None
+            raise _Failed({default: error}) from None
+
+    def _labels(self) -> Labels:
+        return self.default.labels if self.default is not None else {}
 
     async def _check_memory(self, built: list[Change], *, awake: bool) -> None:
         plans = [(change.version, change.source, change.config) for change in built if change.config is not None]
@@ -321,7 +346,11 @@ class ModelLifecycle:
             await model.reconfigure(config)
 
     def _switch(
-        self, sources: list[VersionSource], changes: list[Change], golden: Sequence[GoldenCheck]
+        self,
+        sources: list[VersionSource],
+        changes: list[Change],
+        golden: Sequence[GoldenCheck],
+        connected: Mapping[str, Connected],
     ) -> Callable[[], int]:
         """Let requests go to what is new. Return what tells how many are still under way on what served before."""
         served = [version.model for version in self.versions.values() if version.model is not None]
@@ -332,7 +361,7 @@ class ModelLifecycle:
             self._retire(self.versions[number], "replaced under the version policy")
         config = sources[0].config
         self.aliases = aliases_of(config)
-        self._rollouts.settle(self.identifier, traffic_of(config), release_of(config))
+        self._rollouts.settle(self.identifier, traffic_of(config), release_of(config), connected)
         self._choose_answering()
         serves = [version.model for version in self.versions.values()]
         replaced = [model for model in served if model not in serves]
@@ -502,7 +531,7 @@ class ModelLifecycle:
         taking: dict[str, Taking] = dict(self._answering)
         rollout, split = self._rollouts.of(self.identifier), None
         if rollout is not None and self.default is not None:
-            rollout.attach(self.default.spec.version, serving)
+            rollout.attach(self.default.spec.version, self.default.config, serving)
             split = rollout.split
             taking |= {name: split for name in UNVERSIONED if name in taking}
         models = [model for version in self.versions.values() for model in version.models]

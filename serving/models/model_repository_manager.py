@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from serving.resources.custom_metrics import CustomMetrics
 from serving.resources.host_policy import host_policies
 from serving.resources.network_thread import NetworkThreads
 from serving.resources.rate_limiter import RateLimiter
+from serving.resources.request_memory import RequestMemory
 from serving.resources.response_cache import ResponseCache
 from serving.resources.runtime import ModelControl, Runtime
 from serving.traffic.rollout import Rollout
@@ -46,14 +48,21 @@ class ModelProcess(NamedTuple):
 class ModelRepositoryManager:
     """Assembles the registry, the loader, the poller and the index of all repositories. Runs on the event loop's thread."""
 
-    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop, control: ModelControl | None = None) -> None:
+    def __init__(
+        self,
+        options: Options,
+        loop: asyncio.AbstractEventLoop,
+        control: ModelControl | None = None,
+        memory: Callable[[], RequestMemory] = RequestMemory,
+    ) -> None:
+        """memory: of the server's requests, counted by what rollouts hold."""
         self._executor = ThreadPoolExecutor(options.model_load_thread_count, thread_name_prefix="load")
         self._repositories = ModelRepositories(options)
         self._models = ModelRegistry()
         self._by_name = self._models.by_name
         self._wanted_models = WantedModels(options.wanted_models_file) if options.wanted_models_file else None
         self.unserved: Counter[str] = Counter()  # requests to models that did not serve: no version counts them
-        self.rollouts = Rollouts(options, loop)
+        self.rollouts = Rollouts(options, loop, memory)
         self._residency = ResidencyManager(options.memory_budget, options.gpu_memory_budget)
         self._runtime = Runtime(
             loop=loop,
@@ -198,11 +207,11 @@ class ModelRepositoryManager:
         """Finish every request, then unload: a request under way may still call other models (steps, Python models)."""
         self._residency.stop()
         try:
-            while any(lifecycle.busy() for lifecycle in self._models):
+            while any(lifecycle.busy() for lifecycle in self._models) or self.rollouts.busy():
                 await asyncio.sleep(DRAIN_INTERVAL_S)
             for lifecycle in self._models:
                 lifecycle.unload()
-            await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models))
+            await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models), self.rollouts.close())
         finally:
             self.loader.close()
             self._repositories.close()

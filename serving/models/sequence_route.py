@@ -34,7 +34,7 @@ class SequenceRoute:
             return
         model = self._having(position.id)
         if model is None:
-            (self._submit if self._split is None else self._split.proceed_elsewhere)(request)
+            self._submit(request)
         elif self._split is None:
             model.submit(request)
         else:

@@ -78,7 +78,8 @@ class InferenceServer:
         self._sampler = TrafficSampler(not (options.http_header_forward_pattern or options.grpc_header_forward_pattern))
         self._always_observed = self.request_log is not None or self._tracer is not None
         self._observed = self._always_observed  # whether anybody follows requests, beside traces in files
-        self._manager = ModelRepositoryManager(options, asyncio.get_running_loop(), self)
+        loop = asyncio.get_running_loop()
+        self._manager = ModelRepositoryManager(options, loop, self, lambda: self.request_memory)
         self.rollouts = self._manager.rollouts
         self.rollouts.on_headers(self._choose_observed)
         self._started = False

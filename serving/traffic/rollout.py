@@ -10,16 +10,22 @@ has its name.
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
+
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Remote, TrafficPolicy
 from repository.core.histogram import Histogram
 from serving.core.model_identifier import ModelIdentifier
+from serving.resources.request_memory import RequestMemory
 from serving.traffic.arms import CANDIDATE, STABLE, Arm, Follower, Target
 from serving.traffic.breaches import Breach, Breaches
-from serving.traffic.figures import ArmFigures
+from serving.traffic.figures import ArmFigures, ShadowFigures
 from serving.traffic.guardrails import BREACHED, Guardrails, GuardrailState, Values
+from serving.traffic.mirror import Mirror, Side
 from serving.traffic.prometheus_values import PrometheusValues
+from serving.traffic.remotes.remote_model import RemoteModel
 from serving.traffic.split import TrafficSplit
 
 log = logging.getLogger(__name__)
@@ -28,11 +34,21 @@ JsonObject = dict[str, object]
 
 
 class RolloutServices(NamedTuple):
-    """What rollouts use of their server. page: renders its metrics. fetch: gets a URL of another server, where it may."""
+    """What rollouts use of their server. page: renders its metrics. fetch: gets a URL of another server, where it may. memory:
+    where what mirrors hold is counted beside the requests of clients."""
 
     breaches: Breaches
     page: Callable[[], str]
     fetch: Callable[[str], Awaitable[bytes]]
+    memory: Callable[[], RequestMemory]
+
+
+class Connected(NamedTuple):
+    """A model on another server, ready to answer. seen: the configuration of the model here, as far as it matters there."""
+
+    remote: Remote
+    seen: bytes
+    model: RemoteModel
 
 
 class Rollout:
@@ -45,6 +61,10 @@ class Rollout:
         self._services = services
         self.breached = services.breaches.of(str(identifier), policy.rollout)
         self._arms = {name: self._arm(name, 0) for name in (STABLE, CANDIDATE)}
+        self._shadow_figures = ShadowFigures(policy.window_s)
+        self.mirror: Mirror | None = None
+        self._mirrored: list[frozenset[str] | None] = []  # the outputs of the arms that it was made for
+        self.connected: dict[str, Connected] = {}  # by the names of arms
         self.split = TrafficSplit(policy.rollout, Follower(self.stable), Follower(self.candidate))
         self._values = PrometheusValues(services.page, services.fetch)
         self._guardrails = self._new_guardrails()
@@ -60,17 +80,22 @@ class Rollout:
     def candidate(self) -> Arm:
         return self._arms[CANDIDATE]
 
-    def configure(self, policy: TrafficPolicy, release: int | None) -> None:
-        """Take another policy of the same name; requests under way end with the arm that they were given to."""
+    def configure(
+        self, policy: TrafficPolicy, release: int | None, connected: Mapping[str, Connected] = MappingProxyType({})
+    ) -> None:
+        """Take another policy of the same name; requests under way end with the arm that they were given to.
+
+        connected: those arms that are on other servers."""
         if policy.window_s != self.policy.window_s:
-            for arm in self._arms.values():
-                arm.figures.set_window(int(policy.window_s))
-        self.policy, self.release = policy, release
+            for figures in self._all_figures():
+                figures.set_window(policy.window_s)
+        self.policy, self.release, self.connected = policy, release, dict(connected)
         self._states = []
         self.split.set_sticky(policy.sticky)
 
-    def attach(self, default: int, targets: Mapping[int, Target]) -> None:
-        """Say which version answers where none is named, and what takes the requests of each version from here on."""
+    def attach(self, default: int, config: ModelConfig, targets: Mapping[int, Target]) -> None:
+        """Say which version answers where none is named, and what takes the requests of each version from here on. config: of
+        that version."""
         versions = {STABLE: default, CANDIDATE: self.policy.candidate}
         others = False
         for name, version in versions.items():
@@ -79,12 +104,15 @@ class Rollout:
             if (self._arms[name].version, self._arms[name].remote) != (number, remote):
                 self._arms[name] = self._arm(name, number)
                 others = True
-            self._arms[name].target = targets.get(number)
+            connected = self.connected.get(name)
+            self._arms[name].target = targets.get(number) if connected is None else connected.model
         if others:
+            self._shadow_figures = ShadowFigures(self.policy.window_s)
             self.split.set_arms(Follower(self.stable), Follower(self.candidate))
             self._guardrails = self._new_guardrails()
         elif self._guardrails.policy is not self.policy:
             self._guardrails.configure(self.policy, self._read_values())
+        self._settle_mirror(config, others)
         self._share()
 
     def detach(self) -> None:
@@ -93,7 +121,28 @@ class Rollout:
             arm.target = None
 
     def _new_guardrails(self) -> Guardrails:
-        return Guardrails(self.policy, self.stable.figures, self.candidate.figures, None, self._read_values())
+        figures = self.stable.figures, self.candidate.figures, self._shadow_figures
+        return Guardrails(self.policy, *figures, self._read_values())
+
+    def _settle_mirror(self, config: ModelConfig, others: bool) -> None:
+        """Have the mirror that the policy asks for. others: the arms are not those that it was made for."""
+        shadow = self.policy.shadow
+        stable, candidate = (Side(arm.submit, arm.pending, _outputs(arm)) for arm in self._arms.values())
+        outputs = [stable.outputs, candidate.outputs]
+        if self.mirror is not None and (shadow is None or others or self._mirrored != outputs):
+            self.mirror.close()
+            self.mirror = None
+        if shadow is None:
+            return
+        if self.mirror is None:
+            memory = self._services.memory()
+            self.mirror = Mirror(shadow, config, stable, candidate, self._shadow_figures, memory)
+            self._mirrored = outputs
+        else:
+            self.mirror.configure(shadow, config)
+
+    def _all_figures(self) -> list[ArmFigures | ShadowFigures]:
+        return [*(arm.figures for arm in self._arms.values()), self._shadow_figures]
 
     def _read_values(self) -> Mapping[int, Values]:
         """Have the metrics read that guardrails ask for."""
@@ -102,7 +151,7 @@ class Rollout:
         return self._values.begin(self.policy.guardrails, arms)
 
     def _arm(self, name: str, version: int) -> Arm:
-        return Arm(name, version, self._remote(name), ArmFigures(int(self.policy.window_s)))
+        return Arm(name, version, self._remote(name), ArmFigures(self.policy.window_s))
 
     def _remote(self, name: str) -> Remote | None:
         side = self.policy.stable if name == STABLE else self.policy.candidate
@@ -127,13 +176,16 @@ class Rollout:
         log.warning("rollout '%s' of '%s': the candidate gets no more requests: %s", name, self.identifier, reason)
 
     def _share(self) -> None:
+        """Have requests shared, and mirrored, as they are to be now."""
         self.split.set_weight(self.weight)
+        taken_out = self.breached is not None or self.candidate.target is None
+        self.split.set_mirror(None if taken_out else self.mirror)
 
     # -- once a second ---------------------------------------------------------------------------------------------
     def tick(self) -> None:
         """Judge the candidate."""
-        for arm in self._arms.values():
-            arm.figures.tick()
+        for figures in self._all_figures():
+            figures.tick()
         if self.breached is not None and self._states:
             return
         self._states = self._guardrails.evaluate()
@@ -150,6 +202,8 @@ class Rollout:
         """The rollout is over, or the model is unloaded."""
         self.detach()
         self._values.close()
+        if self.mirror is not None:
+            self.mirror.close()
 
     # -- what it tells ---------------------------------------------------------------------------------------------
     def told(self) -> JsonObject:
@@ -164,7 +218,7 @@ class Rollout:
             "asked_weight": self.policy.weight,
             "breach": breach and {"guardrail": breach.guardrail, "reason": breach.reason, "at": breach.at},
             "arms": {name: _arm_told(arm) for name, arm in self._arms.items()},
-            "shadow": None,
+            "shadow": None if self.mirror is None else _shadow_told(self._shadow_figures),
             "guardrails": [state._asdict() for state in self._states],
         }
 
@@ -179,6 +233,28 @@ def _arm_told(arm: Arm) -> JsonObject:
         "errors": figures.errors,
         "withdrawn": figures.withdrawn,
         "latency": _histogram_told(figures.latency),
+    }
+
+
+def _outputs(arm: Arm) -> frozenset[str] | None:
+    """Return the outputs that an arm can give; None for all of the model."""
+    return arm.target.outputs if isinstance(arm.target, RemoteModel) else None
+
+
+def _shadow_told(figures: ShadowFigures) -> JsonObject:
+    return {
+        "compared": figures.compared,
+        "disagreed": figures.disagreed,
+        "mismatched": figures.mismatched,
+        "top1_compared": figures.top1_compared,
+        "top1_agreed": figures.top1_agreed,
+        "max_absolute": figures.max_absolute,
+        "mean_absolute": figures.sum_absolute / max(1, figures.compared),
+        "max_relative": figures.max_relative,
+        "failed": figures.failed,
+        "dropped": dict(figures.dropped),
+        "stable_latency": _histogram_told(figures.stable_latency),
+        "candidate_latency": _histogram_told(figures.candidate_latency),
     }
 
 

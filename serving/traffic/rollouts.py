@@ -3,27 +3,41 @@
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
-from repository.config.traffic import TrafficPolicy
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+from repository.config.traffic import Remote, TrafficPolicy
 from serving.cli.options import Options
-from serving.core.errors import invalid, safely
+from serving.core.errors import safely
 from serving.core.in_flight import InFlightRequest
 from serving.core.model_identifier import ModelIdentifier
+from serving.extensions.classification import Labels
+from serving.resources.request_memory import RequestMemory
+from serving.traffic.arms import CANDIDATE, STABLE
 from serving.traffic.breaches import Breaches
 from serving.traffic.client_headers import ClientHeaders
-from serving.traffic.rollout import Rollout, RolloutServices
+from serving.traffic.remotes.allow_list import RemoteAllowList
+from serving.traffic.remotes.fetch import RemotePages
+from serving.traffic.remotes.remote_model import RemoteModel
+from serving.traffic.rollout import Connected, Rollout, RolloutServices
 
 TICK_S = 1.0
+IDLE_LOOK_S = 0.05
 
 
 class Rollouts:
     """Used on the event loop's thread."""
 
-    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, options: Options, loop: asyncio.AbstractEventLoop, memory: Callable[[], RequestMemory]) -> None:
+        """memory: of the server's requests."""
         self._loop = loop
+        self._memory = memory
+        self._allow_list = RemoteAllowList(options.traffic_remotes)
+        self._pages: RemotePages | None = None
+        self._leaving: set[asyncio.Task[None]] = set()  # models on other servers that answer what they were given
         self._breaches = Breaches(options.traffic_state)
         # Renders the server's metrics; set by the frontend that serves them.
         self.page: Callable[[], str] = str
-        self._services = RolloutServices(self._breaches, lambda: self.page(), _fetch_nothing)
+        self._services = RolloutServices(self._breaches, lambda: self.page(), self._fetch, memory)
         self._rollouts: dict[ModelIdentifier, Rollout] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -46,31 +60,91 @@ class Rollouts:
             request.observe(ClientHeaders(noted))
 
     # -- begun, changed, ended -------------------------------------------------------------------------------------
-    def check(self, policy: TrafficPolicy | None) -> None:
-        """Raise INVALID_ARG where a policy asks for what this server may not do."""
+    def prepare(
+        self, identifier: ModelIdentifier, policy: TrafficPolicy, config: ModelConfig, labels: Callable[[], Labels]
+    ) -> dict[str, Connected]:
+        """Return the arms of a policy that are on other servers, before it is taken.
 
-    def settle(self, identifier: ModelIdentifier, policy: TrafficPolicy | None, release: int | None) -> Rollout | None:
-        """Return the rollout of a model that serves with this policy from here on: the one that there is where its name is the
-        same. None without a policy."""
+        config: of the version that answers without a policy, completed. labels: its names of classes. ServingError where this
+        server may not call another one, or what is there cannot stand for this model.
+        """
+        for url in policy.urls:
+            self._allow_list.of(url)
+        seen = _seen(config)
         rollout = self._rollouts.get(identifier)
+        found: dict[str, Connected] = {}
+        for name, side in ((STABLE, policy.stable), (CANDIDATE, policy.candidate)):
+            if isinstance(side, Remote):
+                known = rollout.connected.get(name) if rollout is not None else None
+                if known is None or (known.remote, known.seen) != (side, seen):
+                    access = self._allow_list.of(side.url)
+                    known = Connected(side, seen, RemoteModel(side, config, access, self._memory(), labels))
+                found[name] = known
+        return found
+
+    def settle(
+        self,
+        identifier: ModelIdentifier,
+        policy: TrafficPolicy | None,
+        release: int | None,
+        connected: Mapping[str, Connected],
+    ) -> None:
+        """Let a model serve with this policy from here on; its rollout goes on where that has the same name."""
+        key = str(identifier)
+        rollout = self._rollouts.get(identifier)
+        before = rollout.connected if rollout is not None else {}
+        if policy is None or self._breaches.of(key, policy.rollout) is None:
+            self._breaches.forget(key)
         if rollout is not None and (policy is None or rollout.policy.rollout != policy.rollout):
-            self.end(identifier)
+            self._rollouts.pop(identifier).close()
             rollout = None
-        if policy is None or self._breaches.of(str(identifier), policy.rollout) is None:
-            self._breaches.forget(str(identifier))
         if policy is not None:
             if rollout is None:
                 rollout = self._rollouts[identifier] = Rollout(identifier, policy, self._services)
-            rollout.configure(policy, release)
+            rollout.configure(policy, release, connected)
+        self._leave(before, connected)
         self._follow()
-        return rollout
+
+    def discard(self, identifier: ModelIdentifier, connected: Mapping[str, Connected]) -> None:
+        """A policy that was prepared is not taken."""
+        rollout = self._rollouts.get(identifier)
+        self._leave(connected, rollout.connected if rollout is not None else {})
 
     def end(self, identifier: ModelIdentifier) -> None:
-        """End a model's rollout, if it has one."""
+        """End the rollout of a model that is unloaded, if it has one; a breach is remembered."""
         rollout = self._rollouts.pop(identifier, None)
         if rollout is not None:
             rollout.close()
+            self._leave(rollout.connected, {})
         self._follow()
+
+    def busy(self) -> bool:
+        """Whether a request is under way on another server."""
+        connected = [one.model for rollout in self for one in rollout.connected.values()]
+        return bool(self._leaving) or any(model.in_flight for model in connected)
+
+    async def close(self) -> None:
+        """End all of them, and every connection."""
+        for rollout in self:
+            self.end(rollout.identifier)
+        await asyncio.gather(*self._leaving)
+        if self._pages is not None:
+            await self._pages.close()
+
+    def _leave(self, left: Mapping[str, Connected], kept: Mapping[str, Connected]) -> None:
+        """Let go of models on other servers, once they have answered what they were given."""
+        there = [one.model for one in kept.values()]
+        for one in left.values():
+            if one.model not in there:
+                task = self._loop.create_task(_close_when_idle(one.model))
+                self._leaving.add(task)
+                task.add_done_callback(self._leaving.discard)
+
+    async def _fetch(self, url: str) -> bytes:
+        """Get a page of another server that is listed."""
+        if self._pages is None:
+            self._pages = RemotePages(self._allow_list, self._memory())
+        return await self._pages.fetch(url)
 
     def _follow(self) -> None:
         """See to the clock and to the headers."""
@@ -93,5 +167,18 @@ class Rollouts:
             safely("looking at a rollout", rollout.tick)
 
 
-async def _fetch_nothing(url: str) -> bytes:
-    raise invalid(f"this server may not ask '{url}': --traffic-remotes lists what it may")
+async def _close_when_idle(model: RemoteModel) -> None:
+    """A request there ends within its time-out."""
+    while model.in_flight:
+        await asyncio.sleep(IDLE_LOOK_S)
+    await model.close()
+
+
+def _seen(config: ModelConfig) -> bytes:
+    """Return the configuration of a model as far as it matters to one that stands for it elsewhere."""
+    seen = ModelConfig()
+    seen.CopyFrom(config)
+    for field in ("parameters", "version_policy", "instance_group", "dynamic_batching"):
+        seen.ClearField(field)
+    found: bytes = seen.SerializeToString(deterministic=True)
+    return found

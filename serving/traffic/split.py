@@ -32,10 +32,12 @@ class TrafficSplit:
     def set_arms(self, stable: Follower, candidate: Follower) -> None:
         self._stable = self._mirrored = stable
         self._candidate = candidate
+        self._mirror = None
 
-    def set_mirror(self, mirror: AsksCandidate | None, mirrored: Follower) -> None:
-        """Ask the mirror which requests to the stable arm it wants; `mirrored` follows those."""
-        self._mirror, self._mirrored = mirror, mirrored
+    def set_mirror(self, mirror: AsksCandidate | None) -> None:
+        """Ask the mirror which requests to the stable arm it wants, and offer it those."""
+        if mirror is not self._mirror:
+            self._mirror, self._mirrored = mirror, Follower(self._stable.side, mirror)
 
     def set_sticky(self, sticky: Sticky | None) -> None:
         self._sticky = sticky
@@ -61,11 +63,6 @@ class TrafficSplit:
                 follower.follow(request)
                 break
         target.submit(request)
-
-    def proceed_elsewhere(self, request: InFlightRequest) -> None:
-        """Take a request of a sequence that no model here has open: it may be open on the other server that is an arm."""
-        remote = self._candidate if self._candidate.side.remote is not None else self._stable
-        remote.send(request)
 
     def _for_candidate(self, request: InFlightRequest) -> bool:
         key = self._key(request) if self._sticky is not None else None
