@@ -5,6 +5,7 @@ place of this process. Source: docs/server.md of TorchServe 0.12.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -198,16 +199,24 @@ def pid_file() -> Path:
 
 
 def remember(pid: int) -> None:
-    """Write down which process the server is, so that --stop finds it."""
-    temporary = pid_file().with_suffix(f".{os.getpid()}")
-    temporary.unlink(missing_ok=True)
-    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(f"{pid} {_started(pid)}\n")
-    temporary.replace(pid_file())
+    """Write down which process the server is, so that --stop finds it; where that cannot be, say so."""
+    try:
+        temporary = pid_file().with_suffix(f".{os.getpid()}")
+        temporary.unlink(missing_ok=True)
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(f"{pid} {_started(pid)}\n")
+        try:
+            temporary.replace(pid_file())
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        print(f"--stop will not find this server, end it by its process id {pid}: {error.strerror}: {error.filename}")
+        sys.stdout.flush()
 
 
 def forget() -> None:
-    pid_file().unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        pid_file().unlink()
 
 
 def running_server() -> int | None:

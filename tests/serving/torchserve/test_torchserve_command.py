@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from repository.torchserve.properties import InvalidProperties
-from serving.torchserve.__main__ import build_parser, server_flags
+from serving.torchserve.__main__ import build_parser, forget, remember, server_flags
 from tests.support.serving_process import PATIENCE_S, ROOT, descendants, wait_until
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import ANY_PORT
@@ -86,6 +86,15 @@ def test_a_server_in_the_foreground_ends_with_its_signal(folder: Path) -> None:
             process.kill()
         assert process.returncode == 0, log.decode()
     assert not (folder / "key_file.json").exists()
+
+
+def test_a_server_that_stop_will_not_find_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    remember(123)
+    forget()
+    assert "--stop will not find this server, end it by its process id 123: No such file" in capsys.readouterr().out
 
 
 def test_what_cannot_be_started_is_said(folder: Path) -> None:
