@@ -33,6 +33,7 @@ from serving.telemetry.traces.opentelemetry import OpenTelemetryTrace
 from serving.telemetry.traces.trace_file import TraceFile
 from serving.telemetry.traces.trace_settings import TraceSettings
 from serving.telemetry.traffic_samples import Sampling, TrafficSampler
+from serving.traffic.mismatches import Mismatch
 from serving.traffic.rollout import Rollout
 
 log = logging.getLogger(__name__)
@@ -278,6 +279,12 @@ class InferenceServer:
     def all_statistics(self) -> list[ModelStatistics]:
         """Return those of every version that is or was loaded, for the live feed."""
         return self._manager.index.all_statistics()
+
+    def mismatches(self, name: str, after: int) -> list[Mismatch]:
+        """Return the worst mismatches that the shadow of a model's rollout keeps, beyond the one of that number; NOT_FOUND for
+        an unknown model."""
+        rollout = self._manager.rollout(name)
+        return [] if rollout is None or rollout.mirror is None else rollout.mirror.mismatches.after(after)
 
     def rollout(self, name: str) -> Rollout | None:
         """Return the rollout of a model, None without one; NOT_FOUND for an unknown model."""

@@ -21,7 +21,6 @@ from serving.traffic.remotes.remote_model import RemoteModel
 from serving.traffic.rollout import Connected, Rollout, RolloutServices
 
 TICK_S = 1.0
-IDLE_LOOK_S = 0.05
 
 
 class Rollouts:
@@ -136,7 +135,7 @@ class Rollouts:
         there = [one.model for one in kept.values()]
         for one in left.values():
             if one.model not in there:
-                task = self._loop.create_task(_close_when_idle(one.model))
+                task = self._loop.create_task(one.model.drain())
                 self._leaving.add(task)
                 task.add_done_callback(self._leaving.discard)
 
@@ -165,13 +164,6 @@ class Rollouts:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         for rollout in self._rollouts.values():
             safely("looking at a rollout", rollout.tick)
-
-
-async def _close_when_idle(model: RemoteModel) -> None:
-    """A request there ends within its time-out."""
-    while model.in_flight:
-        await asyncio.sleep(IDLE_LOOK_S)
-    await model.close()
 
 
 def _seen(config: ModelConfig) -> bytes:

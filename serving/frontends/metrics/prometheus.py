@@ -176,6 +176,25 @@ def _traffic(rollouts: list[Rollout]) -> Iterator[str]:
         rows = "".join(f"{name}{{{labels}}} {value(rollout, arm)}\n" for labels, rollout, arm in arms)
         if rows:
             yield _header(name, kind, text) + rows
+    yield from _shadows(rollouts)
+
+
+def _shadows(rollouts: list[Rollout]) -> Iterator[str]:
+    """Yield what shadows have found; the labels are those of the candidate."""
+    shadows = [(_arm_labels(one, one.candidate), one.mirror.figures) for one in rollouts if one.mirror is not None]
+    for figure, text in _SHADOW_VALUES:
+        name = f"slipway_shadow_{figure}_total"
+        rows = "".join(f"{name}{{{labels}}} {getattr(figures, figure)}\n" for labels, figures in shadows)
+        if rows:
+            yield _header(name, "counter", text) + rows
+    name = "slipway_shadow_dropped_total"
+    rows = "".join(
+        f"{name}{{{labels},{_labels({'reason': reason})}}} {count}\n"
+        for labels, figures in shadows
+        for reason, count in sorted(figures.dropped.items())
+    )
+    if rows:
+        yield _header(name, "counter", "Mirrors that were given up, by reason") + rows
 
 
 def _arm_labels(rollout: Rollout, arm: Arm) -> str:
@@ -187,6 +206,12 @@ def _arm_labels(rollout: Rollout, arm: Arm) -> str:
     return _labels(labels)
 
 
+_SHADOW_VALUES = (
+    ("compared", "Answers of the candidate that were compared with stable's"),
+    ("disagreed", "Of them, those beyond the tolerance"),
+    ("mismatched", "Of them, those with other names, shapes or datatypes"),
+    ("failed", "Mirrors that the candidate failed or did not answer in time"),
+)
 _ARM_VALUES: tuple[tuple[str, str, str, Callable[[Rollout, Arm], float]], ...] = (
     (
         "slipway_rollout_weight",

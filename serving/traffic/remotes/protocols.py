@@ -19,6 +19,7 @@ PROTOCOLS = {
     "torchserve": "serving.traffic.remotes.torchserve:TorchServe",
     "json": "serving.traffic.remotes.json_service:JsonService",
 }
+KEEP_SEQUENCES = ("v2", "v2-grpc")  # those that say where in a sequence a request stands
 
 
 def make_protocol(remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> RemoteProtocol:

@@ -24,7 +24,7 @@ from serving.extensions.tensor_parameters import apply_targets
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.remotes.allow_list import RemoteAccess
 from serving.traffic.remotes.protocol import RemoteAnswer
-from serving.traffic.remotes.protocols import make_protocol
+from serving.traffic.remotes.protocols import KEEP_SEQUENCES, make_protocol
 
 MAX_IN_FLIGHT = 64  # requests that the other server has at a time
 MAX_WAITING = 512  # requests that wait for one of these places
@@ -46,8 +46,11 @@ class RemoteModel:
         INVALID_ARG or UNSUPPORTED where the other server cannot stand for this model."""
         if config.model_transaction_policy.decoupled:
             raise unsupported("a decoupled model cannot have an arm of its rollout on another server")
-        if config.HasField("sequence_batching"):
-            raise unsupported("a model with sequences cannot have an arm of its rollout on another server")
+        if config.HasField("sequence_batching") and remote.protocol not in KEEP_SEQUENCES:
+            raise unsupported(
+                f"a model with sequences cannot have an arm of its rollout on a server that is asked over '{remote.protocol}': "
+                f"expected {' or '.join(KEEP_SEQUENCES)}"
+            )
         self.address = access.address
         self._name = config.name
         self._timeout_s = float(remote.timeout_s)
@@ -60,6 +63,7 @@ class RemoteModel:
         self._protocol = make_protocol(remote, config, access, memory)
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._tasks: dict[InFlightRequest, asyncio.Task[None]] = {}
+        self._sequences: dict[int | str, asyncio.Task[None]] = {}  # the last request of each, while it is under way
         self._waiting = 0
         self._closed = False
 
@@ -91,7 +95,16 @@ class RemoteModel:
         self._check.request(request)
         request.inputs = {name: host_array(tensor) for name, tensor in request.inputs.items()}
         request.accept(self, time.monotonic_ns())
-        self._tasks[request] = asyncio.get_running_loop().create_task(self._run(request))
+        identifier = request.asked.sequence.id
+        before = self._sequences.get(identifier) if identifier else None
+        task = self._tasks[request] = asyncio.get_running_loop().create_task(self._run(request, before))
+        if identifier:
+            self._sequences[identifier] = task
+            task.add_done_callback(lambda done: self._sequence_goes_on(identifier, done))
+
+    def _sequence_goes_on(self, identifier: int | str, done: "asyncio.Task[None]") -> None:
+        if self._sequences.get(identifier) is done:
+            del self._sequences[identifier]
 
     def request_ended(self, request: InFlightRequest) -> None:
         """Forget a request that has its answer."""
@@ -103,21 +116,30 @@ class RemoteModel:
         if task is not None:
             task.cancel()
 
+    async def drain(self) -> None:
+        """Take no more requests, finish those under way, end the connections."""
+        self._closed = True
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        await self._protocol.close()
+
     async def close(self) -> None:
-        """Take no more requests, and fail those under way."""
+        """Fail what is under way, and drain."""
         self._closed = True
         tasks = list(self._tasks.items())
         for request, task in tasks:
             task.cancel()
             request.respond(unavailable(f"model '{self._name}' is being taken from the server at {self.address}"))
         await asyncio.gather(*(task for _, task in tasks), return_exceptions=True)
-        await self._protocol.close()
+        await self.drain()
 
-    async def _run(self, request: InFlightRequest) -> None:
+    async def _run(self, request: InFlightRequest, before: "asyncio.Task[None] | None") -> None:
+        """Ask, behind the request of the same sequence that came before."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 self._waiting += 1
                 try:
+                    if before is not None:
+                        await asyncio.wait([before])
                     await self._places.acquire()
                 finally:
                     self._waiting -= 1

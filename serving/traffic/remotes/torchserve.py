@@ -2,7 +2,7 @@
 
 A model with one BYTES input and one BYTES output (as this server has for TorchServe's archives) sends and takes bodies as they
 are. One with other tensors sends its rows as JSON: bare nested lists, or an object of such where it has several inputs; what
-comes back is read alike. Where a handler wants other JSON, protocol "json" has templates.
+comes back is read alike. Where a handler wants other JSON, the policy has templates.
 Source: docs/inference_api.md of TorchServe 0.12, and what its server does.
 """
 
@@ -40,11 +40,13 @@ class TorchServe(RemoteProtocol):
             one.data_type == mc.TYPE_STRING for one in tensors
         )
         self._asks: RemoteProtocol
-        if bodies:
+        if bodies and remote.request is None:
             self._asks = _Bodies(remote, config, access, memory, path)
         else:
             below = dataclasses.replace(access, address=access.address._replace(path=path))
-            self._asks = JsonService(_with_lists(remote, config), config, below, memory)
+            templates = remote if remote.request is not None else _with_lists(remote, config)
+            self._asks = JsonService(templates, config, below, memory)
+        self.outputs = self._asks.outputs
 
     async def infer(self, request: InFlightRequest) -> RemoteAnswer:
         return await self._asks.infer(request)

@@ -1,6 +1,8 @@
 """Models on real second servers: KServe V2 over HTTP and gRPC, TorchServe's predictions, and TLS."""
 
+import asyncio
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +17,7 @@ from serving.core.output_target import OutputRule, OutputTarget
 from tests.serving.traffic.remotes.asking import ask, config, remote_model
 from tests.serving.traffic.remotes.services import Received, service
 from tests.support.certificates import Authority
-from tests.support.serving_process import ServerProcess
+from tests.support.serving_process import PATIENCE_S, ServerProcess
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import TorchServeServer
 
@@ -99,6 +101,30 @@ async def test_a_v2_server_without_the_binary_extension_is_asked_in_json(tmp_pat
         assert answer.outputs["OUTPUT0"].tolist() == [[1, -(2**62)]]
         assert answer.model_version == 0  # "v7" is no number
         assert [one.path for one in other.received] == ["/v2", "/v2/models/m/infer"]
+        await model.close()
+
+
+async def test_requests_of_one_sequence_are_sent_one_after_the_other(tmp_path: Path) -> None:
+    going_on = threading.Event()
+
+    def answering(received: Received) -> Any:
+        if received.path == "/v2":
+            return {"extensions": []}
+        if received.json["parameters"]["sequence_start"]:
+            going_on.wait(PATIENCE_S)
+        return {"outputs": [{**received.json["inputs"][0], "name": "OUTPUT0"}]}
+
+    with service(answering) as other:
+        model = remote_model(tmp_path, Remote(other.url, "v2"), identity("INT32"))
+        given = {"INPUT0": tensor("INT32")}
+        first = asyncio.ensure_future(ask(model, given, sequence_id=7, sequence_start=True))
+        rest = [asyncio.ensure_future(ask(model, given, sequence_id=7)) for _ in range(3)]
+        await ask(model, given, sequence_id=8)  # another one does not wait for it
+        asked = [one.json["parameters"]["sequence_id"] for one in other.received if one.body]
+        assert sorted(asked) == [7, 8]
+        going_on.set()
+        await asyncio.gather(first, *rest)
+        assert model.in_flight == 0
         await model.close()
 
 

@@ -1,0 +1,50 @@
+"""GET /v2/slipway/models/{model}/traffic/mismatches?after=N: the worst mismatches of a rollout's shadow, with their inputs.
+
+[{"id", "at", "score", "detail", "inputs", "stable", "candidate"}], tensors as in golden requests (repository.core.tensors).
+"""
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import parse_qs
+
+import orjson
+
+from repository.core.json_types import Json
+from repository.core.tensors import tensor_json
+from serving.core.datatypes import Tensor
+from serving.core.errors import invalid
+from serving.core.example_tensors import from_array
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.message import Reply
+from serving.frontends.rest.json_body import JsonObject
+from serving.frontends.shared.worker_threads import in_thread
+from serving.server.inference_server import InferenceServer
+from serving.traffic.mismatches import Mismatch
+
+
+async def mismatches(server: InferenceServer, exchange: Exchange) -> Reply:
+    query = parse_qs(exchange.head.query)
+    given = query.get("after", ["0"])[-1]
+    if not (given.isascii() and given.isdigit() and len(given) < 19):
+        raise invalid("expected 'after' to be the id of a mismatch, a whole number from 0")
+    found = server.mismatches(exchange.route.params["model"], int(given))
+    return Reply(200, (await in_thread(_written, found),), "application/json")
+
+
+def _written(found: Sequence[Mismatch]) -> bytes:
+    return orjson.dumps([_mismatch(one) for one in found])
+
+
+def _mismatch(one: Mismatch) -> JsonObject:
+    return {
+        "id": one.id,
+        "at": one.at,
+        "score": one.score,
+        "detail": one.detail,
+        "inputs": _tensors(one.inputs),
+        "stable": _tensors(one.stable),
+        "candidate": _tensors(one.candidate),
+    }
+
+
+def _tensors(tensors: Mapping[str, Tensor]) -> list[dict[str, Json]]:
+    return [tensor_json(from_array(name, tensor)) for name, tensor in tensors.items()]

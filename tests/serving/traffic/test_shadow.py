@@ -1,0 +1,202 @@
+"""A real server with a shadow: planted differences are found with the right figures, whatever the candidate is and does."""
+
+import json
+import threading
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.serving.traffic.remotes.services import Received, service
+from tests.support.model_factory import onnx_scale
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
+
+SECRET = "hunter2-of-this-test"
+
+
+class Shadowed:
+    """A server whose model `scale` has version 1 (x * 2), which answers, and version 2 (x * 2.5)."""
+
+    def __init__(self, repository: Path, server: ServerProcess, remotes: Path) -> None:
+        self.repository = repository
+        self.server = server
+        self.remotes = remotes
+
+    def load(self, **traffic: Any) -> tuple[int, Any]:
+        """Load the model with this policy."""
+        values = {"slipway.aliases": {"default": 1}, "slipway.traffic": {"rollout": "r", **traffic}}
+        parameters = "".join(
+            f"parameters {{ key: {json.dumps(key)} value {{ string_value: {json.dumps(json.dumps(value))} }} }}\n"
+            for key, value in values.items()
+        )
+        onnx_scale(self.repository, factor=2.0, extra=f"version_policy {{ all {{ }} }}\n{parameters}")
+        return self.server.post("/v2/repository/models/scale/load")
+
+    def list_remotes(self, *urls: str) -> None:
+        self.remotes.write_text(json.dumps({url: {"headers": {"X-Key": SECRET}} for url in urls}))
+
+    def ask(self, *values: float) -> list[Any]:
+        """Send each value by itself; what the clients get."""
+        answers = []
+        for value in values:
+            tensor = {"name": "INPUT0", "shape": [1, 1], "datatype": "FP32", "data": [value]}
+            status, answer = self.server.post("/v2/models/scale/infer", {"inputs": [tensor]})
+            assert status == 200, answer
+            answers.append(answer["outputs"][0]["data"][0])
+        return answers
+
+    def traffic(self) -> dict[str, Any]:
+        status, told = self.server.get("/v2/slipway/models/scale/traffic")
+        assert status == 200, told
+        return dict(told)
+
+    def compared(self, count: int) -> dict[str, Any]:
+        """The shadow's figures, when it has compared so many answers."""
+        wait_until(lambda: self.traffic()["shadow"]["compared"] >= count)
+        shadow: dict[str, Any] = self.traffic()["shadow"]
+        return shadow
+
+    def mismatches(self, after: int = 0) -> Any:
+        status, found = self.server.get(f"/v2/slipway/models/scale/traffic/mismatches?after={after}")
+        assert status == 200, found
+        return found
+
+
+@pytest.fixture(scope="module")
+def shadowed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shadowed]:
+    folder = tmp_path_factory.mktemp("shadow")
+    repository, remotes = folder / "models", folder / "remotes.json"
+    onnx_scale(repository, factor=2.0)
+    onnx_scale(repository, factor=2.5, version=2)
+    remotes.write_text("{}")
+    with ServerProcess(repository, "--model-control-mode=explicit", f"--traffic-remotes={remotes}") as server:
+        yield Shadowed(repository, server, remotes)
+
+
+def test_a_planted_difference_is_found_with_its_figures_and_the_worst_inputs(shadowed: Shadowed) -> None:
+    shadow = {"share": 100, "absolute": 0.5, "relative": 0, "keep": {"count": 2}}
+    assert shadowed.load(rollout="local", candidate=2, shadow=shadow)[0] == 200
+    for number in range(5):  # one after the other: the loop of a machine under load drops mirrors
+        assert shadowed.ask(float(number)) == [2.0 * number]
+        dropped = sum(shadowed.traffic()["shadow"]["dropped"].values())
+        assert not dropped
+        found = shadowed.compared(number + 1)
+    assert (found["compared"], found["disagreed"], found["mismatched"], found["failed"]) == (5, 3, 0, 0)
+    assert (found["max_absolute"], found["mean_absolute"]) == (2.0, 1.0)
+    assert found["max_relative"] == pytest.approx(0.2)
+    assert found["stable_latency"]["total"] == found["candidate_latency"]["total"] == 5
+    worst = shadowed.mismatches()
+    assert [one["inputs"][0]["data"] for one in worst] == [[3.0], [4.0]]
+    assert [one["score"] for one in worst] == [3.0, 4.0]
+    assert (worst[1]["stable"][0]["data"], worst[1]["candidate"][0]["data"]) == ([8.0], [10.0])
+    assert shadowed.mismatches(worst[0]["id"]) == worst[1:]
+    status, told = shadowed.server.get("/v2/slipway/models/scale/traffic/mismatches?after=x")
+    assert (status, "expected 'after'" in told["error"]) == (400, True)
+
+    page = urllib.request.urlopen(shadowed.server.metrics_url, timeout=PATIENCE_S).read().decode()
+    assert 'slipway_shadow_disagreed_total{arm="candidate",model="scale",version="2"} 3\n' in page
+
+    arms = shadowed.traffic()["arms"]
+    assert (arms["stable"]["requests"], arms["candidate"]["requests"]) == (5, 0)
+    rows = shadowed.server.get("/v2/models/scale/versions/2/stats")[1]["model_stats"]
+    assert rows[0]["inference_count"] == 5  # of the version, which has executed them
+
+    assert shadowed.load(rollout="local", candidate=2, shadow=shadow | {"keep": False})[0] == 200
+    shadowed.ask(9.0)
+    assert shadowed.compared(6)["disagreed"] == 4
+    assert shadowed.mismatches() == []
+
+
+def test_a_candidate_on_a_second_server_is_asked_where_it_is_listed_and_its_key_is_told_to_nobody_else(
+    shadowed: Shadowed, tmp_path: Path
+) -> None:
+    onnx_scale(tmp_path, "other", factor=3.0)
+    shadow = {"share": 100, "absolute": 0, "relative": 0}
+    with ServerProcess(tmp_path) as second:
+        remote = {"url": second.http_url, "model": "other"}
+        shadowed.list_remotes("http://127.0.0.1:1")
+        status, told = shadowed.load(rollout="second", candidate=remote, shadow=shadow)
+        assert status == 400
+        assert f"'{second.http_url}' is not listed in --traffic-remotes" in told["error"]
+        shadowed.list_remotes(second.http_url)
+        assert shadowed.load(rollout="second", candidate=remote, shadow=shadow)[0] == 200
+        assert shadowed.ask(4.0) == [8.0]
+        found = shadowed.compared(1)
+        assert (found["disagreed"], found["max_absolute"]) == (1, 4.0)
+        assert shadowed.mismatches()[0]["candidate"][0]["data"] == [12.0]
+        assert shadowed.traffic()["arms"]["candidate"]["remote"] == second.http_url
+    shadowed.ask(4.0)
+    wait_until(lambda: shadowed.traffic()["shadow"]["dropped"].get("refused") == 1)
+    log = (
+        shadowed.server.log
+        + json.dumps(shadowed.traffic())
+        + json.dumps(shadowed.server.get("/v2/models/scale/config"))
+    )
+    assert SECRET not in log
+
+
+def test_fastapi_beside_its_successor_in_either_direction(shadowed: Shadowed) -> None:
+    with service(lambda received: {"prediction": [2 * received.json["features"][0] + 1]}) as fastapi:
+        shadowed.list_remotes(fastapi.url)
+        remote = {
+            "url": f"{fastapi.url}/predict",
+            "protocol": "json",
+            "request": {"features": "$INPUT0[row]"},
+            "response": {"OUTPUT0": "prediction"},
+        }
+        shadow = {"share": 100, "absolute": 0, "relative": 0}
+        assert shadowed.load(rollout="old-answers", stable=remote, candidate=1, shadow=shadow)[0] == 200
+        assert shadowed.ask(5.0) == [11.0]
+        assert shadowed.compared(1)["max_absolute"] == 1.0
+        assert shadowed.mismatches()[0]["candidate"][0]["data"] == [10.0]
+
+        assert shadowed.load(rollout="new-answers", candidate=remote, shadow=shadow)[0] == 200
+        assert shadowed.ask(5.0) == [10.0]
+        assert shadowed.compared(1)["max_absolute"] == 1.0
+        assert shadowed.mismatches()[0]["candidate"][0]["data"] == [11.0]
+        assert {one.headers["x-key"] for one in fastapi.received} == {SECRET}
+
+        assert shadowed.load(rollout="canary", candidate=remote, weight=100)[0] == 200
+        assert shadowed.ask(5.0) == [11.0]
+
+
+def test_a_template_that_does_not_fit_the_model_is_refused_with_the_load(shadowed: Shadowed) -> None:
+    shadowed.list_remotes("http://127.0.0.1:1")
+    remote = {
+        "url": "http://127.0.0.1:1",
+        "protocol": "json",
+        "request": {"features": "$features"},
+        "response": {"OUTPUT0": "prediction"},
+    }
+    status, told = shadowed.load(rollout="wrong", candidate=remote)
+    assert status == 400
+    assert "names no input; the model has INPUT0" in told["error"]
+
+
+def test_clients_are_answered_while_the_candidate_hangs(shadowed: Shadowed) -> None:
+    going_on = threading.Event()
+
+    def hang(received: Received) -> Any:
+        going_on.wait(PATIENCE_S)
+        return {"prediction": [0.0]}
+
+    with service(hang) as slow:
+        shadowed.list_remotes(slow.url)
+        remote = {
+            "url": slow.url,
+            "protocol": "json",
+            "request": {"x": "$INPUT0"},
+            "response": {"OUTPUT0": "prediction"},
+            "timeout_s": 600,
+        }
+        shadow = {"share": 100, "max_in_flight": 2}
+        assert shadowed.load(rollout="hangs", candidate=remote, shadow=shadow)[0] == 200
+        assert shadowed.ask(*range(1, 11)) == [2.0 * one for one in range(1, 11)]
+        told = shadowed.traffic()["shadow"]
+        assert told["compared"] == 0  # every client has its answer, and the candidate none
+        assert told["dropped"]["in_flight"] >= 7
+        assert len(slow.received) <= 2
+        going_on.set()
+        shadowed.compared(1)
