@@ -12,8 +12,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -53,14 +52,14 @@ class AnswerEncoder:
         self, requests: Sequence[RequestMessage], answers: list[object], context: "Context", writer: TensorWriter
     ) -> list[ResponseBody]:
         """Return the response to each request of a batch, whose rows have one answer each."""
-        return [write(writer) for write in self.apart(requests, answers, context)]
-
-    def apart(
-        self, requests: Sequence[RequestMessage], answers: list[object], context: "Context"
-    ) -> list[Callable[[TensorWriter], ResponseBody]]:
-        """Return, for each request, what writes its response."""
         processors = context.request_processor
-        return [self.one(answers[own], processors[own.start]) for own in self.spans(requests)]
+        found = []
+        start = 0
+        for _, rows, _, _ in requests:
+            end = start + rows if self._batched else start + 1
+            found.append(self.response(answers[start:end], processors[start], writer))
+            start = end
+        return found
 
     def spans(self, requests: Sequence[RequestMessage]) -> list[slice]:
         """Return, for each request, which of the batch's entries are its rows."""
@@ -72,11 +71,8 @@ class AnswerEncoder:
             start = end
         return found
 
-    def one(self, answers: list[object], processor: "RequestProcessor") -> Callable[[TensorWriter], ResponseBody]:
-        """Return what writes the response to one request, whose rows have one answer each."""
-        return partial(self._response, answers, processor)
-
-    def _response(self, answers: list[object], processor: "RequestProcessor", writer: TensorWriter) -> ResponseBody:
+    def response(self, answers: list[object], processor: "RequestProcessor", writer: TensorWriter) -> ResponseBody:
+        """Return the response to one request, whose rows have one answer each."""
         if self._outputs is None:
             row = writer.add_strings(_DATA, [as_bytes(answer) for answer in answers])
             if not self._batched:

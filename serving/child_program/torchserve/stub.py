@@ -109,8 +109,8 @@ class TorchserveStub(Stub):
             for index in chosen:
                 end = start + spans[index].stop - spans[index].start
                 writer = TensorWriter()
-                write = self._answers.one(checked[start:end], self._context.request_processor[spans[index].start])
-                streams[index].send_body(write(writer), writer, final)
+                processor = self._context.request_processor[spans[index].start]
+                streams[index].send_body(self._answers.response(checked[start:end], processor, writer), writer, final)
                 start = end
 
         self._context.send_intermediate = send
