@@ -250,6 +250,13 @@ ARCHIVE = ForeignFormat(
     endings=(".tar", ".tgz", ".gz", ".bz2", ".xz", ".zst", ".7z", ".rar"),
     starts=(_begins("\x1f\x8b"), _begins("BZh"), _begins("\xfd7zXZ"), _begins("7z\xbc\xaf"), _begins("Rar!")),
 )
+WORKFLOW = ForeignFormat(
+    "torchserve_workflow",
+    "TorchServe workflow",
+    "it is a workflow of TorchServe's, which runs several models",
+    "import it together with their archives, on Models by Import a model store",
+    zip_holds="WAR-INF/MANIFEST.json",
+)
 ZIP = ForeignFormat(
     "zip",
     "zip archive",
@@ -292,6 +299,7 @@ FOREIGN_FORMATS: tuple[ForeignFormat, ...] = (
     TABLE,
     SAVED_MODEL,
     FROZEN_GRAPH,
+    WORKFLOW,
     ARCHIVE,
     TEXT,
     ZIP,

@@ -16,7 +16,7 @@ from dashboard.models import Job, Model, Upload, Version
 from dashboard.releases.selectors import current_text
 from dashboard.shared.choices import DesiredState, UploadState
 from repository.config import model_config
-from tests.support.torchserve_archives import archive
+from tests.support.torchserve_archives import archive, war
 
 pytestmark = pytest.mark.django_db
 
@@ -98,6 +98,25 @@ def test_archives_that_were_uploaded_are_taken_with_their_properties(
     assert states == {"one": DesiredState.LOADED, "two": DesiredState.UNLOADED}
     assert set(Upload.objects.values_list("state", flat=True)) == {UploadState.PUBLISHED}
     assert "archives that were uploaded" in api.post("/api/v1/imports", {}).json()["error"]
+
+
+def test_a_workflow_is_uploaded_with_the_archives_of_its_models(
+    api: APIClient, tmp_path: Path, received: Callable[..., Upload]
+) -> None:
+    flow = war(tmp_path / "flow.war", "flow", "models: {one: {url: one.mar}}\ndag: {one: [post]}\n").read_bytes()
+    alone = received({"flow.war": flow}, "flow_alone")
+    job = api.post("/api/v1/imports", {"uploads": [str(alone.pk)]}).json()
+    job_run(job_id=job["id"])
+    assert "its node 'one' needs one.mar" in Job.objects.get(pk=job["id"]).result["rows"][0]["message"]
+
+    archived = archive(tmp_path / "one.mar").read_bytes()
+    uploads = [str(received({"flow.war": flow}, "flow").pk), str(received({"one.mar": archived}, "one").pk)]
+    job = api.post("/api/v1/imports", {"uploads": uploads}).json()
+    job_run(job_id=job["id"])
+    assert Job.objects.get(pk=job["id"]).state == "succeeded"
+    assert set(Model.objects.values_list("name", flat=True)) == {"one", "flow", "flow__one", "flow__post"}
+    states = dict(Upload.objects.filter(pk__in=uploads).values_list("pk", "state"))
+    assert sorted(states.values()) == [UploadState.CANCELLED, UploadState.PUBLISHED]  # of the workflow nothing is left
 
 
 def test_an_import_that_was_cancelled_goes_on_from_its_page(

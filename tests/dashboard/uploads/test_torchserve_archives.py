@@ -19,7 +19,7 @@ from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_create
 from dashboard.versions.moves import version_archive
 from tests.dashboard.conftest import text_of, version_from
-from tests.support.torchserve_archives import archive, files_of
+from tests.support.torchserve_archives import archive, files_of, war
 
 pytestmark = pytest.mark.django_db
 
@@ -152,6 +152,11 @@ def test_an_archive_as_a_tar_file_stays_packed(
     assert api.get("/api/v1/models/words/versions/1/model_archive").json()["handler_file"] == "handler.py"
     other = inspected({"other.tgz": tar({"model.onnx": b"x"})}, "other")
     assert other.error.startswith("'other.tgz' cannot be served, because the archive is not unpacked here")
+
+
+def test_a_workflow_is_sent_to_where_it_can_be_imported(inspected: Callable[..., Upload], tmp_path: Path) -> None:
+    upload = inspected({"flow.war": war(tmp_path / "flow.war", "flow", "dag: {pre: [post]}\n").read_bytes()}, "flow")
+    assert (upload.state, "Import a model store" in upload.error) == ("failed", True)
 
 
 def test_an_unpacked_archive_may_have_a_folder_named_by_a_number(
