@@ -26,6 +26,7 @@ class LogFile:
         self._longest = longest
         self._file: int | None = None
         self._failing = False
+        self._torn = False  # its last line is cut off
         self.append("")
 
     def append(self, text: str) -> None:
@@ -54,8 +55,11 @@ class LogFile:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
         assert self._file is not None
+        if self._torn and data:
+            data = b"\n" + data
         while data:
             data = data[os.write(self._file, data) :]
+            self._torn = bool(data)
 
     def _size(self) -> int | None:
         """Return how long the open file is; None where there is none, or another one has its name."""

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from serving.core.errors import PermissionDenied
+from serving.torchserve.errors import server_error
 
 log = logging.getLogger(__name__)
 
@@ -59,10 +60,17 @@ class Tokens:
             raise refused("Authentication" if token is TokenType.API else "Authorization")
 
     def renew(self, token: TokenType) -> None:
-        """Replace one key by a new one, in the file too. The one before is no longer valid."""
+        """Replace one key by a new one, in the file too. The one before is no longer valid, but where the file cannot be
+        written: TorchServeError then, and nothing has changed."""
+        before = self._keys[token], self._expires_at[token]
         self._keys[token] = _new_key()
         self._expires_at[token] = time.time() + self._lifetime_s
-        self._write()
+        try:
+            self._write()
+        except OSError as error:
+            self._keys[token], self._expires_at[token] = before
+            log.error("%s cannot be written, so that the key stays as it was: %s", KEY_FILE, error.strerror)
+            raise server_error(f"{KEY_FILE} cannot be written, so that the key stays as it was") from None
 
     def close(self) -> None:
         """Remove the file, where it still has these keys."""
@@ -82,9 +90,13 @@ class Tokens:
         temporary = self.path.with_name(f".{KEY_FILE}.{os.getpid()}")
         temporary.unlink(missing_ok=True)
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "w") as file:
-            json.dump(content, file, indent=2)
-        temporary.replace(self.path)
+        try:
+            with open(descriptor, "w") as file:
+                json.dump(content, file, indent=2)
+            temporary.replace(self.path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
 
 
 def refused(what: str) -> PermissionDenied:

@@ -120,7 +120,7 @@ def model_ready(side: TorchServeSide, exchange: Exchange) -> Reply:
     """Answer KServe's question whether a model is ready."""
     name = exchange.route.params["model"].partition(":")[0]
     workers = side.descriptions.describe(name, None)[0]["workers"]
-    return json_reply({"name": name, "ready": bool(workers)})
+    return json_reply({"name": name, "ready": any(worker["status"] == "READY" for worker in workers)})
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------

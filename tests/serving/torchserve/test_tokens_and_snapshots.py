@@ -11,6 +11,7 @@ from repository.torchserve import java_properties
 from repository.torchserve.snapshot_files import last_snapshot, prune
 from serving.core.errors import PermissionDenied
 from serving.frontends.torchserve import messages
+from serving.torchserve.errors import TorchServeError
 from serving.torchserve.tokens import Tokens, TokenType
 from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.torchserve_archives import archive
@@ -83,6 +84,17 @@ def test_a_key_expires(tmp_path: Path) -> None:
     tokens.check({"authorization": f"Bearer {keys(tmp_path)['API']}"}, TokenType.API)
     tokens.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_key_stays_where_its_file_cannot_be_written(tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    tokens = Tokens(folder, 60)
+    key = json.loads(tokens.path.read_text())["inference"]["key"]
+    folder.rename(tmp_path / "moved")
+    with pytest.raises(TorchServeError, match=r"key_file\.json cannot be written, so that the key stays as it was"):
+        tokens.renew(TokenType.INFERENCE)
+    tokens.check({"authorization": f"Bearer {key}"}, TokenType.INFERENCE)
 
 
 def test_the_newest_snapshots_are_kept_with_that_of_the_start(tmp_path: Path) -> None:
