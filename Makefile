@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak screenshots guide formats examples clean help
+.PHONY: run test test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak rollout-soak screenshots guide formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -70,6 +70,9 @@ fuzz: $(VENV)/.installed-dev  ## Look for faults with random input for an hour, 
 soak: $(VENV)/.installed-dev  ## Ask a million requests (SOAK_REQUESTS) under changes and kills, to SOAK_WORKERS frontend workers; then the long tests.
 	$(BIN)/python -m benchmarks.soak --requests $(or $(SOAK_REQUESTS),1000000) --frontend-workers $(or $(SOAK_WORKERS),0)
 	$(PYTEST) -m soak --timeout 3600
+
+rollout-soak: $(VENV)/.installed-dev  ## Ask half a million requests (ROLLOUT_REQUESTS) through a whole rollout, and count the shares.
+	$(BIN)/python -m benchmarks.rollout_soak --requests $(or $(ROLLOUT_REQUESTS),500000)
 
 screenshots: $(VENV)/.installed-dev chromium  ## Take pictures of every page.
 	$(BIN)/python -m tools.screenshots
