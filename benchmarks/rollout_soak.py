@@ -32,6 +32,7 @@ FACTORS = {1: 2.0, 2: 3.0}  # by the version
 RAW, STOCK = 8, 2
 DEVIATIONS = 5.0
 PATIENCE_S = 120.0
+GIVES_UP = 1000  # failures
 NOT_BEFORE_ASKED = {"weight": 0.0, "bake_s": 90 * 24 * 3600.0}
 BODY = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,1],"data":[5]}]}'
 REQUEST = b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: soak\r\nContent-Length: %d\r\n\r\n%b" % (
@@ -148,7 +149,7 @@ class Rollout:
 
 
 async def go_through(run: Run, dashboard: Dashboard, requests: int) -> None:
-    """Lead the rollout while clients ask; a ninth of the requests in each phase."""
+    """Lead the rollout while clients ask; a ninth of the requests in each phase, beside those during changes."""
     rollout = Rollout(dashboard)
     phases = [
         ("5 %", rollout.start),
@@ -161,16 +162,14 @@ async def go_through(run: Run, dashboard: Dashboard, requests: int) -> None:
         ("100 %", lambda: rollout.advance(100)),
         ("promoted", rollout.promote),
     ]
-    for place, (name, change) in enumerate(phases, 1):
+    for name, change in phases:
         run.phase = None
         await change()
+        answers = run.answers[name] = Counter()
         run.phase = name
-        while run.asked < requests * place / len(phases):
+        while answers.total() < requests / len(phases) and run.failures.total() < GIVES_UP:
             await asyncio.sleep(0.05)
-        print(
-            f"{name}: {run.asked:,} requests, {run.failures.total()} failed, {dict(run.answers.get(name, {}))}",
-            flush=True,
-        )
+        print(f"{name}: {dict(answers)}; {run.asked:,} requests so far, {run.failures.total()} failed", flush=True)
     run.going = False
 
 
