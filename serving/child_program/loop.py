@@ -72,7 +72,7 @@ class _Loop:
 
     def _execute(self, message: Any, descriptors: list[int]) -> None:
         """Execute a batch: the message is an Execute."""
-        segment, key, requests, freed, dropped = message
+        segment, key, requests, parameters, freed, dropped = message
         if dropped:
             self._inputs.drop(dropped)
         for identifier in freed:
@@ -82,6 +82,9 @@ class _Loop:
             close_all(descriptors)
         else:
             memory = self._inputs.get(segment)
+        for *_, details in requests if parameters else ():
+            if details is not None and "shared" in details:
+                details["parameters"] = parameters[details["shared"]]
         writer = TensorWriter()
         try:
             responses = self._stub.execute(key, requests, memory, writer)

@@ -9,8 +9,15 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILDS = Path(".cache", "compiled")  # in the folder of the packages
 # A module has its base classes in here, unless they may have interpreted subclasses or are Python's own.
 MODULES = (
+    "serving.backends.channel.packet_channel",
+    "serving.backends.channel.shared_memory",
+    "serving.backends.channel.tensors",
+    "serving.backends.child.codec",
+    "serving.backends.child.open_requests",
+    "serving.backends.child.results",
     "serving.backends.onnxruntime.output_buffers",
     "serving.core.batch",
+    "serving.core.datatypes",
     "serving.core.in_flight",
     "serving.core.request",
     "serving.core.response",
@@ -47,6 +54,7 @@ MODULES = (
     "serving.frontends.torchserve.inference",
     "serving.frontends.torchserve.metrics",
     "serving.frontends.torchserve.prediction",
+    "serving.frontends.torchserve.replies",
     "serving.frontends.torchserve.targets",
     "serving.models.model",
     "serving.models.model_repository_manager",

@@ -3,6 +3,7 @@
 Source: KServe V2 "Tensor Data Types" and Triton's binary tensor data extension. FP16, BF16 and BYTES exist only in Triton.
 """
 
+import struct
 from typing import Any, NamedTuple
 
 import ml_dtypes
@@ -17,6 +18,7 @@ from serving.core.errors import invalid
 # the host unless the request has `device_outputs`; inputs may lie on either.
 Tensor = NDArray[Any]
 Dtype = np.dtype[Any]
+_LENGTH = struct.Struct("<I")  # of a BYTES element
 COPIED_BYTES = 64 << 10  # smaller outputs are cheaper to copy than to refer to
 
 
@@ -96,7 +98,9 @@ def deserialize_bytes(buffer: Buffer, count: int) -> Tensor:
     INVALID_ARG unless `buffer` holds exactly `count` elements. The array is allocated only when the buffer can hold that many,
     so a huge claimed shape costs nothing.
     """
-    view = memoryview(buffer).cast("B")
+    view = memoryview(buffer)
+    if view.format != "B":
+        view = view.cast("B")
     total = len(view)
     if count * 4 > total:
         raise invalid(f"expected {count} string elements, but {total} bytes cannot hold them")
@@ -105,7 +109,7 @@ def deserialize_bytes(buffer: Buffer, count: int) -> Tensor:
     for index in range(count):
         if offset + 4 > total:
             raise invalid(f"expected {count} string elements, but the data ends after {index}")
-        length = int.from_bytes(view[offset : offset + 4], "little")
+        (length,) = _LENGTH.unpack_from(view, offset)
         offset += 4
         if length > total - offset:
             raise invalid(f"string element {index} claims {length} bytes, but {total - offset} remain")

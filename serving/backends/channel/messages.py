@@ -127,10 +127,14 @@ class Completed(TypedDict):
 
 # -- executing ---------------------------------------------------------------------------------------------------------
 class RequestDetails(TypedDict, total=False):
-    """What few requests have. What is missing has the default of serving.core.request.InferenceRequest."""
+    """What few requests have. What is missing has the default of serving.core.request.InferenceRequest.
+
+    shared: the place of its parameters in its batch's list; the child puts them into `parameters`, where stubs find them.
+    """
 
     requested: Sequence[str]
-    parameters: dict[str, ParameterValue]
+    shared: int
+    parameters: Mapping[str, ParameterValue]
     priority: int
     timeout: int  # microseconds
     sequence: int | str
@@ -142,8 +146,11 @@ class RequestDetails(TypedDict, total=False):
 RequestMessage = tuple[str, int, Sequence[TensorRow], RequestDetails | None]
 """One request of a batch: id, batch size, inputs, details."""
 
-Execute = tuple[int, int, Sequence[RequestMessage], Sequence[int], Sequence[int]]
-"""Execute a batch: segment, key, requests, freed, dropped.
+SharedParameters = Sequence[Mapping[str, ParameterValue]]
+"""The parameters of a batch's requests, those that several have (clients repeat their headers) once."""
+
+Execute = tuple[int, int, Sequence[RequestMessage], SharedParameters, Sequence[int], Sequence[int]]
+"""Execute a batch: segment, key, requests, parameters, freed, dropped.
 
 segment: what the inputs lie in; its descriptor comes along with the first message that names it. key: the server's number for
 the first request, the others have those that follow. freed: segments of the child's that it may write again. dropped: segments

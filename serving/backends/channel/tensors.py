@@ -5,7 +5,7 @@ little-endian uint32, in row-major order (Open Inference Protocol, binary tensor
 """
 
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +26,7 @@ except ImportError:  # a model's own Python may lack it: BF16 then goes by DLPac
     BFLOAT16 = None
 
 ALIGNMENT = 64
+_JOINED_BYTES = 16 << 10  # up to here a copy takes less than a second write
 _PLAIN_BYTES = 64 << 10  # up to here numpy takes longer to begin than the copy lasts
 
 
@@ -84,16 +85,11 @@ def aligned(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
-def elements(array: Array) -> Iterator[bytes]:
-    """Give the elements of a string array as bytes, in row-major order; anything that is not bytes becomes its text."""
-    for value in array.ravel().tolist():
-        yield value if isinstance(value, bytes) else str(value).encode()
-
-
 def serialize(array: Array) -> bytes:
-    """Return a BYTES tensor as it goes over the wire."""
+    """Return a BYTES tensor as it goes over the wire, in row-major order; anything that is not bytes becomes its text."""
     parts: list[bytes] = []
-    for value in elements(array):
+    for element in array.ravel().tolist():
+        value = element if isinstance(element, bytes) else str(element).encode()
         parts.append(len(value).to_bytes(4, "little"))
         parts.append(value)
     return b"".join(parts)
@@ -136,15 +132,20 @@ class TensorWriter:
         return name, kind, array.shape, offset, length
 
     def add_strings(self, name: str, values: Sequence[bytes]) -> TensorRow:
-        """Give a BYTES tensor of shape [values, 1] the next place. None of its values is copied before `write`."""
-        offset = start = aligned(self.size) if self.size else 0
+        """Give a BYTES tensor of shape [values, 1] the next place. None of its large values is copied before `write`."""
+        start = aligned(self.size) if self.size else 0
+        offset = start
         for value in values:
             length = len(value)
-            self._pending.append((start, 4, length.to_bytes(4, "little")))
-            self._pending.append((start + 4, length, value))
-            start += 4 + length
-        self.size = start
-        return name, "BYTES", (len(values), 1), offset, start - offset
+            header = length.to_bytes(4, "little")
+            if length <= _JOINED_BYTES:
+                self._pending.append((offset, 4 + length, header + value))
+            else:
+                self._pending.append((offset, 4, header))
+                self._pending.append((offset + 4, length, value))
+            offset += 4 + length
+        self.size = offset
+        return name, "BYTES", (len(values), 1), start, offset - start
 
     def write(self, memory: mmap.mmap) -> None:
         """Copy each array into its place. The interpreter's lock is let go for large ones."""

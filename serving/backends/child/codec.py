@@ -7,20 +7,27 @@ ProtocolError or one of MALFORMED, and the child is ended.
 import math
 import mmap
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig
 
 from serving.backends.channel.channel import ProtocolError
-from serving.backends.channel.messages import AnswerBody, Infer, RequestDetails, RequestMessage, ResponseBody, TensorRow
+from serving.backends.channel.messages import (
+    AnswerBody,
+    ParameterValue,
+    RequestDetails,
+    RequestMessage,
+    SharedParameters,
+    TensorRow,
+)
 from serving.backends.channel.tensors import Array, Memory, TensorWriter, type_of
 from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes
 from serving.core.device_tensor import DeviceTensor, host_array
 from serving.core.devices import gpu_count
 from serving.core.errors import Code, HandlerFailed, ServingError, without_addresses
-from serving.core.in_flight import InFlightRequest
+from serving.core.in_flight import InFlightRequest, Observer
 from serving.core.request import InferenceRequest, Parameters, SequencePosition
 from serving.core.response import InferenceResponse
 
@@ -39,12 +46,39 @@ SharedMemory: TypeAlias = "Memory | NDArray[np.uint8]"
 Answer = InferenceResponse | ServingError | AnswerBody | None
 """What a child's question is answered with; None for the bare end of a stream."""
 
+ReceivedRow = Sequence[Any]
+"""A TensorRow as it came, of which nothing is known yet: JSON has lists for tuples."""
+
 Handler = Callable[[Any, Memory], AnswerBody | None]
 """Handles a message of a child's own, of the type that its `op` says, with the memory of its tensors. It returns the answer, or
 None where there is none, or comes later."""
 
 
 # -- to the child ------------------------------------------------------------------------------------------------------
+class Encoded(NamedTuple):
+    """A batch as its child is told of it. parameters: those of its requests. writer: has the inputs."""
+
+    requests: list[RequestMessage]
+    parameters: SharedParameters
+    writer: TensorWriter
+
+
+class _Shared:
+    """The parameters of a batch's requests, each mapping once: several requests may refer to the same."""
+
+    def __init__(self) -> None:
+        self.parameters: list[dict[str, ParameterValue]] = []
+        self._places: dict[int, int] = {}
+
+    def place(self, parameters: Mapping[str, ParameterValue]) -> int:
+        """Return where these stand in the list."""
+        place = self._places.get(id(parameters))
+        if place is None:
+            place = self._places[id(parameters)] = len(self.parameters)
+            self.parameters.append(dict(parameters))
+        return place
+
+
 class RequestEncoder:
     """Describes the requests of one model to its child process.
 
@@ -59,36 +93,35 @@ class RequestEncoder:
         self.may_take_long = gpu_count() > 0 or any(one.data_type == DataType.TYPE_STRING for one in config.input)
         self._window = window
 
-    def encode(self, requests: Sequence[InFlightRequest]) -> tuple[list[RequestMessage], TensorWriter]:
-        """Return the requests of a batch, and the inputs to write.
-
-        Tensors of one input lie side by side, in the requests' order.
-        """
+    def encode(self, requests: Sequence[InFlightRequest]) -> Encoded:
+        """Return what describes a batch. Tensors of one input lie side by side, in the requests' order."""
         writer = TensorWriter()
-        if len(requests) == 1:
-            request = requests[0]
-            own = [_add(writer, name, tensor) for name, tensor in request.inputs.items()]
-            return [(request.asked.id, request.batch_size, own, self._details(request))], writer
+        shared = _Shared()
         rows = _joined_rows(requests, writer)
-        return [
-            (request.asked.id, request.batch_size, mine, self._details(request))
+        described: list[RequestMessage] = [
+            (request.asked.id, request.batch_size, mine, self._details(request, shared))
             for request, mine in zip(requests, rows, strict=True)
-        ], writer
+        ]
+        return Encoded(described, shared.parameters, writer)
 
     def takes_long(self, requests: Sequence[InFlightRequest]) -> bool:
         """Whether `encode` would take the loop long: there are many strings, or tensors that lie on a GPU."""
-        tensors = [tensor for request in requests for tensor in request.inputs.values()]
-        return any(isinstance(tensor, DeviceTensor) for tensor in tensors) or (
-            sum(tensor.size for tensor in tensors if tensor.dtype.hasobject) > LOOP_STRINGS
-        )
+        tensors: list[Tensor | DeviceTensor] = [tensor for request in requests for tensor in request.inputs.values()]
+        strings = 0
+        for tensor in tensors:
+            if isinstance(tensor, DeviceTensor):
+                return True
+            if tensor.dtype.hasobject:
+                strings += tensor.size
+        return strings > LOOP_STRINGS
 
-    def _details(self, request: InFlightRequest) -> RequestDetails | None:
+    def _details(self, request: InFlightRequest, shared: "_Shared") -> RequestDetails | None:
         asked, sequence, requested = request.asked, request.sequence, request.requested_outputs
         details: RequestDetails = {}
         if requested and requested != self._outputs:
             details["requested"] = requested
         if asked.parameters:
-            details["parameters"] = dict(asked.parameters)
+            details["shared"] = shared.place(asked.parameters)
         if asked.priority:
             details["priority"] = asked.priority
         if asked.timeout_us:
@@ -97,13 +130,23 @@ class RequestEncoder:
             details["sequence"] = sequence.id
             details["flags"] = sequence.start + 2 * sequence.end
         if request.observers:
-            details["trace"] = next(filter(None, (observer.context() for observer in request.observers)), "")
+            details["trace"] = _trace_context(request.observers)
         if self._window is not None and request.responder.flow is not None:
             details["window"] = self._window
         return details or None
 
 
+def _trace_context(observers: Sequence[Observer]) -> str:
+    for observer in observers:
+        context = observer.context()
+        if context:
+            return context
+    return ""
+
+
 def _joined_rows(requests: Sequence[InFlightRequest], writer: TensorWriter) -> list[list[TensorRow]]:
+    if len(requests) == 1:
+        return [[_add(writer, name, tensor) for name, tensor in requests[0].inputs.items()]]
     rows: list[list[TensorRow]] = [[] for _ in requests]
     for name in dict.fromkeys(name for request in requests for name in request.inputs):
         first = True
@@ -132,7 +175,7 @@ def encode_answer(answer: Answer, writer: TensorWriter) -> AnswerBody:
 
 
 # -- from the child ----------------------------------------------------------------------------------------------------
-def decode_request(message: Infer, memory: Memory) -> InferenceRequest:
+def decode_request(message: Mapping[str, Any], memory: Memory) -> InferenceRequest:
     """Return the request that a model makes of another model."""
     texts = message["model"], message["version"], message["request_id"], *message["requested"]
     numbers = message["priority"], message["timeout"], message["flags"]
@@ -154,14 +197,14 @@ def decode_request(message: Infer, memory: Memory) -> InferenceRequest:
     )
 
 
-def decode_tensors(rows: Sequence[TensorRow], memory: Memory) -> dict[str, Tensor]:
+def decode_tensors(rows: Sequence[ReceivedRow], memory: Memory) -> dict[str, Tensor]:
     """Return the tensors of a segment that is used once: small ones copied, large ones as views, whose end frees it."""
     used = used_bytes(rows, memory)
     held = memory[:used] if used <= COPY_BYTES else np.frombuffer(memory, np.uint8)
     return {row[0]: decode_tensor(row, held) for row in rows}
 
 
-def used_bytes(rows: Iterable[TensorRow], memory: Memory) -> int:
+def used_bytes(rows: Iterable[ReceivedRow], memory: Memory) -> int:
     """Return where the last tensor of a segment ends; ProtocolError where that is outside the segment."""
     used = 0
     for row in rows:
@@ -173,7 +216,7 @@ def used_bytes(rows: Iterable[TensorRow], memory: Memory) -> int:
     return used
 
 
-def decode_tensor(row: TensorRow, memory: SharedMemory) -> Array:
+def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
     """Return the array that a row describes; ProtocolError unless it lies inside the memory and has the size of its shape."""
     name, kind, shape, offset, length = row
     if len(shape) > _MAX_DIMS:
@@ -213,7 +256,7 @@ def decode_failed(answer: Mapping[str, object], prefix: str = "") -> ServingErro
     return decode_error((answer.get("code"), answer.get("message"), *told), prefix)
 
 
-def decode_parameters(message: ResponseBody | Infer) -> Parameters:
+def decode_parameters(message: Mapping[str, Any]) -> Parameters:
     """Return the parameters of a response or request; ProtocolError for a value of another kind than the protocol has."""
     found: Parameters = {}
     if "parameters" not in message:

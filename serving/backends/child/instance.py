@@ -13,11 +13,10 @@ from concurrent.futures import Future, wait
 
 from serving.backends.base.backend import AsyncInstance, ModelSpec
 from serving.backends.channel.channel import Closed, ProtocolError, close_all
-from serving.backends.channel.messages import Execute, Initialize, RequestMessage
+from serving.backends.channel.messages import Execute, Initialize
 from serving.backends.channel.shared_memory import Segment
-from serving.backends.channel.tensors import TensorWriter
 from serving.backends.child.bounds import Bounds, configured_bounds
-from serving.backends.child.codec import MALFORMED, RequestEncoder, SharedMemory
+from serving.backends.child.codec import MALFORMED, Encoded, RequestEncoder, SharedMemory
 from serving.backends.child.open_requests import ResponsePace, quietly
 from serving.backends.child.results import ResultReader
 from serving.backends.child.supervisor import ChildSupervisor, ModelChild
@@ -34,7 +33,6 @@ _CLOSED_GRACE_S = 1.0  # for the end of a process that has closed its connection
 _LET_GO_S = 10.0  # for a loop that is busy while an instance is closed
 
 Done = Callable[[Batch], None]
-Encoded = tuple[list[RequestMessage], TensorWriter]
 
 
 Sent = tuple[Batch, Done, int, int]
@@ -118,13 +116,14 @@ class ChildInstance(AsyncInstance):
         if self._encoder.may_take_long and self._encoder.takes_long(batch.requests):
             self._later(self._send_large(child, batch, done, None))
             return
-        encoded = requests, writer = self._encoder.encode(batch.requests)
+        encoded = self._encoder.encode(batch.requests)
+        writer = encoded.writer
         if writer.size > LOOP_BYTES:
             self._later(self._send_large(child, batch, done, encoded))
             return
         segment = child.inputs.acquire(writer.size or 1)
         writer.write(segment.memory)
-        self._tell(child, batch, done, requests, segment)
+        self._tell(child, batch, done, encoded, segment)
 
     async def _send_large(self, child: ModelChild, batch: Batch, done: Done, encoded: Encoded | None) -> None:
         """Have another thread write the inputs of a batch, and send it; to the next child where this one ends meanwhile."""
@@ -133,12 +132,11 @@ class ChildInstance(AsyncInstance):
         try:
             if encoded is None:
                 encoded = await in_thread(self._encoder.encode, batch.requests)
-            requests, writer = encoded
             if child is self._child:
-                segment = child.inputs.acquire(writer.size or 1)
-                await in_thread(segment.fill, writer)
+                segment = child.inputs.acquire(encoded.writer.size or 1)
+                await in_thread(segment.fill, encoded.writer)
             if segment is not None and child is self._child:
-                self._tell(child, batch, done, requests, segment)
+                self._tell(child, batch, done, encoded, segment)
                 return
         except Exception as error:
             if child is self._child:
@@ -148,12 +146,11 @@ class ChildInstance(AsyncInstance):
             segment.close()
         self._begin_or_fail(batch, done)
 
-    def _tell(
-        self, child: ModelChild, batch: Batch, done: Done, requests: list[RequestMessage], segment: Segment
-    ) -> None:
+    def _tell(self, child: ModelChild, batch: Batch, done: Done, encoded: Encoded, segment: Segment) -> None:
         """Send the message of a batch."""
         key = child.calls.requests.begin(batch)
-        message: Execute = segment.id, key, requests, child.take_freed(), child.inputs.take_dropped()
+        freed, dropped = child.take_freed(), child.inputs.take_dropped()
+        message: Execute = segment.id, key, encoded.requests, encoded.parameters, freed, dropped
         batch.input_done()
         try:
             if segment.fresh:

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from serving.backends.base.backend import ModelSpec
 from serving.backends.channel.channel import ProtocolError
@@ -14,7 +15,6 @@ from serving.backends.channel.messages import (
     AnswerBody,
     Cancelled,
     Release,
-    StreamedResponse,
     Taken,
 )
 from serving.backends.channel.tensors import Memory
@@ -236,7 +236,7 @@ class OpenRequests:
         self._tell({"op": "taken", "key": key, "size": size})
 
     # -- what the child says of them -------------------------------------------------------------------------------
-    def _respond(self, message: StreamedResponse, memory: Memory) -> None:
+    def _respond(self, message: Mapping[str, Any], memory: Memory) -> None:
         key, final = message["key"], message["final"]
         if not isinstance(key, int) or not isinstance(final, bool):
             raise ProtocolError("a response has no key")

@@ -1,7 +1,7 @@
 """Reads what a child process answers to a batch, which is checked: it runs its author's code."""
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from tritonclient.grpc.model_config_pb2 import DataType
 
 from serving.backends.base.backend import ModelSpec
 from serving.backends.channel.channel import ProtocolError
-from serving.backends.channel.messages import Initialize, ResponseBody
+from serving.backends.channel.messages import Initialize
 from serving.backends.channel.shared_memory import KEEP_BYTES
 from serving.backends.child.codec import (
     COPY_BYTES,
@@ -106,7 +106,7 @@ class ResultReader:
             )
 
     def _response(
-        self, request: InFlightRequest, response: ResponseBody, memory: SharedMemory
+        self, request: InFlightRequest, response: Mapping[str, Any], memory: SharedMemory
     ) -> InferenceResponse | ServingError:
         if "error" in response:
             return decode_error(response["error"])

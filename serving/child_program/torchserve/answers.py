@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 _DATA = "data"
 # What has another text in Python's JSON: very small and very large numbers, NaN, DEL; or what looks like them.
-_WRITTEN_OTHERWISE = re.compile(rb"[0-9]e|0\.0000|null|\x7f")
+_WRITTEN_OTHERWISE = b"0.0000", b"null", b"\x7f"
+_EXPONENT = re.compile(rb"e[-+1-9]")
 
 
 class AnswerEncoder:
@@ -136,7 +137,7 @@ def as_bytes(answer: Any) -> bytes:
     """Return the body that an answer of a handler's is. InvalidAnswer for what cannot be sent."""
     if isinstance(answer, str):
         return answer.encode("utf-8", "replace")
-    if isinstance(answer, bytes | bytearray):
+    if isinstance(answer, (bytes, bytearray)):  # a union would be made each time
         return answer  # type: ignore[return-value]  # read alone
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(answer, torch.Tensor):
@@ -159,7 +160,7 @@ def _json(answer: Any) -> bytes:
         except (TypeError, ValueError):
             pass
         else:
-            if text.isascii() and not _WRITTEN_OTHERWISE.search(text):
+            if text.isascii() and not _EXPONENT.search(text) and not any(map(text.__contains__, _WRITTEN_OTHERWISE)):
                 return text
     return json.dumps(answer, indent=2).encode()
 

@@ -12,8 +12,9 @@ decoded, stays a bytearray. Where inputs are declared, each row of theirs is a d
 """
 
 import json
+import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -29,8 +30,25 @@ Part = tuple[str, Decoder | None]
 _DATA = "data"
 _BODY = "body"
 _NO_DETAILS: RequestDetails = {}
-_NO_HEADERS: Headers = {"explain": "False", "url_path": ""}
-_MAX_KNOWN = 512  # texts that repeat from request to request, kept with what they mean
+_NO_PARAMETERS: Mapping[str, Any] = {}
+_LENGTH = struct.Struct("<I")  # of each element
+_SAY = ("torchserve_parts", "torchserve_headers", "torchserve_explain", "content_type")  # parameters
+_MAX_KNOWN = 512  # sets of them
+T = TypeVar("T")
+
+
+class _Said(NamedTuple):
+    """What the parameters of a request say of it.
+
+    parts: its elements; None where nothing is said of them. decode: what decodes the only one. headers: as handlers see them.
+    """
+
+    parts: list[Part] | None
+    decode: Decoder | None
+    headers: Headers
+
+
+_NOTHING = _Said(None, None, {"explain": "False", "url_path": ""})
 
 
 class InputReader:
@@ -42,73 +60,87 @@ class InputReader:
         self._inputs = inputs
         self._batched = batched
         self._as_parts = as_parts
-        self._parts = _Known(_parsed_parts)
-        self._headers = _Known(_parsed_headers)
-        self._types_of_parts = _Known(_parsed_types)
-        self._types = _Known(_decoder)
+        self._decodes = True
+        self._said: dict[tuple[object, ...], _Said] = {}  # by the parameters that say it: clients repeat them
 
     def leave_encoded(self) -> None:
         """Hand all parts over as they came, whatever their types say."""
-        self._parts = _Known(lambda text: [(name, None) for name, _ in _parsed_parts(text)])
-        self._types = _Known(lambda _: None)
+        self._decodes = False
 
     def read(
         self, key: int, requests: Sequence[RequestMessage], memory: Memory
     ) -> tuple[list[Entry], list[Headers], dict[int, str]]:
-        """Return the entries of a batch, and of each the headers and the id. A request of several rows has several entries."""
+        """Return the entries of a batch, and of each the headers and the id. A request of several rows has several entries.
+
+        Entries may have their headers in common, where the clients sent the same.
+        """
         entries: list[Entry] = []
         headers: list[Headers] = []
         ids: dict[int, str] = {}
-        for own, (identifier, rows, tensors, given) in enumerate(requests, key):
-            details = given or _NO_DETAILS
-            parameters: Mapping[str, Any] = details.get("parameters", {})
-            if self._inputs is None:
-                entries += self._parts_of(tensors[0], parameters, memory)
-            elif self._as_parts:
-                entries += _named_parts(tensors, memory)
-            else:
-                entries += _rows_of(tensors, rows if self._batched else None, memory)
-            sent = self._headers_of(parameters, details)
-            for index in range(len(headers), len(entries)):
-                headers.append(dict(sent))
-                ids[index] = identifier or str(own)
+        last, said = _NO_PARAMETERS, _NOTHING
+        with memoryview(memory) as view:
+            for own, (identifier, rows, tensors, given) in enumerate(requests, key):
+                details = given or _NO_DETAILS
+                parameters = details.get("parameters", _NO_PARAMETERS)
+                if parameters is not last:
+                    last, said = parameters, self._said_by(parameters)
+                if self._inputs is None:
+                    entries += self._parts_of(tensors[0], said, view)
+                elif self._as_parts:
+                    entries += _named_parts(tensors, view)
+                else:
+                    entries += _rows_of(tensors, rows if self._batched else None, view)
+                sent = said.headers if "sequence" not in details else _of_sequence(details) | said.headers
+                for index in range(len(headers), len(entries)):
+                    headers.append(sent)
+                    ids[index] = identifier or str(own)
         return entries, headers, ids
 
-    def _parts_of(self, row: TensorRow, parameters: Mapping[str, Any], memory: Memory) -> list[Entry]:
+    def _parts_of(self, row: TensorRow, said: _Said, view: memoryview) -> list[Entry]:
         """Return the entries of the input `data`: bytes, one entry for each row of theirs."""
         _, _, shape, offset, length = row
-        values = _values(memory, offset, offset + length)
+        parts = said.parts
+        values = _values(view, offset, offset + length)
         rows = shape[0] if self._batched else 1
-        each = len(values) // rows
-        named = parameters.get("torchserve_parts")
-        parts = self._parts(named) if isinstance(named, str) else None
         if parts is not None and rows == 1:
             return [_entry(parts, values)]
+        each = len(values) // rows
         if parts is None and each == 1:
-            content_type = parameters.get("content_type")
-            decode = self._types(content_type) if isinstance(content_type, str) else None
+            decode = said.decode
             return [SingleElement(value if decode is None else decode(value)) for value in values]
         parts = parts or [(f"{_DATA}{index or ''}", None) for index in range(each)]
         return [_entry(parts, values[row * each : (row + 1) * each]) for row in range(rows)]
 
-    def _headers_of(self, parameters: Mapping[str, Any], details: RequestDetails) -> Headers:
-        """Return the headers of a request as handlers see them: with the types of its parts, and what is asked for."""
-        if not parameters and "sequence" not in details:
-            return _NO_HEADERS
-        found: Headers = {"url_path": ""}
-        types = parameters.get("torchserve_parts")
-        if isinstance(types, str):
-            found.update(self._types_of_parts(types) or {})
-        if "sequence" in details:  # of the V2 protocol; TorchServe's clients say it by these headers themselves
-            flags = details["flags"]
-            found["ts_request_sequence_id"] = str(details["sequence"])
-            found["ts_request_sequence_start"] = str(bool(flags & 1))
-            found["ts_request_sequence_end"] = str(bool(flags & 2))
-        sent = parameters.get("torchserve_headers")
-        if isinstance(sent, str):
-            found.update(self._headers(sent) or {})
-        found["explain"] = "True" if parameters.get("torchserve_explain") else "False"  # whatever the client has sent
+    def _said_by(self, parameters: Mapping[str, Any]) -> _Said:
+        key = tuple(map(parameters.get, _SAY))
+        found = self._said.get(key)
+        if found is None:
+            if len(self._said) >= _MAX_KNOWN:
+                self._said.clear()
+            found = _read(*key)
+            if not self._decodes:
+                found = found._replace(parts=found.parts and [(name, None) for name, _ in found.parts], decode=None)
+            self._said[key] = found
         return found
+
+
+def _read(parts: object, headers: object, explain: object, content_type: object) -> _Said:
+    """Return what parameters say, by the values of _SAY. What a client of the V2 protocol has made up says nothing."""
+    found: Headers = {"url_path": ""}
+    found |= _parsed(_types_of_parts, parts) or {}
+    found |= _parsed(_headers_by_name, headers) or {}
+    found["explain"] = "True" if explain else "False"  # whatever the client has sent
+    return _Said(_parsed(_names_and_decoders, parts), _parsed(_decoder, content_type), found)
+
+
+def _of_sequence(details: RequestDetails) -> Headers:
+    """Return the headers of a sequence of the V2 protocol; TorchServe's clients send them themselves."""
+    flags = details["flags"]
+    return {
+        "ts_request_sequence_id": str(details["sequence"]),
+        "ts_request_sequence_start": str(bool(flags & 1)),
+        "ts_request_sequence_end": str(bool(flags & 2)),
+    }
 
 
 class SingleElement(Entry):
@@ -137,24 +169,23 @@ def _entry(parts: list[Part], values: Sequence[bytearray]) -> Entry:
     }
 
 
-def _values(memory: Memory, start: int, end: int) -> list[bytearray]:
+def _values(memory: memoryview, start: int, end: int) -> list[bytearray]:
     """Return the elements of a BYTES tensor, as copies: the server writes the memory again."""
     values = []
-    with memoryview(memory) as view:
-        while start < end:
-            begin = start + 4
-            start = begin + int.from_bytes(view[start:begin], "little")
-            values.append(bytearray(view[begin:start]))
+    while start < end:
+        (length,) = _LENGTH.unpack_from(memory, start)
+        begin, start = start + 4, start + 4 + length
+        values.append(bytearray(memory[begin:start]))
     return values
 
 
-def _named_parts(tensors: Sequence[TensorRow], memory: Memory) -> list[Entry]:
+def _named_parts(tensors: Sequence[TensorRow], memory: memoryview) -> list[Entry]:
     """Return an entry for each row of tensors that have one element in each: the parts by the tensors' names."""
     columns = {name: _values(memory, offset, offset + length) for name, _, _, offset, length in tensors}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _rows_of(tensors: Sequence[TensorRow], rows: int | None, memory: Memory) -> list[Entry]:
+def _rows_of(tensors: Sequence[TensorRow], rows: int | None, memory: memoryview) -> list[Entry]:
     """Return an entry for each row of the tensors; one entry with all of them where they have no batch dimension."""
     arrays = {name: _array(kind, shape, memory, offset, length) for name, kind, shape, offset, length in tensors}
     if rows is None:
@@ -162,7 +193,7 @@ def _rows_of(tensors: Sequence[TensorRow], rows: int | None, memory: Memory) -> 
     return [{name: array[row] for name, array in arrays.items()} for row in range(rows)]
 
 
-def _array(kind: str, shape: Sequence[int], memory: Memory, offset: int, length: int) -> Array:
+def _array(kind: str, shape: Sequence[int], memory: memoryview, offset: int, length: int) -> Array:
     """Return a tensor of a request as a copy."""
     content = bytes(memory[offset : offset + length])
     if kind == "BYTES":
@@ -170,38 +201,24 @@ def _array(kind: str, shape: Sequence[int], memory: Memory, offset: int, length:
     return np.frombuffer(bytearray(content), dtype_of(kind)).reshape(shape)
 
 
-class _Known:
-    """What texts that come again and again mean; None for a text that means nothing, as a client may have made it."""
-
-    def __init__(self, read: Callable[[str], Any]) -> None:
-        self._read = read
-        self._known: dict[str, Any] = {}
-
-    def __call__(self, text: str) -> Any:
-        try:
-            return self._known[text]
-        except KeyError:
-            pass
-        if len(self._known) >= _MAX_KNOWN:
-            self._known.clear()
-        try:
-            found = self._read(text)
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            found = None
-        self._known[text] = found
-        return found
+def _parsed(parse: Callable[[str], T], text: object) -> T | None:
+    """Return what a text means; None for one that means nothing, and for what is no text."""
+    try:
+        return parse(text) if isinstance(text, str) else None
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return None
 
 
-def _parsed_parts(text: str) -> list[Part]:
+def _names_and_decoders(text: str) -> list[Part]:
     return [(str(name), _decoder(kind) if kind else None) for name, kind, *_ in json.loads(text)]
 
 
-def _parsed_types(text: str) -> Headers:
+def _types_of_parts(text: str) -> Headers:
     """Return the types of parts as TorchServe's handlers find them among the headers, under the parts' names."""
     return {str(name): {"content-type": kind or ""} for name, kind, *_ in json.loads(text)}
 
 
-def _parsed_headers(text: str) -> Headers:
+def _headers_by_name(text: str) -> Headers:
     return {str(name): str(value) for name, value in json.loads(text)}
 
 

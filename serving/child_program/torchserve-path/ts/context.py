@@ -11,20 +11,24 @@ from typing import Any
 class RequestProcessor:
     """The headers of one request, and what its handler says of the answer: status, reason, headers."""
 
-    __slots__ = ("_headers", "_reason", "_response_headers", "_status", "touched")
+    # Until a handler asks for all headers, or says something of its answer, which few do.
+    _own = False  # the headers are no other request's
+    _status = 200
+    _reason: str | None = None
+    _response_headers: dict[str, str] | None = None
+    touched = False  # whether the handler has said anything
 
     def __init__(self, request_header: dict[str, Any]) -> None:
         self._headers = request_header
-        self._status = 200
-        self._reason: str | None = None
-        self._response_headers: dict[str, str] = {}
-        self.touched = False  # whether the handler has said anything
 
     def get_request_property(self, key: str) -> Any:
         """Return a header of the request; its name is compared as the client wrote it."""
         return self._headers.get(key)
 
     def get_request_properties(self) -> dict[str, Any]:
+        if not self._own:
+            self._own = True
+            self._headers = dict(self._headers)
         return self._headers
 
     def report_status(self, code: int, reason_phrase: str | None = None) -> None:
@@ -39,14 +43,16 @@ class RequestProcessor:
         return self._reason
 
     def add_response_property(self, key: str, value: str) -> None:
-        self._response_headers[key] = value
+        self.get_response_headers()[key] = value
         self.touched = True
 
     def get_response_headers(self) -> dict[str, str]:
+        if self._response_headers is None:
+            self._response_headers = {}
         return self._response_headers
 
     def get_response_header(self, key: str) -> str | None:
-        return self._response_headers.get(key)
+        return self.get_response_headers().get(key)
 
 
 class Context:
@@ -107,7 +113,7 @@ class Context:
         self._metrics = metrics
 
     def begin(self, request_ids: dict[int, str], headers: list[dict[str, Any]]) -> None:
-        """Begin a batch. For the server, not for handlers."""
+        """Begin a batch. For the server, not for handlers. Requests with the same headers may have one object in common."""
         self.request_ids = request_ids
         if self._metrics is not None:
             self._metrics.request_ids = request_ids
