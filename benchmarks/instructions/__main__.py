@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.instructions import record
 from benchmarks.instructions.cases import CASES, Case
-from benchmarks.instructions.clients import CLIENTS
+from benchmarks.instructions.clients import CLIENTS, LISTENERS
 from benchmarks.instructions.counting import CountedServer, check_tools, count_program
 from benchmarks.instructions.models import write_models
 from serving.compiled.modules import build_folder
@@ -75,7 +75,8 @@ def _count_case(case: Case, server: CountedServer) -> tuple[int, int]:
 
     What runs beside the requests once in a while (timers, heartbeats) can only add to a round.
     """
-    client = CLIENTS[case.protocol](server.grpc if case.protocol == "grpc" else server.http, case.model, case.at_once)
+    address = server.addresses[LISTENERS.get(case.protocol, "http")]
+    client = CLIENTS[case.protocol](address, case.model, case.at_once)
     rounds = []
     try:
         for requests in (WARM_UP, *[REQUESTS] * ROUNDS):

@@ -1,8 +1,11 @@
 """The table of paths whose instructions are counted; a new one is a line."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.instructions.models import BATCH
+
+TORCHSERVE = (f"--ts-config={Path(__file__).with_name('config.properties')}", "--disable-token-auth")
 
 
 class Case(NamedTuple):
@@ -31,4 +34,6 @@ CASES = (
     Case("ensemble of a Python model, binary", "binary", "ensemble"),
     Case(f"frontend worker, binary, {BATCH} at once", "binary", "plain", BATCH, ("--frontend-workers=1",)),
     Case(f"frontend worker, gRPC, {BATCH} at once", "grpc", "plain", BATCH, ("--frontend-workers=1",)),
+    Case("TorchServe handler, JSON", "prediction", "handler", 1, TORCHSERVE),
+    Case(f"TorchServe handler, JSON, batches of {BATCH}", "prediction", "handler_batched", BATCH, TORCHSERVE),
 )

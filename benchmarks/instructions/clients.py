@@ -107,15 +107,24 @@ def binary_client(address: str, model: str, at_once: int) -> Client:
     )
 
 
+def prediction_client(address: str, model: str, at_once: int) -> Client:
+    body = json.dumps({name: array.tolist() for name, array in INPUTS[model].items()}).encode()
+    return HttpClient(
+        address, http_request("POST", f"/predictions/{model}", body, {"Content-Type": "application/json"}), at_once
+    )
+
+
 def grpc_client(address: str, model: str, at_once: int) -> Client:
     batches = {name: array[np.newaxis] for name, array in INPUTS[model].items()}
     return GrpcClient(address, infer_message(model, batches), at_once)
 
 
+LISTENERS = {"grpc": "grpc", "prediction": "torchserve_inference"}  # of a protocol, where it is not "http"
 CLIENTS: dict[str, Callable[[str, str, int], Client]] = {
     "json": json_client,
     "binary": binary_client,
     "grpc": grpc_client,
+    "prediction": prediction_client,
 }
 
 

@@ -61,7 +61,7 @@ class CountedServer(ServerProcess):
     """The inference server under valgrind, counting from `start_counting` on. compiled: with what `make compiled` has built."""
 
     def __init__(self, repository: Path, folder: Path, *flags: str, compiled: bool = False) -> None:
-        environment = ENVIRONMENT | {VARIABLE: "yes" if compiled else "no"}
+        environment = ENVIRONMENT | {VARIABLE: "yes" if compiled else "no", "METRICS_LOCATION": str(folder)}
         super().__init__(repository, *flags, environment=environment, timeout_s=START_TIMEOUT_S)
         self._profiles = folder
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.support import torchserve_archives
 from tests.support.model_factory import onnx_add_sub, pass_on_ensemble, python_model, tensors_text
 
 BATCH = 16
@@ -38,6 +39,8 @@ INPUTS = {  # of each model, without the batch dimension
     "python": ONE_INPUT,
     "python_batched": ONE_INPUT,
     "ensemble": ONE_INPUT,
+    "handler": ONE_INPUT,
+    "handler_batched": ONE_INPUT,
 }
 
 
@@ -47,6 +50,9 @@ def write_models(repository: Path) -> None:
     _identity(repository, "python", "")
     _identity(repository, "python_batched", BATCHING)
     pass_on_ensemble(repository, "ensemble", "python")
+    torchserve_archives.model(repository, "handler")
+    batching = {"batchSize": BATCH, "maxBatchDelay": 60_000}
+    torchserve_archives.model(repository, "handler_batched", config=batching)
 
 
 def _identity(repository: Path, name: str, batching: str) -> None:

@@ -9,6 +9,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILDS = Path(".cache", "compiled")  # in the folder of the packages
 # A module has its base classes in here, unless they may have interpreted subclasses or are Python's own.
 MODULES = (
+    "repository.core.histogram",
     "serving.backends.channel.packet_channel",
     "serving.backends.channel.shared_memory",
     "serving.backends.channel.tensors",

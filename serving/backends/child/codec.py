@@ -4,7 +4,6 @@ What a child sends is read by the types of serving.backends.channel.messages. Wh
 ProtocolError or one of MALFORMED, and the child is ended.
 """
 
-import math
 import mmap
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -49,6 +48,9 @@ Answer = InferenceResponse | ServingError | AnswerBody | None
 ReceivedRow = Sequence[Any]
 """A TensorRow as it came, of which nothing is known yet: JSON has lists for tuples."""
 
+Shared = dict[int, tuple[int, Mapping[str, ParameterValue]]]
+"""The parameters of a batch's requests, once those that several requests refer to, by their identity: with their place."""
+
 Handler = Callable[[Any, Memory], AnswerBody | None]
 """Handles a message of a child's own, of the type that its `op` says, with the memory of its tensors. It returns the answer, or
 None where there is none, or comes later."""
@@ -58,25 +60,9 @@ None where there is none, or comes later."""
 class Encoded(NamedTuple):
     """A batch as its child is told of it. parameters: those of its requests. writer: has the inputs."""
 
-    requests: list[RequestMessage]
+    requests: Sequence[RequestMessage]
     parameters: SharedParameters
     writer: TensorWriter
-
-
-class _Shared:
-    """The parameters of a batch's requests, each mapping once: several requests may refer to the same."""
-
-    def __init__(self) -> None:
-        self.parameters: list[dict[str, ParameterValue]] = []
-        self._places: dict[int, int] = {}
-
-    def place(self, parameters: Mapping[str, ParameterValue]) -> int:
-        """Return where these stand in the list."""
-        place = self._places.get(id(parameters))
-        if place is None:
-            place = self._places[id(parameters)] = len(self.parameters)
-            self.parameters.append(dict(parameters))
-        return place
 
 
 class RequestEncoder:
@@ -96,13 +82,18 @@ class RequestEncoder:
     def encode(self, requests: Sequence[InFlightRequest]) -> Encoded:
         """Return what describes a batch. Tensors of one input lie side by side, in the requests' order."""
         writer = TensorWriter()
-        shared = _Shared()
-        rows = _joined_rows(requests, writer)
-        described: list[RequestMessage] = [
-            (request.asked.id, request.batch_size, mine, self._details(request, shared))
-            for request, mine in zip(requests, rows, strict=True)
-        ]
-        return Encoded(described, shared.parameters, writer)
+        shared: Shared = {}
+        described: Sequence[RequestMessage]
+        if len(requests) == 1:
+            request = requests[0]
+            own = [_add(writer, name, tensor) for name, tensor in request.inputs.items()]
+            described = [(request.asked.id, request.batch_size, own, self._details(request, shared))]
+        else:
+            described = [
+                (request.asked.id, request.batch_size, mine, self._details(request, shared))
+                for request, mine in zip(requests, _joined_rows(requests, writer), strict=True)
+            ]
+        return Encoded(described, [dict(one) for _, one in shared.values()] if shared else [], writer)
 
     def takes_long(self, requests: Sequence[InFlightRequest]) -> bool:
         """Whether `encode` would take the loop long: there are many strings, or tensors that lie on a GPU."""
@@ -115,13 +106,13 @@ class RequestEncoder:
                 strings += tensor.size
         return strings > LOOP_STRINGS
 
-    def _details(self, request: InFlightRequest, shared: "_Shared") -> RequestDetails | None:
+    def _details(self, request: InFlightRequest, shared: Shared) -> RequestDetails | None:
         asked, sequence, requested = request.asked, request.sequence, request.requested_outputs
         details: RequestDetails = {}
         if requested and requested != self._outputs:
             details["requested"] = requested
         if asked.parameters:
-            details["shared"] = shared.place(asked.parameters)
+            details["shared"] = shared.setdefault(id(asked.parameters), (len(shared), asked.parameters))[0]
         if asked.priority:
             details["priority"] = asked.priority
         if asked.timeout_us:
@@ -145,8 +136,6 @@ def _trace_context(observers: Sequence[Observer]) -> str:
 
 
 def _joined_rows(requests: Sequence[InFlightRequest], writer: TensorWriter) -> list[list[TensorRow]]:
-    if len(requests) == 1:
-        return [[_add(writer, name, tensor) for name, tensor in requests[0].inputs.items()]]
     rows: list[list[TensorRow]] = [[] for _ in requests]
     for name in dict.fromkeys(name for request in requests for name in request.inputs):
         first = True
@@ -221,13 +210,16 @@ def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
     name, kind, shape, offset, length = row
     if len(shape) > _MAX_DIMS:
         raise ProtocolError(f"output '{name}' is badly described")
-    for number in (offset, length, *shape):
+    count = 1
+    for number in shape:
         if type(number) is not int or number < 0:
             raise ProtocolError(f"output '{name}' is badly described")
+        count *= number
+    if type(offset) is not int or offset < 0 or type(length) is not int or length < 0:
+        raise ProtocolError(f"output '{name}' is badly described")
     if offset + length > len(memory):
         raise ProtocolError(f"output '{name}' lies outside its segment")
     datatype = DATATYPES[kind]
-    count = math.prod(shape)
     if kind == "BYTES":
         try:
             data = memoryview(cast("mmap.mmap", memory))[offset : offset + length]

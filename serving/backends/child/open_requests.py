@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from serving.backends.base.backend import ModelSpec
 from serving.backends.channel.channel import ProtocolError
@@ -40,7 +40,7 @@ class ResponsePace:
     `tell` tells the child, by and by, how many bytes the client has taken; 0 says that it need not wait any more.
     """
 
-    limits = (WINDOW, OVERHEAD, MAX_WAIT_S)  # as the child gets them
+    limits: ClassVar[tuple[int, int, float]] = (WINDOW, OVERHEAD, MAX_WAIT_S)  # as the child gets them
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell = tell

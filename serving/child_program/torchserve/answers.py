@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ts.context import Context, RequestProcessor
 
 _DATA = "data"
-# What has another text in Python's JSON: very small and very large numbers, NaN, DEL; or what looks like them.
-_WRITTEN_OTHERWISE = b"0.0000", b"null", b"\x7f"
 _EXPONENT = re.compile(rb"e[-+1-9]")
 
 
@@ -160,9 +158,16 @@ def _json(answer: Any) -> bytes:
         except (TypeError, ValueError):
             pass
         else:
-            if text.isascii() and not _EXPONENT.search(text) and not any(map(text.__contains__, _WRITTEN_OTHERWISE)):
+            if _is_as_python(text):
                 return text
     return json.dumps(answer, indent=2).encode()
+
+
+def _is_as_python(text: bytes) -> bool:
+    """Whether Python's JSON would have written this too: it has another text for what is not ASCII, DEL, NaN, very small and
+    very large numbers; or there is nothing that looks like them."""
+    other = b"0.0000" in text or b"null" in text or b"\x7f" in text or _EXPONENT.search(text)
+    return not other and text.isascii()
 
 
 def parameters_of(processor: "RequestProcessor") -> dict[str, ParameterValue]:

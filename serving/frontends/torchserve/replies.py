@@ -110,7 +110,7 @@ class StandingHeaders:
 
     def new_id(self) -> str:
         """Return an ID of the form of a UUID."""
-        return f"{self._beginning}{next(self._numbers):012x}"
+        return self._beginning + "%012x" % next(self._numbers)  # noqa: UP031  # twice as fast as by format
 
     def lines(self, identifier: str) -> str:
         """Return the lines for the answer to that request, each of which ends with CRLF."""
