@@ -102,8 +102,8 @@ class FeedReader:
         return Tick(data["time"], seconds, busy, process, dict(self.memory), frozenset(self.floors))
 
     def hear(self, told: TrafficTold) -> None:
-        """Keep what the server tells of a rollout, with its histograms in our buckets."""
-        if self._buckets is not None:
+        """Keep what the server tells of a rollout, with its histograms in our buckets; nothing of a model that is at none."""
+        if self._buckets is not None and told["rollout"] is not None:
             self.traffic[told["rollout"]] = _in_our_buckets(told, self._buckets)
 
     def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:

@@ -95,11 +95,13 @@ class Breach(TypedDict):
 
 
 class TrafficTold(TypedDict):
-    """What a server tells of the rollout that it is at, once a second in its live feed where something of it changed."""
+    """What a server tells of the rollout that it is at, once a second in its live feed where something of it changed. rollout:
+    None, with nothing behind it, says that the model is at none any more. guardrails: [] until they are judged first.
+    """
 
     model: str
     namespace: NotRequired[str]
-    rollout: str
+    rollout: str | None
     release: int | None
     weight: float  # in force: 0 after a breach
     asked_weight: float
@@ -184,6 +186,20 @@ class Rollout(models.Model):
         """Of the next step; None in the last one."""
         steps = self.plan["steps"]
         return steps[self.step + 1]["weight"] if self.step + 1 < len(steps) else None
+
+    @property
+    def in_words(self) -> str:
+        """What it does now, or why it ended, as a sentence."""
+        if self.reason:
+            return self.reason
+        if self.state == RolloutState.HOLDING:
+            return f"{self.candidate_words.capitalize()} answers everything; {self.stable_words} is held."
+        shadow = self.plan.get("shadow")
+        if self.kind == RolloutKind.SHADOW and shadow is not None:
+            return f"{shadow['share']:g} % of requests are also asked of {self.candidate_words}."
+        steps = len(self.plan["steps"])
+        step = f"; step {self.step + 1} of {steps}" if steps > 1 else ""
+        return f"{self.weight:g} % of requests go to {self.candidate_words}{step}."
 
 
 def arm_in_words(arm: int | JsonObject) -> str:

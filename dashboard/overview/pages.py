@@ -18,8 +18,9 @@ from dashboard.catalog.selectors import (
     summaries_of,
 )
 from dashboard.metrics.recent import busiest, recent_numbers
-from dashboard.models import Server
+from dashboard.models import Rollout, Server
 from dashboard.overview.tags import health
+from dashboard.rollouts.selectors import rollouts_of_note
 from dashboard.servers.selectors import all_down, outage_sentence, servers
 from dashboard.shared.choices import DesiredState
 from dashboard.web.pages import respond
@@ -58,6 +59,11 @@ class Everything:
     @cached_property
     def attention(self) -> list[ModelSummary]:
         return [] if self.down else summaries_of(model for model in self.models if model.state in NEED_ATTENTION)
+
+    @cached_property
+    def rollouts(self) -> list[Rollout]:
+        """Those that are under way, and those that were rolled back in the last day."""
+        return [] if self.down else rollouts_of_note()
 
     @cached_property
     def _changing(self) -> list[Standing]:

@@ -26,9 +26,12 @@ register = template.Library()
 RANGES = ("15m", "1h", "6h", "24h", "7d", "30d")
 _ACTION_ICONS = (
     ("version.publish", "upload"),
+    ("rollout.abort", "undo"),
+    ("rollout.roll_back", "undo"),
     ("release.promote", "live"),
     ("release.go_back", "undo"),
     ("release.", "live"),
+    ("rollout.", "live"),
     ("version.", "archive"),
     ("config.", "pen"),
     ("model.load", "play"),
@@ -55,6 +58,7 @@ _EVENT_STATES = {
     EventKind.MODEL_LOADED: "ready",
     EventKind.MODEL_UNLOADED: "unloaded",
     EventKind.MODEL_FAILED: "failed",
+    EventKind.BREACHED: "failed",
     EventKind.REPAIRED: "degraded",
 }
 

@@ -152,7 +152,8 @@ def _waits(rollout: Rollout, server: Server) -> bool:
     row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
     if row is None or row.told["asked_weight"] != rollout.weight:
         return True
-    return any(one["state"] != "holds" for one in row.told["guardrails"])
+    judged = row.told["guardrails"]
+    return len(judged) < len(rollout.plan["guardrails"]) or any(one["state"] != "holds" for one in judged)
 
 
 def _not_loaded(rollout: Rollout, server: Server) -> str:

@@ -72,12 +72,17 @@ def figures_store(*, rollout: Rollout, server: Server, told: TrafficTold, instan
         row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
         if row is None:
             row = RolloutFigures(rollout=rollout, server=server, instance=instance, every_s=FIRST_EVERY_S)
-        elif row.instance != instance:
+        elif row.instance != instance or _began_anew(row.told, told):
             row.earlier, row.instance = cast(JsonObject, sums_of(row)), instance
         row.told, row.at = told, timezone.now()
         row.save()
         _sample(row, now - now % row.every_s)
     return row
+
+
+def _began_anew(before: TrafficTold, now: TrafficTold) -> bool:
+    """Whether the same process counts from zero again: the model was unloaded meanwhile, or an arm meant another version."""
+    return any(now["arms"][name]["requests"] < before["arms"][name]["requests"] for name in ARMS)
 
 
 def sums_of(row: RolloutFigures) -> Sums:

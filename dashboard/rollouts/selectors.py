@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import cast
 
-from django.db.models import QuerySet
+from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 
 from dashboard.access.happenings import Happening, changes
@@ -167,10 +167,13 @@ def rollout_now(model: Model) -> Rollout | None:
 
 
 def rollouts_of_note(now: datetime | None = None) -> list[Rollout]:
-    """Return, of all models, what is under way, and what was rolled back in the last day: for the overview, in one query."""
+    """Return, of all models, what is under way, and what was rolled back in the last day, unless another followed: for the
+    overview, in one query."""
     rows = Rollout.objects.select_related("model").defer("model__fingerprint")
     under_way = rows.filter(state__in=states.UNDER_WAY)
-    back = rows.filter(state=RolloutState.ROLLED_BACK, ended_at__gte=(now or timezone.now()) - RECENT_ENDS)
+    later = Rollout.objects.filter(model=OuterRef("model"), pk__gt=OuterRef("pk"))
+    since = (now or timezone.now()) - RECENT_ENDS
+    back = rows.filter(~Exists(later), state=RolloutState.ROLLED_BACK, ended_at__gte=since)
     return list((under_way | back).order_by("state", "-started_at")[:50])
 
 

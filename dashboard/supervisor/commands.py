@@ -139,6 +139,7 @@ def server_arguments() -> list[str]:
         "--model-repository": settings.MODEL_REPOSITORY,
         "--model-control-mode": "explicit",
         "--wanted-models-file": settings.WANTED_MODELS_FILE,
+        "--traffic-state": settings.TRAFFIC_STATE_FILE,
         "--exit-on-error": "false",
         "--exit-timeout-secs": EXIT_TIMEOUT_S,
         "--http-address": host,

@@ -25,12 +25,18 @@ from dashboard.models import (
     Release,
     ReleaseCheck,
     ReleaseSpan,
+    Rollout,
+    RolloutFigures,
+    RolloutSample,
     Server,
     ServerEvent,
     Version,
 )
 from dashboard.models.release import CheckStep
+from dashboard.rollouts.figures import mismatches_store, sums_of
+from dashboard.rollouts.plan import default_plan
 from tests.dashboard.feeds import PROCESS, usage
+from tests.dashboard.rollouts.told import mismatch, told
 from tests.support.model_pages import model_name
 
 BATCH = 500
@@ -184,3 +190,34 @@ def _samples(server: Server, names: list[str], now: int) -> Iterator[MetricSampl
                 yield MetricSample(
                     server=server, model_name=name, version=1 if name else 0, resolution=resolution, at=at, data=data
                 )
+
+
+def add_rollouts(server: Server, numbers: range, *, each: int) -> None:
+    """Rollouts of models with two versions or more: so many that were rolled back, and one that is under way, with figures."""
+    for number in numbers:
+        model = Model.objects.get(name=model_name(number))
+        release = model.releases.order_by("-number").first()
+        rows = [
+            Rollout(
+                model=model,
+                name=f"r-{number}-{place}",
+                kind="canary",
+                state="rolled_back" if place < each else "running",
+                stable=1,
+                candidate=2,
+                plan=default_plan("canary"),
+                reason="5 % of its answers were errors." if place < each else "",
+                ended_at=timezone.now() if place < each else None,
+                step_release=release,
+                base=release,
+            )
+            for place in range(each + 1)
+        ]
+        *_, running = Rollout.objects.bulk_create(rows, batch_size=BATCH)
+        word = told(running, stable=900, candidate=100, errors=1)
+        RolloutFigures.objects.create(rollout=running, server=server, told=word, every_s=10)
+        sums = sums_of(RolloutFigures.objects.get(rollout=running))
+        RolloutSample.objects.bulk_create(
+            RolloutSample(rollout=running, server=server, at=10 * at, data=sums) for at in range(each)
+        )
+        mismatches_store(rollout=running, server=server, rows=[mismatch(at, score=at) for at in range(each)])

@@ -1,0 +1,208 @@
+"""Both sides of a rollout together: services, `watch`, and a real server that shares the requests; all of them killed in
+between."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event, Thread
+
+import httpx
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.conf import settings
+
+from dashboard.access.authorisation import Actor
+from dashboard.catalog.services import model_load
+from dashboard.configuration.drift import drift_check, model_adopt
+from dashboard.models import Model, Rollout, Server, ServerEvent, Version
+from dashboard.releases.selectors import newest_release, serving_release
+from dashboard.rollouts import figures
+from dashboard.rollouts.selectors import history, standing
+from dashboard.rollouts.services import rollout_advance, rollout_start
+from dashboard.watch.watcher import watch_server
+from repository.config.release_stamp import unstamped
+from tests.dashboard.processes import FixedServer, fixed_server
+from tests.dashboard.watch.test_watch import until
+from tests.support import model_factory
+from tests.support.serving_process import ServerProcess
+
+pytestmark = [pytest.mark.django_db, pytest.mark.long]
+
+Phase = tuple[Callable[[], object], Callable[[], object]]
+
+
+@pytest.fixture
+def inference(tmp_path: Path) -> Iterator[FixedServer]:
+    with fixed_server(tmp_path / "models") as server:
+        yield server
+
+
+@pytest.fixture
+def start(inference: FixedServer, tmp_path: Path) -> Callable[[], ServerProcess]:
+    def start() -> ServerProcess:
+        return inference.start(f"--traffic-state={tmp_path / 'traffic.json'}")
+
+    return start
+
+
+class Clients:
+    """Requests that name no version, one after the other, for as long as the block lasts."""
+
+    def __init__(self, url: str, request: dict[str, object]) -> None:
+        self._url, self._request = url, request
+        self._stop = Event()
+        self.answers: Counter[str] = Counter()  # by the version that answered, "" for what failed
+        self.failures: Counter[int] = Counter()  # by status
+
+    @contextmanager
+    def asking(self) -> Iterator[None]:
+        thread = Thread(target=self._ask)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._stop.set()
+            thread.join()
+
+    def _ask(self) -> None:
+        with httpx.Client() as client:
+            while not self._stop.is_set():
+                try:
+                    answer = client.post(self._url, json=self._request)
+                except httpx.TransportError:  # the server is being killed, or starts
+                    self._stop.wait(0.05)
+                    continue
+                if answer.is_success:
+                    self.answers[answer.json()["model_version"]] += 1
+                else:
+                    self.failures[answer.status_code] += 1
+
+
+def clients_of(server: Server, name: str, tensor: str, values: list[float]) -> Clients:
+    data = {"name": tensor, "datatype": "FP32", "shape": [1, len(values)], "data": values}
+    return Clients(f"{server.http_url}/v2/models/{name}/infer", {"inputs": [data]})
+
+
+def watching(server: Server, *phases: Phase) -> None:
+    """Run all that `watch` does for a server; in each phase do something, then wait for its condition."""
+
+    async def scenario() -> None:
+        running = asyncio.create_task(watch_server(server))
+        try:
+            for act, condition in phases:
+                apart = act.__name__ in ("start", "kill")
+                await (asyncio.to_thread(act) if apart else sync_to_async(act)())
+                await until(lambda condition=condition: bool(condition()), running)  # type: ignore[misc]
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async_to_sync(scenario)()
+
+
+def told(server: Server, name: str) -> dict[str, object]:
+    """What the server itself says of its rollout; {} while it does not answer."""
+    key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY}
+    try:
+        return dict(httpx.get(f"{server.http_url}/v2/slipway/models/{name}/traffic", headers=key).json())
+    except (httpx.TransportError, ValueError):
+        return {}
+
+
+def nothing() -> None:
+    pass
+
+
+def test_a_canary_comes_through_kills_to_its_end_and_the_old_version_is_unloaded(
+    inference: FixedServer,
+    start: Callable[[], ServerProcess],
+    published: Callable[..., Version],
+    actor: Actor,
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(figures, "FIRST_EVERY_S", 1)
+    model, server = published(load=True).model, inference.row()
+    published()
+    watching(server, (start, lambda: serving_release(model)))
+    plan = {
+        "steps": [{"weight": 30, "bake_s": 3600}, {"weight": 60, "bake_s": 0.2}],
+        "guardrails": [{"metric": "errors"}],
+        "min_samples": 20,
+        "hold_days": 1e-5,
+    }
+    rollout = rollout_start(model=model, actor=actor, candidate=2, plan=plan)
+    first = newest_release(model)
+    clients = clients_of(server, "relu", "x", [1, 1, 1, 1])
+
+    def kill() -> None:
+        inference.kill()
+
+    def both_answer() -> bool:
+        return serving_release(model) == first and clients.answers.keys() == {"1", "2"}
+
+    with clients.asking():
+        watching(server, (nothing, both_answer), (nothing, lambda: standing(rollout).arms))
+        kill()  # the server, after `watch`
+        before = clients.answers.total()
+        watching(server, (start, lambda: told(server, "relu").get("weight") == 30))
+        assert told(server, "relu")["release"] == first.number
+        watching(server, (nothing, lambda: sum(arm.requests for arm in standing(rollout).arms) > before))
+        rollout_advance(rollout=rollout, actor=actor)
+        watching(server, (nothing, lambda: Rollout.objects.get().state == "done"))
+        newest = newest_release(model)
+        watching(server, (nothing, lambda: serving_release(model) == newest))
+    assert set(clients.failures) <= {503, 404}, "but for the time in which the server had not loaded yet"
+    assert newest.versions == [2]
+    assert "Version 1 was unloaded; its last request was at 20" in Rollout.objects.get().reason
+    assert history(rollout)["times"]
+    assert told(server, "relu")["rollout"] is None
+    assert drift_check() == []
+
+
+def test_a_candidate_that_fails_is_taken_out_and_stays_out_whoever_is_killed(
+    inference: FixedServer, start: Callable[[], ServerProcess], tmp_path: Path, actor: Actor
+):
+    policy = "version_policy { specific { versions: [1] } }"
+    model_factory.python_scale(tmp_path / "models", extra=policy)
+    broken = """
+        class TritonPythonModel:
+            def execute(self, requests):
+                raise RuntimeError("its weights are gone")
+    """
+    model_factory.python_model(tmp_path / "models", "scale", broken, version=2)
+    model: Model = model_load(model=model_adopt(name="scale", actor=actor), actor=actor)
+    server, before = inference.row(), newest_release(model)
+    watching(server, (start, lambda: serving_release(model)))
+    plan = {"steps": [{"weight": 50}], "guardrails": [{"metric": "errors"}], "min_samples": 20, "window_s": 60}
+    rollout = rollout_start(model=model, actor=actor, candidate=2, plan=plan)
+    first = newest_release(model)
+    clients = clients_of(server, "scale", "INPUT0", [1])
+
+    def breached() -> object:
+        return told(server, "scale").get("breach")
+
+    with clients.asking():
+        watching(server, (nothing, lambda: serving_release(model) == first))
+    with clients_of(server, "scale", "INPUT0", [1]).asking():
+        async_to_sync(_until)(breached)  # nobody watches: the server takes it out by itself
+    inference.kill()
+    start()
+    assert Rollout.objects.get().state == "running"
+    watching(server, (nothing, lambda: Rollout.objects.get().state == "rolled_back"))
+    back = Rollout.objects.get()
+    assert "requests failed" in back.reason
+    assert ServerEvent.objects.get(kind="breached").message == back.reason
+    newest = newest_release(model)
+    watching(server, (nothing, lambda: serving_release(model) == newest))
+    assert (newest.versions, newest.traffic, newest.rollout) == ([1], {}, rollout)
+    assert unstamped(newest.text) == unstamped(before.text)
+    again = clients_of(server, "scale", "INPUT0", [1])
+    with again.asking():
+        async_to_sync(_until)(lambda: again.answers.total() >= 20)
+    assert (set(again.answers), again.failures.total()) == ({"1"}, 0)
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    await until(lambda: bool(condition()), asyncio.create_task(asyncio.sleep(3600)))
