@@ -8,7 +8,7 @@ import mmap
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,18 @@ if TYPE_CHECKING:
 _FOLDER = "/dev/shm"
 _KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")
 _MAX_SIZE = 1 << 46
+
+
+class ClientMemory(np.ndarray[Any, Any]):
+    """Bytes of a region that a client has registered, and may write to whenever it wants."""
+
+
+def in_client_memory(tensor: NDArray[Any]) -> bool:
+    """Return whether a tensor is a view of a region of the host's memory."""
+    found: object = tensor
+    while type(found) is np.ndarray or type(found) is memoryview:
+        found = found.obj if isinstance(found, memoryview) else found.base
+    return isinstance(found, ClientMemory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +155,8 @@ def _map(name: str, key: str, offset: int, byte_size: int) -> tuple[NDArray[np.u
         mapped = mmap.mmap(descriptor, offset + byte_size - start, offset=start)
     finally:
         os.close(descriptor)
-    return np.frombuffer(mapped, np.uint8)[offset - start :], mapped, (status.st_dev, status.st_ino)
+    memory = np.frombuffer(mapped, np.uint8)[offset - start :].view(ClientMemory)
+    return memory, mapped, (status.st_dev, status.st_ino)
 
 
 def _check_size(name: str, offset: int, byte_size: int) -> None:

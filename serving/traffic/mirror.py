@@ -16,7 +16,6 @@ unfit       it cannot be asked again as it was: sequences, decoupled models, cla
 """
 
 import asyncio
-import mmap
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -34,6 +33,7 @@ from serving.core.in_flight import CallbackResponder, InFlightRequest, Responder
 from serving.core.request import InferenceRequest
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import ResponseFlow
+from serving.extensions.shared_memory import in_client_memory
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.comparison import Comparison, Tolerance, class_outputs, compare
 from serving.traffic.figures import ShadowFigures
@@ -327,20 +327,7 @@ def _unfit(request: InFlightRequest, answer: InferenceResponse) -> bool:
     if request.stream is not None or asked.sequence.id or asked.output_targets or answer.in_shared_memory:
         return True
     tensors = (*asked.inputs.values(), *answer.outputs.values())
-    return not all(isinstance(tensor, np.ndarray) and not _in_clients_memory(tensor) for tensor in tensors)
-
-
-def _in_clients_memory(tensor: Tensor) -> bool:
-    """Return whether a tensor is a view of a region that a client has registered, and may write to once it is answered. What
-    frontend workers share is mapped too, but leased: views of it have a class of their own."""
-    found: object = tensor
-    while True:
-        if type(found) is memoryview:
-            found = found.obj
-        elif type(found) is np.ndarray and found.base is not None:
-            found = found.base
-        else:
-            return isinstance(found, mmap.mmap)
+    return not all(isinstance(tensor, np.ndarray) and not in_client_memory(tensor) for tensor in tensors)
 
 
 def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:

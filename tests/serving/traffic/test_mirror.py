@@ -2,9 +2,9 @@
 answer when the test says so; real models and servers are in test_shadow.py."""
 
 import asyncio
-import mmap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing.shared_memory import SharedMemory as SharedBytes
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,14 @@ import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Keep, Shadow
+from serving.core.datatypes import DATATYPES
 from serving.core.errors import ServingError, internal, unavailable
 from serving.core.in_flight import CallbackResponder, InFlightRequest
-from serving.core.output_target import OutputRule, OutputTarget
+from serving.core.output_target import MemoryRange, OutputRule, OutputTarget
 from serving.core.request import InferenceRequest, SequencePosition
 from serving.core.response import Answer, InferenceResponse
+from serving.extensions.shared_memory import SharedMemory
+from serving.extensions.tensor_parameters import read_input
 from serving.resources.request_memory import RequestMemory
 from serving.traffic import mirror as mirrors
 from serving.traffic.figures import ShadowFigures
@@ -199,10 +202,24 @@ async def test_a_loop_that_is_behind_asks_nothing(monkeypatch: pytest.MonkeyPatc
     assert client.memory.taken == 0
 
 
+@contextmanager
+def registered_input() -> Iterator[Any]:
+    """An input in shared memory that a client has registered."""
+    owner = SharedBytes(create=True, size=4096)
+    try:
+        memory = SharedMemory(True)
+        memory.register_system("region", f"/{owner.name}", 0, 4096)
+        yield read_input(memory, "m", "x", DATATYPES["FP32"], (1, 1), MemoryRange("region", 64, 4))
+    finally:
+        owner.close()
+        owner.unlink()
+
+
 async def test_what_cannot_be_asked_again_is_counted_as_unfit() -> None:
     client = Client()
-    mapped = np.frombuffer(mmap.mmap(-1, 4096), np.float32)[:1].reshape(1, 1)
-    client.ask(mapped)
+    with registered_input() as mapped:
+        client.ask(mapped)
+        del mapped
     client.ask(sequence=SequencePosition(7, True))
     client.ask(output_targets={"y": OutputTarget(OutputRule(classes=1))})
     client.ask(x=np.full((1, mirrors.MAX_ELEMENTS + 1), b"x", np.object_))
