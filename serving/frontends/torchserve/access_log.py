@@ -10,8 +10,9 @@ thread, a few times a second. Source: docs/logging.md of TorchServe 0.12, and it
 import asyncio
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.parse import quote
 
 from serving.frontends.grpc.call import Call
@@ -25,17 +26,8 @@ MOST = 200_000  # lines that wait; a disk that hangs loses what comes then
 _IN_PATHS = "/:@!$&'()*+,;=~"
 
 
-class _Answered(NamedTuple):
-    """peer: as the transport has it."""
-
-    at_s: float
-    took_ns: int
-    peer: Any
-    method: str
-    path: str
-    query: str
-    protocol: str
-    status: int
+# When (s), how long (ns), the peer as the transport has it, method, path, query, protocol, status.
+_Answered = tuple[float, int, Any, str, str, str, str, int]
 
 
 class AccessLog:
@@ -69,14 +61,14 @@ class AccessLog:
             took_ns = time.monotonic_ns() - began_ns if began_ns else 0
             peer = None if client is None else client.get_extra_info("peername")
             protocol = "HTTP/1.0" if head.http_1_0 else "HTTP/1.1"
-            self._note(_Answered(time.time(), took_ns, peer, head.method, head.path, head.query, protocol, status))
+            self._note((time.time(), took_ns, peer, head.method, head.path, head.query, protocol, status))
 
     def called(self, call: Call, status: Status) -> None:
         """Note a call over gRPC."""
         took_ns = time.monotonic_ns() - call.began_ns
         peer = call.connection.transport.get_extra_info("peername")
         path = call.head.path[1:200]
-        self._note(_Answered(time.time(), took_ns, peer, "gRPC", path, "", "HTTP/2.0", status))
+        self._note((time.time(), took_ns, peer, "gRPC", path, "", "HTTP/2.0", int(status)))
 
     def _note(self, line: _Answered) -> None:
         if len(self._waiting) >= MOST:
@@ -108,11 +100,25 @@ def _append(append: Callable[[str], None], lines: list[_Answered], left_out: int
 
 
 def _line(one: _Answered) -> str:
-    query = f"?{one.query}" if one.query else ""
-    asked = f"{one.method} {quote(one.path, safe=_IN_PATHS)}{query} {one.protocol}"
-    return f'{stamp(one.at_s)} - {_shown(one.peer)} "{asked}" {one.status} {one.took_ns // 1_000_000}\n'
+    at_s, took_ns, peer, method, path, query, protocol, status = one
+    asked = f"{method} {_quoted(path)}{'?' + query if query else ''} {protocol}"
+    second = int(at_s)
+    at = f"{_second(second)},{int((at_s - second) * 1000):03d}"
+    return f'{at} - {_shown(peer)} "{asked}" {status} {took_ns // 1_000_000}\n'
 
 
+@lru_cache(maxsize=4)
+def _second(seconds: int) -> str:
+    """Return a moment without its milliseconds."""
+    return stamp(seconds).partition(",")[0]
+
+
+@lru_cache(maxsize=1024)
+def _quoted(path: str) -> str:
+    return quote(path, safe=_IN_PATHS)
+
+
+@lru_cache(maxsize=1024)
 def _shown(peer: Any) -> str:
     """Return a client's address as Java writes it; "/unix" where it came by a socket file."""
     if not isinstance(peer, tuple):
