@@ -418,6 +418,7 @@ class Registrations:
                 log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
                 if before[2] == found.serving:
                     found.min_workers, found.max_workers, found.workers = before
+                await self._rest(model)
                 raise _workers_failed(found) from None
         await self.on_changed()
 
@@ -482,6 +483,7 @@ class Registrations:
             if found.serving:
                 found.serving = 0
                 await self._load(model)
+            await self._rest(model)
             await self._server.registered_drained(found.name)
             if model.versions:
                 await asyncio.to_thread(self._files.remove_version, found.name, found.number)
@@ -535,6 +537,11 @@ class Registrations:
         if await self._write(model, changed):
             await self._server.load_registered(model.name)
         else:
+            await self._server.unload_registered(model.name)
+
+    async def _rest(self, model: RegisteredModel) -> None:
+        """Ask the server no longer for a model of which nothing is to serve: otherwise it is not ready for want of that."""
+        if not any(one.workers or one.serving for one in model.versions.values()):
             await self._server.unload_registered(model.name)
 
     async def _write(self, model: RegisteredModel, changed: Registration | None = None) -> bool:

@@ -41,9 +41,15 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServeServe
     (folder / "asleep").touch()
     archive(store / "noop.mar")
     archive(store / "late.mar", handler=NOT_YET % (folder / "ready"), config={"maxRetryTimeoutInSec": 1})
+    archive(store / "unable.mar", handler=NOT_YET % (folder / "never"))
     archive(store / "hangs.mar", handler=HANGS % (folder / "asleep"))
     (store / "broken.mar").write_bytes(b"no archive")
-    with TorchServeServer(folder, models=["all"], properties={"default_startup_timeout": 600}, wait="live") as running:
+    with TorchServeServer(
+        folder,
+        models=["noop.mar", "late.mar", "hangs.mar", "broken.mar"],
+        properties={"default_startup_timeout": 600},
+        wait="live",
+    ) as running:
         wait_until(lambda: "torchserve_management" in running.addresses)
         yield running
 
@@ -91,3 +97,17 @@ def test_a_worker_that_hangs_can_be_unregistered(server: TorchServeServer) -> No
     assert server.manage("DELETE", "/models/again").body == {"status": 'Model "again" unregistered'}
     assert server.manage("GET", "/models/again").status == 404
     assert server.predict("/predictions/noop", b"y").body == b"y"
+
+
+def test_what_could_not_be_registered_or_scaled_up_leaves_the_server_ready(server: TorchServeServer) -> None:
+    """Balancers ask by V2, KServe's routes and gRPC's health service; the models of the start serve by now."""
+
+    def v2_ready() -> int:
+        return server.ask("torchserve_inference", "GET", "/v2/health/ready").status
+
+    wait_until(lambda: v2_ready() == 200)
+    assert server.manage("POST", "/models?url=unable.mar").status == 500
+    assert v2_ready() == 200
+    assert server.manage("POST", "/models?url=unable.mar&initial_workers=0").status == 200
+    assert server.manage("PUT", "/models/unable?min_worker=1&synchronous=true").status == 500
+    assert v2_ready() == 200
