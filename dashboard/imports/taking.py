@@ -4,12 +4,13 @@ An upload that an import which was killed has begun is gone on with, whatever st
 left as it is. So an import may run any number of times.
 """
 
-import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
+from uuid import uuid4
 
 from django.conf import settings
 from django.db import transaction
@@ -129,10 +130,21 @@ def version_take(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Ve
         raise
 
 
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """Yield a new folder for as long as the block lasts. What a kill leaves of it goes with what uploads have left."""
+    folder = Path(settings.STAGING_DIR) / str(uuid4())
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        storage.remove_tree(folder)
+
+
 def text_take(taking: Taking, model_name: str, path: str, text: str) -> Version:
     """Publish a model that is one text, without loading it. Raises as `version_take`."""
-    with tempfile.TemporaryDirectory(dir=settings.STAGING_DIR, prefix="text-") as folder:
-        file = Path(folder) / "text"
+    with scratch() as folder:
+        file = folder / "text"
         file.write_text(text)
         upload = _brought(taking, model_name, {path: file})
     try:

@@ -2,18 +2,15 @@
 them."""
 
 import hashlib
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
-from django.conf import settings
 from django.db import transaction
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_load
-from dashboard.imports.taking import NOTE, Taking, refuse_twin, text_take
+from dashboard.imports.taking import NOTE, Taking, refuse_twin, scratch, text_take
 from dashboard.models import AuditEntry, Model, Version
 from dashboard.releases.selectors import current_text
 from dashboard.shared.exceptions import Conflict, DashboardError
@@ -31,8 +28,8 @@ FORMAT = "ensemble"
 @contextmanager
 def nodes_of(workflow: SetUpWorkflow, options: TorchServeOptions) -> Iterator[list[SetUpModel]]:
     """Yield the models of a workflow's nodes; the archives of its functions are there as long as the block lasts."""
-    with tempfile.TemporaryDirectory(dir=settings.STAGING_DIR, prefix="workflow-") as folder:
-        unpacked, functions = Path(folder) / "war", Path(folder) / "functions"
+    with scratch() as folder:
+        unpacked, functions = folder / "war", folder / "functions"
         unpack(workflow.path, unpacked)
         made = [
             set_up.function_node(
