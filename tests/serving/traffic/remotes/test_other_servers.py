@@ -1,6 +1,7 @@
 """Models on real second servers: KServe V2 over HTTP and gRPC, TorchServe's predictions, and TLS."""
 
 import asyncio
+import dataclasses
 import json
 import threading
 from collections.abc import Iterator
@@ -214,4 +215,9 @@ async def test_tensors_go_to_torchserve_as_lists(torchserve: TorchServeServer, t
     model = remote_model(tmp_path, predictions(torchserve), identity("FP32"))
     answer = await ask(model, {"INPUT0": np.array([[1.5, 2.0], [3.0, 4.0]], np.float32)})
     assert answer.outputs["OUTPUT0"].tolist() == [[3.0, 4.0], [6.0, 8.0]]
+    await model.close()
+    templates = {"request": {"x": "$INPUT0[row]"}, "response": {"OUTPUT0": "sum"}}
+    model = remote_model(tmp_path, dataclasses.replace(predictions(torchserve), **templates), identity("INT32"))
+    answer = await ask(model, {"INPUT0": np.array([[1, 2], [3, 4]], np.int32)})
+    assert answer.outputs["OUTPUT0"].tolist() == [[3], [7]]
     await model.close()
