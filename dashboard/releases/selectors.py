@@ -51,7 +51,7 @@ def told_by(server: Server | None = None) -> Server | Subquery:
 
 def releases(model: Model) -> QuerySet[Release]:
     """Return a model's releases, the newest first, which is the wanted one while the model is to be loaded."""
-    return model.releases.select_related("created_by", "returns_to")
+    return model.releases.select_related("created_by", "returns_to", "rollout")
 
 
 def release_get(model: Model, number: int) -> Release:

@@ -26,6 +26,7 @@ MOST_SAMPLES = 600  # of one rollout on one server
 KEPT_DAYS = 30  # that the history of a rollout is kept after its end
 
 ARMS = ("stable", "candidate")
+_WORST = 1e300  # the score of what is apart beyond all numbers
 _SHADOW_SUMS = ("compared", "disagreed", "mismatched", "top1_compared", "top1_agreed", "failed")
 
 
@@ -186,7 +187,7 @@ def mismatches_store(*, rollout: Rollout, server: Server, rows: Iterable[Mismatc
                 server=server,
                 number=row["id"],
                 at=datetime.fromtimestamp(row["at"], UTC),
-                score=row["score"],
+                score=_WORST if row["score"] is None else row["score"],
                 detail=row["detail"],
                 size_bytes=len(orjson.dumps(data)),
                 data=data,

@@ -49,7 +49,7 @@ class Mismatch(TypedDict):
 
     id: int
     at: float  # Unix seconds
-    score: float
+    score: float | None  # None: beyond all numbers
     inputs: list[JsonObject]
     stable: list[JsonObject]
     candidate: list[JsonObject]

@@ -26,6 +26,12 @@ class ReleaseSerializer(serializers.Serializer[Any]):
     kind = serializers.ChoiceField(ReleaseKind.choices, source="release.kind")
     versions = serializers.ListField(child=serializers.IntegerField(), source="release.versions")
     aliases = serializers.DictField(child=serializers.IntegerField(), source="release.aliases")
+    traffic = serializers.DictField(
+        child=serializers.FloatField(),
+        source="release.traffic",
+        help_text="Per cent of the requests by the version that answers them; {} where one answers all.",
+    )
+    rollout = serializers.CharField(source="release.rollout.name", default=None, allow_null=True)
     summary = serializers.CharField(source="release.summary")
     returns_to = serializers.IntegerField(source="release.returns_to.number", default=None, allow_null=True)
     error = serializers.CharField()

@@ -7,8 +7,9 @@ from datetime import datetime, timedelta
 
 from django.utils import timezone
 
-from dashboard.models import Model, ReleaseSpan
+from dashboard.models import Model, Release, ReleaseSpan
 from dashboard.releases.selectors import told_by
+from dashboard.releases.signatures import answering_number
 
 RANGES = {
     "1h": timedelta(hours=1),
@@ -25,13 +26,16 @@ _TICKS = 4
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A span in which one release served a version. x, width: per cent of the picture's width."""
+    """A span in which one release served a version. x, width: per cent of the picture's width. share: of the requests that name
+    no version, from 0 to 1. rollout: the one that the release was a step of, "" for none."""
 
     release: int
     began: datetime
     ended: datetime | None  # None: it serves now
     x: float
     width: float
+    share: float
+    rollout: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +67,35 @@ def timeline(model: Model, wanted: str = "", now: datetime | None = None) -> tup
         began, ended = max(span.started_at, since), min(span.ended_at or until, until)
         x, width = _share(began, since, until), _share(ended, since, until) - _share(began, since, until)
         width = max(width, _NARROWEST)
-        bar = Bar(span.release.number, span.started_at, span.ended_at, round(min(x, 100 - width), 3), round(width, 3))
-        for version in span.release.versions:
-            rows[version].append(bar)
+        release, rollout = span.release, span.release.rollout
+        for version in release.versions:
+            rows[version].append(
+                Bar(
+                    release=release.number,
+                    began=span.started_at,
+                    ended=span.ended_at,
+                    x=round(min(x, 100 - width), 3),
+                    width=round(width, 3),
+                    share=_answers(release, version),
+                    rollout=rollout.name if rollout is not None else "",
+                )
+            )
     step = (until - since) / _TICKS
     ticks = [Tick(100 * place / _TICKS, since + place * step) for place in range(_TICKS + 1)]
     return Timeline(since, until, sorted(rows.items(), reverse=True), ticks), name
 
 
+def _answers(release: Release, version: int) -> float:
+    """Return which share of the requests without a version a release gives to one."""
+    if release.traffic:
+        return release.traffic.get(str(version), 0.0) / 100
+    return float(answering_number(release) == version)
+
+
 def _spans(model: Model, since: datetime) -> Iterable[ReleaseSpan]:
     rows = ReleaseSpan.objects.filter(model=model, server=told_by())
     late = rows.filter(ended_at=None) | rows.filter(ended_at__gte=since)
-    return late.select_related("release").defer("release__text")[:_BARS]
+    return late.select_related("release__rollout").defer("release__text", "release__rollout__plan")[:_BARS]
 
 
 def _fitting(model: Model, until: datetime) -> str:

@@ -47,18 +47,27 @@ class RolloutWatch:
         names = {rollout.name for rollout in found}
         self._stored = {name: told for name, told in self._stored.items() if name in names}
         self._asked = {key for key in self._asked if key[0] in names}
-        for rollout in found:
-            told = await self._news(rollout) if rollout.state in UNDER_WAY else None
-            await sync_to_async(rollout_look)(
-                rollout=rollout, server=self._client.server, told=told, instance=self._feed.instance
-            )
-            if told is not None:
-                self._stored[rollout.name] = told
         now = asyncio.get_running_loop().time()
-        if now >= self._mismatches_at:
+        fetch = now >= self._mismatches_at
+        if fetch:
             self._mismatches_at = now + MISMATCHES_S
-            for rollout in found:
-                await self._fetch_mismatches(rollout)
+        for rollout in found:
+            try:
+                await self._look(rollout)
+                if fetch:
+                    await self._fetch_mismatches(rollout)
+            except DatabaseError:
+                raise
+            except Exception:  # of one rollout: the others are led all the same
+                logger.exception("rollout %s of %s was not looked at", rollout.name, rollout.model.name)
+
+    async def _look(self, rollout: Rollout) -> None:
+        told = await self._news(rollout) if rollout.state in UNDER_WAY else None
+        await sync_to_async(rollout_look)(
+            rollout=rollout, server=self._client.server, told=told, instance=self._feed.instance
+        )
+        if told is not None:
+            self._stored[rollout.name] = told
 
     async def _news(self, rollout: Rollout) -> TrafficTold | None:
         """Return the server's word on a rollout where it is new. What the feed told before we listened is asked for once."""

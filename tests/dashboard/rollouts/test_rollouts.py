@@ -29,6 +29,7 @@ from dashboard.rollouts.services import (
 from dashboard.shared.exceptions import Conflict, DashboardError, Forbidden, Invalid, WrongState
 from dashboard.versions.moves import version_archive
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
+from dashboard.versions.timeline import timeline
 from repository.config.release_stamp import unstamped
 from tests.dashboard.rollouts.conftest import served
 
@@ -352,3 +353,13 @@ def test_a_file_that_was_changed_by_hand_stops_a_rollout_with_a_sentence(model: 
     with pytest.raises(DashboardError, match="changed on disk"):
         rollout_advance(rollout=rollout, actor=actor)
     assert Release.objects.filter(model=model).count() == newest_release(model).number
+
+
+def test_the_timeline_says_which_share_of_the_requests_each_version_had(model: Model, actor: Actor, server: Server):
+    rollout = start(model, actor)
+    served(model, server)
+    rollout_promote(rollout=rollout, actor=actor)
+    served(model, server)
+    rows = dict(timeline(model)[0].rows)
+    assert [(bar.share, bar.rollout) for bar in rows[2]] == [(1.0, rollout.name), (0.05, rollout.name)]
+    assert [(bar.share, bar.rollout) for bar in rows[1]] == [(0.0, rollout.name), (0.95, rollout.name), (1.0, "")]
