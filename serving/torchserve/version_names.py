@@ -6,7 +6,7 @@ A version of another backend has no such name: it answers to its number, "3", an
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config.release import is_alias
+from repository.config.release import DEFAULT_ALIAS, is_alias
 from serving.core.errors import ServingError
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import model_not_found, version_not_found
@@ -15,7 +15,8 @@ PARAMETER = "torchserve.version"  # of a configuration, written when an archive 
 
 
 def resolve(server: InferenceServer, name: str, version: str | None = None) -> str:
-    """Return the version as InferenceServer takes it: "" without one, else the number of the version of that name.
+    """Return the version as InferenceServer takes it: "" without one, else the number of the version of that name; `default` is
+    left as it is, for a rollout may share its requests.
 
     TorchServeError for a model that the server has never had, and where no version that serves has that name, as its own or as
     an alias."""
@@ -28,7 +29,8 @@ def resolve(server: InferenceServer, name: str, version: str | None = None) -> s
             return str(number)
     if is_alias(version):
         try:
-            return str(server.resolved_version(name, version))
+            found = str(server.resolved_version(name, version))
+            return version if version == DEFAULT_ALIAS else found
         except ServingError:
             pass  # not one of this model, or not one that serves
     raise version_not_found(name, version)

@@ -7,6 +7,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Remote, TrafficPolicy
 from serving.cli.options import Options
+from serving.core.client_headers import ClientHeaders
 from serving.core.errors import safely
 from serving.core.in_flight import InFlightRequest
 from serving.core.model_identifier import ModelIdentifier
@@ -14,7 +15,6 @@ from serving.extensions.classification import Labels
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.arms import CANDIDATE, STABLE
 from serving.traffic.breaches import Breaches
-from serving.traffic.client_headers import ClientHeaders
 from serving.traffic.remotes.allow_list import RemoteAllowList
 from serving.traffic.remotes.fetch import RemotePages
 from serving.traffic.remotes.remote_model import RemoteModel

@@ -9,10 +9,10 @@ from hashlib import blake2b
 from random import random
 
 from repository.config.traffic import Sticky
+from serving.core.client_headers import header_of
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import ParameterValue
 from serving.traffic.arms import AsksCandidate, Follower, Target
-from serving.traffic.client_headers import header_of
 
 _HASHES = 1 << 64
 

@@ -13,6 +13,7 @@ from serving.backends.channel.messages import Cancel, Infer
 from serving.backends.channel.tensors import Memory
 from serving.backends.child.codec import Answer, Handler, decode_request
 from serving.backends.child.open_requests import OpenRequests, quietly
+from serving.core.client_headers import pass_on
 from serving.core.errors import safely, unavailable, unexpected
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.resources.runtime import Runtime
@@ -81,6 +82,8 @@ class RequestExecutor:
         if traced_by is not None:
             for observer in traced_by.observers:
                 safely("observing a step", observer.step, request)
+        if made_for:
+            safely("passing on headers of clients", pass_on, made_for, request)
         try:
             runtime.infer(request)
         except Exception as error:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.release import DEFAULT_ALIAS
 from repository.config.text_generation import TextGeneration, text_generation
 from serving.core.errors import ServingError, invalid, not_found
 from serving.core.in_flight import CallbackResponder, InFlightRequest
@@ -88,7 +89,10 @@ def _complete(
     if declared is None:
         raise invalid(f"the model '{name}' does not generate text: it has no slipway.text_generation")
     asked = read(body, declared)
-    answering = str(server.resolved_version(name, version)) if version else ""
+    shared = (
+        version == DEFAULT_ALIAS and server.rollout(name) is not None
+    )  # which version answers, each request decides
+    answering = str(server.resolved_version(name, version)) if version and not shared else version
     completion = Completion(exchange, asked, _id(name, answering), declared.output, chat)
     start(
         server, exchange, *(_request(config, answering, declared, completion, choice) for choice in completion.choices)
