@@ -18,7 +18,8 @@ from serving.traffic.comparison import Comparison
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """id: grows with each. at: unix seconds. score: of the Comparison. The tensors are copies, of `size` bytes in all."""
+    """id: grows with each, over restarts of the server too. at: unix seconds. score: of the Comparison. The tensors are copies,
+    of `size` bytes in all."""
 
     id: int
     at: float
@@ -40,7 +41,7 @@ class Mismatches:
         self._memory = memory
         self._kept: dict[int, Mismatch] = {}
         self._bytes = 0
-        self._ids = itertools.count(1)
+        self._ids = itertools.count(time.time_ns() // 1_000_000)  # a later start begins beyond those of an earlier one
 
     def configure(self, keep: Keep | None) -> None:
         """Keep no more than that from here on."""
