@@ -2,7 +2,8 @@
 
 Without a key it is drawn. A key (a header, a parameter, the request's id) is hashed with the rollout's name to a number, and
 goes to the candidate where that lies below the weight: so it stays on its side, on every server and after every restart, and a
-weight that grows takes keys from the stable side only.
+weight that grows takes keys from the stable side only. A request of a sequence without another key has the sequence's: those of
+an ensemble, which no scheduler holds together, stay on one side of a weight that does not change.
 """
 
 from hashlib import blake2b
@@ -65,7 +66,10 @@ class TrafficSplit:
         target.submit(request)
 
     def _for_candidate(self, request: InFlightRequest) -> bool:
+        sequence = request.sequence.id
         key = self._key(request) if self._sticky is not None else None
+        if key is None and sequence:
+            key = f"sequence {sequence}"
         if key is None:
             return random() < self._share
         found = self._rollout.copy()
@@ -73,12 +77,14 @@ class TrafficSplit:
         return int.from_bytes(found.digest(), "big") < self._keys_below
 
     def _key(self, request: InFlightRequest) -> str | None:
-        """Return what requests of one side have in common; None for a request without it."""
+        """Return what the requests of one client have in common; None for a request without it."""
         sticky, asked = self._sticky, request.asked
         if sticky is None:
             return None
         if sticky.by == "header":
             value: ParameterValue | None = header_of(request, sticky.name)
+        elif sticky.by == "parameter":
+            value = asked.parameters.get(sticky.name)
         else:
-            value = asked.id if sticky.by == "id" else asked.parameters.get(sticky.name)
+            value = "" if request.sequence.id else asked.id  # each request of a sequence has an id of its own
         return None if value is None or value == "" else str(value)

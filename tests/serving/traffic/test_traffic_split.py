@@ -90,6 +90,14 @@ async def test_steps_of_ensembles_follow_the_policy_of_their_model_or_pin_a_vers
             assert next(iter(outputs.values())).item() == factor
 
 
+async def test_the_requests_of_a_sequence_stay_together_where_no_scheduler_holds_them(tmp_path):
+    scale(tmp_path, policy(50, sticky={"id": True}))
+    async with core(tmp_path, load_model=("scale",)) as server:
+        sides = {number: await answering(server, 10, id="x", sequence_id=number) for number in range(1, 30)}
+        assert all(len(versions) == 1 for versions in sides.values())
+        assert {version for versions in sides.values() for version in versions} == {1, 2}
+
+
 async def test_the_policy_changes_in_the_middle_of_traffic_without_a_failed_request(tmp_path):
     scale(tmp_path, policy(0))
     answered: Counter[int] = Counter()
