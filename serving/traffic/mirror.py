@@ -43,7 +43,7 @@ TIMEOUT_S = 10.0  # for the candidate to answer a mirror
 MAX_BYTES = 64 << 20  # of all mirrors of a model
 MAX_ELEMENTS = 1 << 16  # of BYTES, which are counted one by one
 LATE_NS = 20_000_000  # of one turn of the loop
-SHORT_QUEUE = 8  # requests; or two batches, where these are more
+SHORT_QUEUE = 32  # requests, which one turn of the loop may bring; or four batches, where these are more
 COMPARED_ON_LOOP = 64 << 10  # bytes of two answers
 
 
@@ -88,7 +88,7 @@ class Mirror:
         self._tolerance = Tolerance(shadow.absolute, shadow.relative)
         self._classes = class_outputs(config)
         self._lowest_priority = config.dynamic_batching.priority_levels
-        self._short_queue = max(SHORT_QUEUE, 2 * config.max_batch_size)
+        self._short_queue = max(SHORT_QUEUE, 4 * config.max_batch_size)
         self._outputs = _common(self._stable.outputs, self._candidate.outputs)
         self.mismatches.configure(shadow.keep)
 

@@ -172,14 +172,14 @@ async def test_a_candidate_that_hangs_holds_no_more_than_the_policy_allows_and_i
 
 async def test_mirrors_are_dropped_where_requests_of_clients_wait_or_memory_is_scarce() -> None:
     client = Client()
-    client.stable.waiting = 17  # two batches and one more
+    client.stable.waiting = 33  # four batches and one more
     assert not client.ask()
     client.stable.waiting = 0
     client.memory.take(client.memory.limit - 5)
     assert not client.ask()
     client.memory.give(client.memory.limit - 5)
     client.ask()
-    client.candidate.waiting = 17
+    client.candidate.waiting = 33
     await client.settled(lambda: client.figures.dropped["queue"] == 2)
     client.candidate.waiting = 0
     client.candidate.refuses = unavailable("its queue is full")
