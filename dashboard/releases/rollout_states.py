@@ -155,10 +155,10 @@ def overtaken(*, release: Release, answers: int, by: str) -> None:
     told = f"{by} made release {release.number}: {release.summary or release.get_kind_display()}"
     if rollout.state in UNDER_WAY:
         (finish if answers == rollout.candidate else abort)(rollout, reason=f"{told}.", by=by)
-    elif answers != rollout.candidate:
+    elif answers == rollout.stable:
         abort(rollout, reason=f"{told}.", by=by)
-    elif rollout.stable not in release.versions:
-        finish(rollout, reason=f"{told}, which leaves out {rollout.stable_words}.", by=by)
+    elif answers != rollout.candidate or rollout.stable not in release.versions:
+        finish(rollout, reason=f"{told}; {rollout.stable_words} is not held any more.", by=by)
 
 
 def _end(rollout: Rollout, event: str, reason: str, by: str) -> None:

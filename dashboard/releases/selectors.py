@@ -98,14 +98,12 @@ def last_good(model: Model, server: Server | None = None) -> list[Release]:
 def way_back(model: Model, server: Server | None = None) -> Release | None:
     """Return what served last and well and is another than what is wanted; None where there is none.
 
-    While the wanted release has failed, that is the one which serves in its place. A share of the requests is nothing to go
-    back to, but what was before the rollout that gave it.
+    While the wanted release has failed, that is the one which serves in its place.
     """
     newest = model.releases.first()
     if newest is None:
         return None
-    good = (one for one in _good(model, server) if not (one.rollout_id and one.traffic))
-    return next((one for one in good if not same_content(one, newest)), None)
+    return next((one for one in _good(model, server) if not same_content(one, newest)), None)
 
 
 def same_content(one: Release, other: Release) -> bool:
@@ -220,8 +218,10 @@ def fitting_text(version: Version, server: Server | None = None) -> str:
 
 
 def _good(model: Model, server: Server | None) -> Iterator[Release]:
+    """Yield what can serve again. A step of a rollout is nothing to go back to, but what was before the rollout."""
     there = set(published_numbers(model))
-    return (one for one in _served(model, server) if one.versions and set(one.versions) <= there)
+    served = (one for one in _served(model, server) if not (one.rollout_id and one.traffic))
+    return (one for one in served if one.versions and set(one.versions) <= there)
 
 
 def _served(model: Model, server: Server | None) -> Iterator[Release]:

@@ -58,12 +58,8 @@ def rollout_look(*, rollout: Rollout, server: Server, told: TrafficTold | None, 
 
 
 def _act(rollout: Rollout, server: Server) -> None:
-    if rollout.state in states.UNDER_WAY and (reason := _breach(rollout, server)):
-        with transaction.atomic():
-            rollout_roll_back(rollout=rollout, reason=reason)
-            server_event_record(
-                server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=f"{reason.rstrip('.')}."
-            )
+    if rollout.state in states.UNDER_WAY and (breached := _breached(rollout)) is not None:
+        _roll_back(rollout, *breached)
     elif not server.bundled:
         return
     elif rollout.state in states.UNDER_WAY and (reason := _not_loaded(rollout, server)):
@@ -138,11 +134,17 @@ def _comes_by_itself(rollout: Rollout) -> bool:
     return not last or (rollout.plan["promote"] == "auto" and isinstance(rollout.candidate, int))
 
 
-def _breach(rollout: Rollout, server: Server) -> str:
-    """Return why a server has taken the candidate out, "" where it has not."""
-    row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
-    breach = row.told["breach"] if row is not None else None
-    return breach["reason"] if breach is not None else ""
+def _breached(rollout: Rollout) -> tuple[Server, str] | None:
+    """Return a server that has taken the candidate out, and why; None where none has."""
+    rows = RolloutFigures.objects.filter(rollout=rollout).select_related("server")
+    return next(((row.server, row.told["breach"]["reason"]) for row in rows if row.told["breach"] is not None), None)
+
+
+def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
+    """Record what a server has done already."""
+    with transaction.atomic():
+        reason = rollout_roll_back(rollout=rollout, reason=reason).reason
+        server_event_record(server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=reason)
 
 
 def _waits(rollout: Rollout, server: Server) -> bool:

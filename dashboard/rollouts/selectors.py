@@ -192,9 +192,7 @@ def standing(rollout: Rollout, server: Server | None = None) -> RolloutStanding:
     return RolloutStanding(
         rollout=rollout,
         release=release,
-        weight=rollout.weight
-        if under_way
-        else (100.0 if rollout.state in (RolloutState.HOLDING, RolloutState.DONE) else 0.0),
+        weight=_weight(rollout, release),
         in_force=told["weight"] if told is not None and under_way else None,
         serves=release is not None and release.spans.filter(server=told_by(server), ended_at=None).exists(),
         bake_left=left,
@@ -206,6 +204,14 @@ def standing(rollout: Rollout, server: Server | None = None) -> RolloutStanding:
         told_at=row.at if row is not None else None,
         last_request=last_request(rollout, server) if rollout.state == RolloutState.HOLDING else "",
     )
+
+
+def _weight(rollout: Rollout, release: Release | None) -> float:
+    if rollout.state in states.UNDER_WAY and release is not None:
+        arm = rollout.candidate
+        return release.traffic.get(str(arm.get("url")) if isinstance(arm, dict) else str(arm), 0.0)
+    promoted = rollout.state in (RolloutState.HOLDING, RolloutState.DONE) and rollout.kind != RolloutKind.SHADOW
+    return 100.0 if promoted else 0.0
 
 
 def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]:

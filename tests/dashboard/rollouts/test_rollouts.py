@@ -153,6 +153,20 @@ def test_making_another_version_live_or_going_back_ends_the_rollout(
     assert newest_release(model).traffic == {}
 
 
+def test_what_is_made_live_after_a_promotion_ends_the_hold_and_takes_nothing_back(
+    model: Model, actor: Actor, published: Callable[..., Version]
+):
+    rollout = rollout_promote(rollout=start(model, actor), actor=actor)
+    release_promote(version=published(), actor=actor)
+    rollout.refresh_from_db()
+    assert (rollout.state, stands(model)) == ("done", ([3], 3, {}))
+    assert rollout.reason.endswith("Made version 3 live; version 1 is not held any more.")
+    rollout = rollout_promote(rollout=start(model, actor), actor=actor)
+    release_promote(version=model.versions.get(number=3), actor=actor)
+    rollout.refresh_from_db()
+    assert rollout.state == "aborted"
+
+
 def test_making_the_candidate_live_finishes_the_rollout(model: Model, actor: Actor):
     rollout = start(model, actor)
     release_promote(version=model.versions.get(number=2), actor=actor)

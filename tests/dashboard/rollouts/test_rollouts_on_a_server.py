@@ -16,11 +16,12 @@ from django.conf import settings
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_load
 from dashboard.configuration.drift import drift_check, model_adopt
-from dashboard.models import Model, Rollout, Server, ServerEvent, Version
+from dashboard.models import Model, Rollout, Server, ServerEvent
 from dashboard.releases.selectors import newest_release, serving_release
-from dashboard.rollouts import figures
+from dashboard.rollouts import figures, selectors
 from dashboard.rollouts.selectors import history, standing
-from dashboard.rollouts.services import rollout_advance, rollout_start
+from dashboard.rollouts.services import rollout_abort, rollout_advance, rollout_start
+from dashboard.watch import rollout_watch
 from dashboard.watch.watcher import watch_server
 from repository.config.release_stamp import unstamped
 from tests.dashboard.processes import FixedServer, fixed_server
@@ -30,6 +31,7 @@ from tests.support.serving_process import ServerProcess
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
+FIRST_ALONE = "version_policy { specific { versions: [1] } }"
 Phase = tuple[Callable[[], object], Callable[[], object]]
 
 
@@ -115,17 +117,32 @@ def nothing() -> None:
     pass
 
 
-def test_a_canary_comes_through_kills_to_its_end_and_the_old_version_is_unloaded(
+def test_a_shadow_finds_what_differs_and_a_canary_comes_through_kills_to_its_end(
     inference: FixedServer,
     start: Callable[[], ServerProcess],
-    published: Callable[..., Version],
+    tmp_path: Path,
     actor: Actor,
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr(figures, "FIRST_EVERY_S", 1)
-    model, server = published(load=True).model, inference.row()
-    published()
-    watching(server, (start, lambda: serving_release(model)))
+    monkeypatch.setattr(rollout_watch, "MISMATCHES_S", 0.2)
+    for version, factor in ((1, 2.0), (2, 3.0)):
+        model_factory.onnx_scale(tmp_path / "models", factor=factor, version=version, extra=FIRST_ALONE)
+    model = model_load(model=model_adopt(name="scale", actor=actor), actor=actor)
+    server = inference.row()
+    clients = clients_of(server, "scale", "INPUT0", [1])
+    shadow = rollout_start(model=model, actor=actor, candidate=2, kind="shadow", plan={"shadow": {"share": 100}})
+
+    def compared() -> bool:
+        found = standing(shadow).shadow
+        return found is not None and found.disagreed > 0 and selectors.mismatches(shadow).exists()
+
+    with clients.asking():
+        watching(server, (start, compared))
+    worst = selectors.mismatches(shadow).defer(None)[0]
+    assert [worst.data[side][0]["data"] for side in ("inputs", "stable", "candidate")] == [[1], [2], [3]]  # type: ignore[call-overload,index]
+    assert set(clients.answers) == {"1"}
+    rollout_abort(rollout=shadow, actor=actor)
     plan = {
         "steps": [{"weight": 30, "bake_s": 3600}, {"weight": 60, "bake_s": 0.2}],
         "guardrails": [{"metric": "errors"}],
@@ -134,7 +151,7 @@ def test_a_canary_comes_through_kills_to_its_end_and_the_old_version_is_unloaded
     }
     rollout = rollout_start(model=model, actor=actor, candidate=2, plan=plan)
     first = newest_release(model)
-    clients = clients_of(server, "relu", "x", [1, 1, 1, 1])
+    clients = clients_of(server, "scale", "INPUT0", [1])
 
     def kill() -> None:
         inference.kill()
@@ -146,26 +163,25 @@ def test_a_canary_comes_through_kills_to_its_end_and_the_old_version_is_unloaded
         watching(server, (nothing, both_answer), (nothing, lambda: standing(rollout).arms))
         kill()  # the server, after `watch`
         before = clients.answers.total()
-        watching(server, (start, lambda: told(server, "relu").get("weight") == 30))
-        assert told(server, "relu")["release"] == first.number
+        watching(server, (start, lambda: told(server, "scale").get("weight") == 30))
+        assert told(server, "scale")["release"] == first.number
         watching(server, (nothing, lambda: sum(arm.requests for arm in standing(rollout).arms) > before))
         rollout_advance(rollout=rollout, actor=actor)
-        watching(server, (nothing, lambda: Rollout.objects.get().state == "done"))
+        watching(server, (nothing, lambda: Rollout.objects.get(pk=rollout.pk).state == "done"))
         newest = newest_release(model)
         watching(server, (nothing, lambda: serving_release(model) == newest))
     assert set(clients.failures) <= {503, 404}, "but for the time in which the server had not loaded yet"
     assert newest.versions == [2]
-    assert "Version 1 was unloaded; its last request was at 20" in Rollout.objects.get().reason
+    assert "Version 1 was unloaded; its last request was at 20" in Rollout.objects.get(pk=rollout.pk).reason
     assert history(rollout)["times"]
-    assert told(server, "relu")["rollout"] is None
+    assert told(server, "scale")["rollout"] is None
     assert drift_check() == []
 
 
 def test_a_candidate_that_fails_is_taken_out_and_stays_out_whoever_is_killed(
     inference: FixedServer, start: Callable[[], ServerProcess], tmp_path: Path, actor: Actor
 ):
-    policy = "version_policy { specific { versions: [1] } }"
-    model_factory.python_scale(tmp_path / "models", extra=policy)
+    model_factory.python_scale(tmp_path / "models", extra=FIRST_ALONE)
     broken = """
         class TritonPythonModel:
             def execute(self, requests):
