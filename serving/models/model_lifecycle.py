@@ -535,7 +535,7 @@ class ModelLifecycle:
             split = rollout.split
             taking |= {name: split for name in UNVERSIONED if name in taking}
         models = [model for version in self.versions.values() for model in version.models]
-        if any(model.keeps_sequences for model in models) and len(models) > 1:
+        if serving and len(models) > 1 and any(model.keeps_sequences for model in models):
             self._route_sequences(taking, models, split)
         self._taking = taking
         self.unversioned = taking.get("")

@@ -17,6 +17,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Remote, TrafficPolicy
 from repository.core.histogram import Histogram
+from serving.core.errors import safely
 from serving.core.model_identifier import ModelIdentifier
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.arms import CANDIDATE, STABLE, Arm, Follower, Target
@@ -112,7 +113,7 @@ class Rollout:
             self._guardrails = self._new_guardrails()
         elif self._guardrails.policy is not self.policy:
             self._guardrails.configure(self.policy, self._read_values())
-        self._settle_mirror(config, others)
+        safely("settling the mirror of a rollout", self._settle_mirror, config, others)
         self._share()
 
     def detach(self) -> None:
