@@ -4,7 +4,7 @@ answer when the test says so; real models and servers are in test_shadow.py."""
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.shared_memory import SharedMemory as SharedBytes
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 import numpy as np
@@ -205,14 +205,11 @@ async def test_a_loop_that_is_behind_asks_nothing(monkeypatch: pytest.MonkeyPatc
 @contextmanager
 def registered_input() -> Iterator[Any]:
     """An input in shared memory that a client has registered."""
-    owner = SharedBytes(create=True, size=4096)
-    try:
+    with NamedTemporaryFile(dir="/dev/shm") as owner:
+        owner.truncate(4096)
         memory = SharedMemory(True)
-        memory.register_system("region", f"/{owner.name}", 0, 4096)
+        memory.register_system("region", owner.name.removeprefix("/dev/shm"), 0, 4096)
         yield read_input(memory, "m", "x", DATATYPES["FP32"], (1, 1), MemoryRange("region", 64, 4))
-    finally:
-        owner.close()
-        owner.unlink()
 
 
 async def test_what_cannot_be_asked_again_is_counted_as_unfit() -> None:
