@@ -20,6 +20,7 @@ MODULES = (
     "serving.core.batch",
     "serving.core.client_headers",
     "serving.core.datatypes",
+    "serving.core.grpc_parameters",
     "serving.core.in_flight",
     "serving.core.request",
     "serving.core.response",

@@ -5,7 +5,8 @@ readings. Nothing here is cleaned up request by request.
 """
 
 from collections import Counter, deque
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
 
 from repository.core.histogram import Counts, Histogram, subtract
 
@@ -21,11 +22,35 @@ class Window(NamedTuple):
     latency: Counts
 
 
-class _Reading(NamedTuple):
-    second: int
-    requests: int
-    errors: int
-    latency: Counts
+class Compared(NamedTuple):
+    """How many answers were compared in the last so many seconds, and how many of them differed."""
+
+    compared: int
+    disagreed: int
+
+
+T = TypeVar("T", Window, Compared)
+
+
+class Readings(Generic[T]):
+    """The cumulative values of the seconds of a window, a few of them. now: as they are at its beginning."""
+
+    __slots__ = ("_readings", "_second", "_step_s")
+
+    def __init__(self, window_s: float, now: T) -> None:
+        self._step_s = max(1, int(window_s) // READINGS)
+        self._second = 0
+        self._readings: deque[T] = deque([now], maxlen=max(1, int(window_s) // self._step_s))
+
+    def tick(self, read: Callable[[], T]) -> None:
+        """A second has passed."""
+        self._second += 1
+        if self._second % self._step_s == 0:
+            self._readings.append(read())
+
+    @property
+    def oldest(self) -> T:
+        return self._readings[0]
 
 
 class ArmFigures:
@@ -39,8 +64,6 @@ class ArmFigures:
     __slots__ = (
         "_begun_before",
         "_readings",
-        "_second",
-        "_step_s",
         "begun",
         "errors",
         "latency",
@@ -51,15 +74,12 @@ class ArmFigures:
     def __init__(self, window_s: float) -> None:
         self.begun = self.requests = self.errors = self.withdrawn = 0
         self.latency = Histogram()
-        self._second = 0
         self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S)  # `begun`, as of each of the last seconds
         self.set_window(window_s)
 
     def set_window(self, window_s: float) -> None:
         """Look at so many seconds from here on; the window is short until it has filled."""
-        self._step_s = max(1, int(window_s) // READINGS)
-        self._readings: deque[_Reading] = deque(maxlen=max(1, int(window_s) // self._step_s))
-        self._readings.append(self._reading())
+        self._readings = Readings(window_s, self._reading())
 
     # -- counted with each request ---------------------------------------------------------------------------------
     def begin(self) -> None:
@@ -81,14 +101,12 @@ class ArmFigures:
     # -- read once a second ----------------------------------------------------------------------------------------
     def tick(self) -> None:
         """A second has passed."""
-        self._second += 1
         self._begun_before.append(self.begun)
-        if self._second % self._step_s == 0:
-            self._readings.append(self._reading())
+        self._readings.tick(self._reading)
 
     def window(self) -> Window:
         """Return what was counted since the oldest reading."""
-        first = self._readings[0]
+        first = self._readings.oldest
         requests, errors = self.requests - first.requests, self.errors - first.errors
         return Window(requests, errors, subtract(self.latency.counts, first.latency))
 
@@ -98,15 +116,8 @@ class ArmFigures:
             return 0
         return max(0, self._begun_before[-seconds] - self.requests - self.withdrawn)
 
-    def _reading(self) -> _Reading:
-        return _Reading(self._second, self.requests, self.errors, dict(self.latency.counts))
-
-
-class Compared(NamedTuple):
-    """How many answers were compared in the last so many seconds, and how many of them differed."""
-
-    compared: int
-    disagreed: int
+    def _reading(self) -> Window:
+        return Window(self.requests, self.errors, dict(self.latency.counts))
 
 
 class ShadowFigures:
@@ -122,8 +133,6 @@ class ShadowFigures:
 
     __slots__ = (
         "_readings",
-        "_second",
-        "_step_s",
         "candidate_latency",
         "compared",
         "disagreed",
@@ -145,22 +154,20 @@ class ShadowFigures:
         self.dropped: Counter[str] = Counter()
         self.stable_latency = Histogram()
         self.candidate_latency = Histogram()
-        self._second = 0
         self.set_window(window_s)
 
     def set_window(self, window_s: float) -> None:
         """Look at so many seconds from here on, as ArmFigures does."""
-        self._step_s = max(1, int(window_s) // READINGS)
-        self._readings: deque[Compared] = deque(maxlen=max(1, int(window_s) // self._step_s))
-        self._readings.append(Compared(self.compared, self.disagreed))
+        self._readings = Readings(window_s, self._reading())
 
     def tick(self) -> None:
         """A second has passed."""
-        self._second += 1
-        if self._second % self._step_s == 0:
-            self._readings.append(Compared(self.compared, self.disagreed))
+        self._readings.tick(self._reading)
 
     def window(self) -> Compared:
         """Return what was counted since the oldest reading."""
-        first = self._readings[0]
+        first = self._readings.oldest
         return Compared(self.compared - first.compared, self.disagreed - first.disagreed)
+
+    def _reading(self) -> Compared:
+        return Compared(self.compared, self.disagreed)

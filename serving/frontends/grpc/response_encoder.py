@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from tritonclient.grpc import service_pb2 as pb
 
 from serving.core.datatypes import COPIED_BYTES, datatype_of, raw_bytes
+from serving.core.grpc_parameters import set_parameter
 from serving.core.response import InferenceResponse
 from serving.core.varints import varint
 from serving.frontends.http2.stream import Buffer
@@ -133,25 +134,13 @@ def _response_head(response: InferenceResponse) -> bytes:
         output = message.outputs.add(name=name, datatype=datatype_of(array).name, shape=array.shape)
         if response.in_shared_memory and name in response.in_shared_memory:
             placed = response.in_shared_memory[name]
-            _set_parameter(output.parameters["shared_memory_region"], placed.region)
-            _set_parameter(output.parameters["shared_memory_byte_size"], placed.byte_size)
+            set_parameter(output.parameters["shared_memory_region"], placed.region)
+            set_parameter(output.parameters["shared_memory_byte_size"], placed.byte_size)
             if placed.offset:
-                _set_parameter(output.parameters["shared_memory_offset"], placed.offset)
+                set_parameter(output.parameters["shared_memory_offset"], placed.offset)
     for key, value in response.parameters.items():
-        _set_parameter(message.parameters[key], value)
+        set_parameter(message.parameters[key], value)
     return bytes(message.SerializeToString())
-
-
-def _set_parameter(parameter: pb.InferParameter, value: "str | int | float | bool") -> None:
-    """Store a Python value in the member of InferParameter that fits its type."""
-    if isinstance(value, bool):
-        parameter.bool_param = value
-    elif isinstance(value, int):
-        parameter.int64_param = value
-    elif isinstance(value, float):
-        parameter.double_param = value
-    else:
-        parameter.string_param = value
 
 
 def _id_field(identifier: str) -> bytes:

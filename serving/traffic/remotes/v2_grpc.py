@@ -15,6 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository.config.traffic import Remote
 from serving.core.datatypes import DATATYPES, Tensor, datatype_of, raw_bytes
 from serving.core.errors import ServingError, internal, unavailable
+from serving.core.grpc_parameters import set_parameter
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import Parameters
 from serving.resources.request_memory import RequestMemory
@@ -57,7 +58,7 @@ class V2Grpc(RemoteProtocol):
         for name in request.asked.requested_outputs:
             message.outputs.add(name=name)
         for key, value in parameters_of(request).items():
-            _set(message.parameters[key], value)
+            set_parameter(message.parameters[key], value)
         try:
             answer = await self._stub.ModelInfer(message, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
@@ -66,17 +67,6 @@ class V2Grpc(RemoteProtocol):
 
     async def close(self) -> None:
         await self._channel.close()
-
-
-def _set(parameter: pb.InferParameter, value: str | int | float | bool) -> None:
-    if isinstance(value, bool):
-        parameter.bool_param = value
-    elif isinstance(value, int):
-        parameter.int64_param = value
-    elif isinstance(value, float):
-        parameter.double_param = value
-    else:
-        parameter.string_param = value
 
 
 def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
