@@ -117,6 +117,7 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
         for name, frontend in frontends.items():
             log.info("%s listens on %s", name, _shown(frontend))
         if side is not None:
+            await side.remember()
             log.info("Model server started.")  # what scripts that start TorchServe wait for
         _warn_if_open(options, frontends)
         if options.address_file is not None:

@@ -164,7 +164,12 @@ def _settings(settings: ModelSettings) -> list[Setting]:
     order = [*_MEANINGS, *settings.unserved]
     keys = [*(key for key in order if key in settings.whole), *(key for key in settings.whole if key not in order)]
     return [
-        Setting(key, _written(settings.whole[key]), _MEANINGS.get(key, ""), key not in settings.unserved)
+        Setting(
+            key,
+            _written(settings.whole[key]),
+            _MEANINGS.get(key, ""),
+            key not in settings.unserved and key not in settings.unusable,
+        )
         for key in keys
     ]
 

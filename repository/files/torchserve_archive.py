@@ -61,7 +61,8 @@ class Manifest:
 class ModelSettings:
     """model-config.yaml: what it says about serving the model, None or "" where nothing. `whole`: all of it, for the handler.
 
-    unserved: keys that mean something to TorchServe and nothing here.
+    unserved: keys that mean something to TorchServe and nothing here. unusable: keys whose values count as not said, as with
+    TorchServe, each with a sentence.
     """
 
     min_workers: int | None = None
@@ -76,6 +77,7 @@ class ModelSettings:
     device_ids: tuple[int, ...] = ()
     parallel_type: str = ""
     unserved: tuple[str, ...] = ()
+    unusable: Mapping[str, str] = field(default_factory=dict)
     whole: Mapping[str, Json] = field(default_factory=dict)
 
 
@@ -96,7 +98,7 @@ def read_manifest(path: Path) -> Manifest:
 
 def read_description(path: Path) -> tuple[Manifest, ModelSettings]:
     """Return an archive's manifest, and what its model-config.yaml says, nothing where it has none. Raises as `read_manifest`,
-    and InvalidArchive where the settings are wrong."""
+    and InvalidArchive where that is no mapping in YAML."""
     with _opened(path) as archive:
         return _description(archive)
 
@@ -391,40 +393,49 @@ def parse_settings(text: bytes) -> ModelSettings:
     if not isinstance(loaded, dict):
         raise InvalidArchive("the model's configuration in YAML must be a mapping of keys to values")
     whole = _as_json(loaded, [_MAX_NODES])
-    device_type = str(whole.get("deviceType") or "").lower()
-    if device_type not in ("", "cpu", "gpu"):
-        raise InvalidArchive(f"'deviceType' must be cpu or gpu, not {device_type[:40]!r}")
+    unusable: dict[str, str] = {}
     return ModelSettings(
-        min_workers=_number(whole, "minWorkers", 0, _MAX_WORKERS),
-        max_workers=_number(whole, "maxWorkers", 0, _MAX_WORKERS),
-        batch_size=_number(whole, "batchSize", 1, 1 << 20),
-        max_batch_delay_ms=_number(whole, "maxBatchDelay", 0, 3_600_000),
-        response_timeout_s=_number(whole, "responseTimeout", 1, 1 << 30),
-        startup_timeout_s=_number(whole, "startupTimeout", 1, 1 << 30),
-        job_queue_size=_number(whole, "jobQueueSize", 1, 1 << 30),
-        client_timeout_ms=_number(whole, "clientTimeoutInMills", 0, 1 << 40),
-        device_type=device_type,
-        device_ids=_device_ids(whole.get("deviceIds")),
+        min_workers=_number(whole, "minWorkers", 0, _MAX_WORKERS, unusable),
+        max_workers=_number(whole, "maxWorkers", 0, _MAX_WORKERS, unusable),
+        batch_size=_number(whole, "batchSize", 1, 1 << 20, unusable),
+        max_batch_delay_ms=_number(whole, "maxBatchDelay", 0, 3_600_000, unusable),
+        response_timeout_s=_number(whole, "responseTimeout", 1, 1 << 30, unusable),
+        startup_timeout_s=_number(whole, "startupTimeout", 1, 1 << 30, unusable),
+        job_queue_size=_number(whole, "jobQueueSize", 1, 1 << 30, unusable),
+        client_timeout_ms=_number(whole, "clientTimeoutInMills", 0, 1 << 40, unusable),
+        device_type=_device_type(whole.get("deviceType"), unusable),
+        device_ids=_device_ids(whole.get("deviceIds"), unusable),
         parallel_type=str(whole.get("parallelType") or ""),
         unserved=tuple(key for key in _UNSERVED if whole.get(key)),
+        unusable=unusable,
         whole=whole,
     )
 
 
-def _number(values: Mapping[str, Json], key: str, minimum: int, maximum: int) -> int | None:
+def _number(values: Mapping[str, Json], key: str, minimum: int, maximum: int, unusable: dict[str, str]) -> int | None:
     value = values.get(key)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= maximum:
-        raise InvalidArchive(f"'{key}' must be a whole number from {minimum} to {maximum}, not {str(value)[:40]!r}")
+        unusable[key] = f"'{key}' must be a whole number from {minimum} to {maximum}, not {str(value)[:40]!r}"
+        return None
     return value
 
 
-def _device_ids(value: Json) -> tuple[int, ...]:
+def _device_type(value: Json, unusable: dict[str, str]) -> str:
+    device_type = str(value or "").lower()
+    if device_type in ("", "cpu", "gpu"):
+        return device_type
+    unusable["deviceType"] = f"'deviceType' must be cpu or gpu, not {device_type[:40]!r}"
+    return ""
+
+
+def _device_ids(value: Json, unusable: dict[str, str]) -> tuple[int, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(type(one) is int and 0 <= one < 1024 for one in value):
-        raise InvalidArchive("'deviceIds' must be a list of numbers of GPUs")
+        unusable["deviceIds"] = "'deviceIds' must be a list of numbers of GPUs"
+        return ()
     return tuple(dict.fromkeys(one for one in value if isinstance(one, int)))
 
 

@@ -1,6 +1,7 @@
 """The settings of a registered version: which of those who say one has the last word, and how our configuration has them.
 
-A request to register says most, then the archive's model-config.yaml, then config.properties. Source: TorchServe 0.12.
+A request to register says most, then the archive's model-config.yaml, then config.properties; of time-outs an archive with a
+model-config.yaml has the word, with TorchServe's default where the file is silent. Source: TorchServe 0.12.
 """
 
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from repository.torchserve.options import TorchServeOptions
 
 MOST = 2**31 - 1
 MAX_WORKERS = 1024  # of one version
+DEFAULT_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,7 @@ class Settings:
             response_timeout_s=_first(
                 first[2],
                 archive.response_timeout_s,
+                DEFAULT_TIMEOUT_S if archive.whole else None,
                 said.get("responseTimeout"),
                 asked.response_timeout_s,
                 default=int(options.default_response_timeout_s),
@@ -83,6 +86,7 @@ class Settings:
             startup_timeout_s=_first(
                 first[3],
                 archive.startup_timeout_s,
+                DEFAULT_TIMEOUT_S if archive.whole else None,
                 said.get("startupTimeout"),
                 asked.startup_timeout_s,
                 default=int(options.default_startup_timeout_s),

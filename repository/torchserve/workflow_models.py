@@ -17,11 +17,10 @@ from repository.core.errors import InvalidWorkflow
 from repository.files import storage
 from repository.files.torchserve_archive import FOLDER, MANIFEST
 from repository.torchserve.parameters import WORKFLOW
-from repository.torchserve.version_settings import MAX_WORKERS, Registering
+from repository.torchserve.version_settings import DEFAULT_TIMEOUT_S, MAX_WORKERS, Registering
 from repository.torchserve.workflow_spec import Node, WorkflowSpec, spec_of
 
 INPUT = "data"
-DEFAULT_TIMEOUT_S = 120
 
 
 class Described(NamedTuple):

@@ -125,6 +125,11 @@ class ArchiveReport:
             self.warnings.append(
                 f"the archive's model-config.yaml sets what means nothing here: {', '.join(settings.unserved)}"
             )
+        if settings.unusable:
+            self.warnings.append(
+                f"the archive's model-config.yaml has values that count as not said, here as in TorchServe: "
+                f"{'; '.join(settings.unusable.values())}"
+            )
         if self.manifest.requirements_file:
             self.notes.append(
                 f"'{self.manifest.requirements_file}' is installed only where the parameter "

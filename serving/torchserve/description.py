@@ -147,7 +147,8 @@ class Descriptions:
         """number: of the version in the repository; None where it has no workers. wanted: workers, those on their way too."""
         processes, pending = self._live(name, number)
         on_gpu = said.device_type != "cpu" and gpu_count() > 0
-        devices = {"deviceIds": list(said.device_ids)} if said.device_ids else {}
+        ids = list(said.device_ids)
+        devices = {"deviceIds": ids} if ids and max(ids) < gpu_count() else {}
         whole = said.whole
         return {
             "modelName": name,
@@ -163,7 +164,7 @@ class Descriptions:
             "maxRetryTimeoutInSec": _setting(whole.get("maxRetryTimeoutInSec"), 300),
             "clientTimeoutInMills": _setting(whole.get("clientTimeoutInMills"), 0),
             "parallelType": said.parallel_type,
-            "parallelLevel": _setting(whole.get("parallelLevel"), 0),
+            "parallelLevel": _setting(whole.get("parallelLevel"), 0) if said.parallel_type else 0,
             "deviceType": "gpu" if on_gpu else "cpu",
             **devices,
             "continuousBatching": whole.get("continuousBatching") is True,

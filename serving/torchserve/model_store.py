@@ -7,24 +7,30 @@
 
 A copy is looked at before it has its name, so that nothing but archives come into the store, whole ones, and the store's own
 files are never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and what it answers.
+
+Several servers may have one store. Who has a file registered holds a shared lock (flock) on it, which the kernel lets go when a
+server is killed: a file that another server fetched from the same address and has still is taken as it is, one that nobody has
+is fetched again, and the last who lets go of it removes it.
 """
 
 import contextlib
 import errno
 import fcntl
 import hashlib
-import json
 import logging
 import os
 import re
 import shutil
+import stat
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from email.message import Message
 from http.client import HTTPException
 from pathlib import Path
@@ -46,7 +52,7 @@ MAX_URL = 4096
 _CHUNK = 1 << 20
 _CLOUD = ("s3:", "gs:", "as:")
 _ARRIVING = ".slipway-arriving-"
-_JOURNAL = ".slipway-fetched.json"
+_ADDRESS_OF = ".slipway-fetched-"  # before the name of a file that was fetched: holds a digest of its address
 _SHARE_BLOCKS = 0x40049409  # FICLONE of linux/fs.h
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # what mounted object stores and some other file systems answer
@@ -56,10 +62,14 @@ Check = Callable[[Path], object]  # raises RepositoryError for what is no archiv
 
 @dataclass(frozen=True, slots=True)
 class StoredArchive:
-    """An archive of the store: a file, or the folder that it unpacks to. fetched: it came with this registration."""
+    """An archive of the store: a file, or the folder that it unpacks to. fetched: it came with this registration.
+
+    lock: the descriptor that holds the file, until `ModelStore.release`; None of a folder, or where files cannot be locked.
+    """
 
     path: Path
     fetched: bool = False
+    lock: int | None = field(default=None, compare=False)
 
 
 class ModelStore:
@@ -68,14 +78,16 @@ class ModelStore:
     def __init__(self, folder: Path, allowed_urls: Sequence[str]) -> None:
         self.folder = folder
         self._allowed = [re.compile(text, re.IGNORECASE) for text in allowed_urls]
+        self._held: Counter[Path] = Counter()  # by this server
+        self._holding = threading.Lock()
         for leftover in folder.glob(f"{_ARRIVING}*"):
             with contextlib.suppress(OSError):  # another server is fetching it; or the store may only be read
                 _remove_unless_locked(leftover)
 
-    def find(self, url: str, check: Check, in_use: Callable[[Path], bool]) -> StoredArchive:
-        """Return the archive that an address means, fetched if need be. TorchServeError without one.
+    def find(self, url: str, check: Check) -> StoredArchive:
+        """Return the archive that an address means, fetched if need be, and hold it. TorchServeError without one.
 
-        check: raises RepositoryError for a file that is no archive. in_use: whether a registration has a file of the store.
+        check: raises RepositoryError for a file that is no archive.
         """
         if not url:
             raise _not_found("empty url")
@@ -84,17 +96,40 @@ class ModelStore:
         if len(url) > MAX_URL or not url.isprintable():
             raise _not_found("the url is too long, or has characters that cannot be printed")
         if is_address(url):
-            return StoredArchive(self._fetch(url, check, in_use), fetched=True)
-        return StoredArchive(self._stored(url))
+            return self._fetch(url, check)
+        place = self._stored(url)
+        return self._kept(place, lock=_shared_lock(place))
 
     def names(self) -> list[str]:
         """Return the names of all that may be archives, sorted: for load_models=all."""
         return archives_in(self.folder)
 
-    def remove(self, path: Path) -> None:
-        """Remove a file that was fetched."""
+    def release(self, archive: StoredArchive) -> None:
+        """Let go of an archive; one that was fetched is removed, unless somebody has it still."""
+        with self._holding:
+            self._held[archive.path] -= 1
+            held = self._held[archive.path] > 0
+            if not held:
+                del self._held[archive.path]
+        try:
+            if archive.fetched and not held and (archive.lock is None or _locked_alone(archive.lock)):
+                self._remove(archive.path)
+        finally:
+            if archive.lock is not None:
+                fcntl.flock(archive.lock, fcntl.LOCK_UN)  # a child may have the descriptor too
+                os.close(archive.lock)
+
+    def _kept(self, path: Path, fetched: bool = False, lock: int | None = None) -> StoredArchive:
+        with self._holding:
+            self._held[path] += 1
+        return StoredArchive(path, fetched, lock)
+
+    def _remove(self, path: Path) -> None:
         path.unlink(missing_ok=True)
-        self._write_journal({name: url for name, url in self._journal().items() if name != path.name})
+        self._address_of(path.name).unlink(missing_ok=True)
+
+    def _address_of(self, name: str) -> Path:
+        return self.folder / f"{_ADDRESS_OF}{name}"
 
     # -- in the store ------------------------------------------------------------------------------------------------
     def _stored(self, url: str) -> Path:
@@ -108,48 +143,97 @@ class ModelStore:
         raise _not_found(f"Model not found at: {url}")
 
     # -- from elsewhere ------------------------------------------------------------------------------------------------
-    def _fetch(self, url: str, check: Check, in_use: Callable[[Path], bool]) -> Path:
+    def _fetch(self, url: str, check: Check) -> StoredArchive:
         self._refuse_unless_allowed(url)
         name = file_name(url)
         if not name or name.startswith(".") or "\\" in name or len(name.encode()) > 200:
             raise _failed(url)
         place = self.folder / name
         if place.exists() or place.is_symlink():
-            # What a server that was killed meanwhile has left may be fetched again; all else stays.
-            if self._journal().get(name) != _digest(url) or in_use(place):
-                raise server_error(f"Model file already exists {name}")
-            self.remove(place)
+            held = self._shared(place, url)
+            if held is not None:
+                return self._checked(held, url, check)
         try:
             descriptor, arriving = tempfile.mkstemp(prefix=_ARRIVING, dir=self.folder)
         except OSError as error:
             log.warning("nothing can be fetched: the model store cannot be written: %s", error.strerror)
             raise server_error(f"Failed to save model: {url}") from None
+        lock: int | None = None
         try:
             with open(descriptor, "wb") as file:
-                with contextlib.suppress(OSError):  # no locks on this file system
-                    fcntl.flock(file, fcntl.LOCK_EX)  # or another server that starts meanwhile would clear it away
+                # Held from its first byte: another server that starts meanwhile would clear it away.
+                lock = os.dup(descriptor) if _lock(descriptor, fcntl.LOCK_SH) else None
                 self._copy(url, file)
                 file.flush()
-                self._name(Path(arriving), place, url, check)
-        except OSError as error:
+                return self._named(Path(arriving), place, url, check, lock)
+        except BaseException as error:
+            if lock is not None:
+                os.close(lock)
+            if isinstance(error, FileExistsError):  # somebody was faster
+                held = self._shared(place, url)
+                if held is not None:
+                    return held
+            if not isinstance(error, OSError):
+                raise
             log.warning("an archive could not be fetched: %s", error.strerror or type(error).__name__)
             raise server_error(f"Failed to save model: {url}") from None
         finally:
             Path(arriving).unlink(missing_ok=True)
-        return place
 
-    def _name(self, arrived: Path, place: Path, url: str, check: Check) -> None:
-        """Give what has arrived its name, if it is an archive."""
+    def _shared(self, place: Path, url: str) -> StoredArchive | None:
+        """Return a file that another server has fetched from this address and holds; None, and it is gone, where it was left by
+        one that was killed. TorchServeError for all else that has the name."""
+        taken = server_error(f"Model file already exists {place.name}")
+        try:
+            known = self._address_of(place.name).read_text()
+        except (OSError, ValueError):
+            known = ""
+        with self._holding:
+            held_here = place in self._held
+        if known != _digest(url) or held_here:
+            raise taken
+        lock = _shared_lock(place)
+        if lock is None:  # it has gone meanwhile, or no file can be locked here
+            self._remove(place)
+            return None
+        held = self._kept(place, fetched=True, lock=lock)
+        if _locked_alone(lock):
+            self.release(held)
+        elif _lock(lock, fcntl.LOCK_SH) and _is_at(lock, place):
+            return held
+        else:  # whoever had it has just removed it
+            self._drop(held)
+        return None
+
+    def _drop(self, archive: StoredArchive) -> None:
+        """Let go of a file which is not this server's to remove, or has no name yet."""
+        self.release(replace(archive, fetched=False))
+
+    def _checked(self, held: StoredArchive, url: str, check: Check) -> StoredArchive:
+        try:
+            check(held.path)
+        except RepositoryError as error:
+            self._drop(held)
+            raise TorchServeError(400, "InvalidModelException", error.message) from None
+        log.info(
+            "'%s' is in the model store already: another server has fetched it from the same address", held.path.name
+        )
+        return held
+
+    def _named(self, arrived: Path, place: Path, url: str, check: Check, lock: int | None) -> StoredArchive:
+        """Give what has arrived its name, if it is an archive. FileExistsError where that is taken."""
         try:
             check(arrived)
         except RepositoryError as error:
             told = error.message.replace(arrived.name, place.name)
             raise TorchServeError(400, "InvalidModelException", told) from None
-        self._write_journal(self._journal() | {place.name: _digest(url)})
-        try:
+        with self._holding:
+            if place.exists():
+                raise FileExistsError(errno.EEXIST, "it is there already")
+            storage.write_atomic(self._address_of(place.name), _digest(url).encode())
             _move(arrived, place)
-        except FileExistsError:
-            raise server_error(f"Model file already exists {place.name}") from None
+            self._held[place] += 1
+        return StoredArchive(place, fetched=True, lock=lock)
 
     def _copy(self, url: str, file: IO[bytes]) -> None:
         """Copy what an address gives; within bounds of size and time."""
@@ -204,22 +288,6 @@ class ModelStore:
         if not any(pattern.fullmatch(url) for pattern in self._allowed):
             raise _not_found(f"Given URL {url[:MAX_URL]} does not match any allowed URL(s)")
 
-    # -- what was fetched from where -------------------------------------------------------------------------------
-    def _journal(self) -> dict[str, str]:
-        """Return the names of fetched files, with digests of their addresses, which may have keys in them."""
-        try:
-            content = json.loads((self.folder / _JOURNAL).read_bytes())
-        except (OSError, ValueError):
-            return {}
-        return content if isinstance(content, dict) else {}
-
-    def _write_journal(self, journal: dict[str, str]) -> None:
-        path = self.folder / _JOURNAL
-        if journal:
-            storage.write_atomic(path, json.dumps(journal).encode())
-        else:
-            path.unlink(missing_ok=True)
-
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
     """Follows a redirection where the address that it leads to is allowed itself, over HTTP or HTTPS."""
@@ -248,6 +316,44 @@ def _remove_unless_locked(leftover: Path) -> None:
     with leftover.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         leftover.unlink()
+
+
+def _shared_lock(place: Path) -> int | None:
+    """Return a descriptor that holds a file of the store; None of a folder, and where it cannot be locked."""
+    for _ in range(3):  # another server may put a file in its place meanwhile
+        try:
+            descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            return None
+        if (
+            stat.S_ISREG(os.fstat(descriptor).st_mode)
+            and _lock(descriptor, fcntl.LOCK_SH)
+            and _is_at(descriptor, place)
+        ):
+            return descriptor
+        os.close(descriptor)
+    return None
+
+
+def _lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError:  # somebody has it, or there are no locks on this file system
+        return False
+    return True
+
+
+def _locked_alone(descriptor: int) -> bool:
+    """Whether nobody else holds a file. A shared lock is lost, whatever the answer: of two who let go, the last is told so."""
+    return _lock(descriptor, fcntl.LOCK_EX)
+
+
+def _is_at(descriptor: int, place: Path) -> bool:
+    """Whether the file of that name is this one still."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), place.lstat())
+    except OSError:
+        return False
 
 
 def _move(arrived: Path, place: Path) -> None:

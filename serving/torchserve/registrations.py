@@ -131,7 +131,6 @@ class Registrations:
         self._files = RegisteredFiles(folder)
         self._network = NetworkThreads(asyncio.get_running_loop(), MAX_FETCHES)
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._arriving: set[Path] = set()
         self._closing = False
         for name, versions in (options.model_snapshot or {}).items():
             for version, said in versions.items():
@@ -334,6 +333,9 @@ class Registrations:
         kept = False
         try:
             name = asked.model_name or manifest.name or fallback_name
+            if in_archive.unusable:
+                told = "; ".join(in_archive.unusable.values())
+                log.warning("model-config.yaml of '%s': %s; it counts as not said", shown(url), told)
             if not name:
                 raise TorchServeError(400, "InvalidModelException", "Model name is not defined.")
             try:
@@ -362,28 +364,19 @@ class Registrations:
             log.warning("an archive could not be copied: %s", error.strerror or type(error).__name__)
             raise server_error(f"Failed to save model: {url}") from None
         finally:
-            self._arriving.discard(stored.path)
-            if stored.fetched and not kept:
-                await asyncio.to_thread(self.store.remove, stored.path)
+            if archive is None and not kept:
+                await asyncio.to_thread(self.store.release, stored)
         return found
 
     def _read(self, url: str, path: Path | None) -> tuple[StoredArchive, Manifest, ModelSettings]:
         """Find an archive, fetch it if need be, and read what it says. path: where it is, if that is known."""
-        if path is not None:
-            archive = StoredArchive(path)
-        else:
-            archive = self.store.find(url, torchserve_archive.read_manifest, self._in_use)
-        if archive.fetched:
-            self._arriving.add(archive.path)
+        archive = StoredArchive(path) if path is not None else self.store.find(url, torchserve_archive.read_manifest)
         try:
             return archive, *torchserve_archive.read_description(archive.path)
         except RepositoryError as error:
+            if path is None:
+                self.store.release(archive)
             raise TorchServeError(400, "InvalidModelException", error.message) from None
-
-    def _in_use(self, path: Path) -> bool:
-        """Whether a registration has a file of the store, or one is about to."""
-        registered = {one.archive.path for model in list(self.models.values()) for one in list(model.versions.values())}
-        return path in registered or path in self._arriving
 
     # -- scaling ---------------------------------------------------------------------------------------------------
     async def scale(
@@ -489,8 +482,8 @@ class Registrations:
                 await asyncio.to_thread(self._files.remove_version, found.name, found.number)
             else:
                 await asyncio.to_thread(self._files.remove, found.name)
-            if found.archive.fetched:
-                await asyncio.to_thread(self.store.remove, found.archive.path)
+            if found.url:
+                await asyncio.to_thread(self.store.release, found.archive)
 
     def _is_registered(self, found: Registration) -> bool:
         model = self.models.get(found.name)

@@ -44,15 +44,18 @@ class TorchServeSide:
         if self.registrations is not None:
             await self.registrations.register_wanted()
 
+    async def remember(self) -> None:
+        """Write the snapshot of the start, of what is registered and listened for; from now on each change is one too."""
+        if self.snapshots is not None:
+            await self.snapshots.save("startup")
+        self._started = True
+
     async def start(self) -> None:
         """Load what is registered."""
         if self.registrations is not None:
             await self.registrations.start_workers()
             if self.workflows is not None:
-                await self.workflows.start(self.options.snapshot_workflows)
-            if self.snapshots is not None:
-                await self.snapshots.save("startup")
-        self._started = True
+                await self.workflows.start()
 
     def stop(self) -> None:
         """Begin nothing any more, and remember what is registered."""

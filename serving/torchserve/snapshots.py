@@ -62,7 +62,7 @@ class Snapshots:
             "created": int(now.timestamp() * 1000),
             "models": models,
         }
-        if registered := self._workflows.registered():  # which TorchServe's snapshots do not have
+        if registered := self._workflows.remembered():  # which TorchServe's snapshots do not have
             content["workflows"] = {name: {"warName": file_name(url)} for name, url in registered.items()}
         properties = self._properties | {"model_snapshot": json.dumps(content, indent=2)}
         return name, java_properties.write(properties, "Saving snapshot")

@@ -10,7 +10,6 @@ import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from repository.core.errors import InvalidWorkflow, RepositoryError
 from repository.files import storage
 from repository.torchserve import workflow_models
 from repository.torchserve.options import TorchServeOptions
-from repository.torchserve.workflow_models import DEFAULT_TIMEOUT_S
+from repository.torchserve.version_settings import DEFAULT_TIMEOUT_S
 from repository.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
 from serving.core.errors import ServingError
 from serving.resources.network_thread import NetworkThreads
@@ -62,6 +61,7 @@ class Workflows(KnownWorkflows):
         self._repository = repository
         self._folder = repository.parent / "workflows"
         self._workflows: dict[str, Workflow] = {}
+        self._awaited = dict(options.snapshot_workflows)  # name -> url, of those that the start has still to register
         registrations.reserved = self._workflows
         for name, archive in options.snapshot_workflows:
             refuse_missing(self._store, archive, f"workflow '{name}'")
@@ -79,14 +79,19 @@ class Workflows(KnownWorkflows):
         """Return name -> url."""
         return {name: found.url for name, found in sorted(self._workflows.items())}
 
-    async def start(self, wanted: Iterable[tuple[str, str]]) -> None:
-        """Register what a snapshot has, by name and url; what cannot be is logged and passed over."""
-        for name, url in wanted:
+    def remembered(self) -> dict[str, str]:
+        """Return name -> url, for a snapshot: of those too that are still to come after a start."""
+        return dict(sorted((self._awaited | self.registered()).items()))
+
+    async def start(self) -> None:
+        """Register what a snapshot has; what cannot be is logged and passed over."""
+        for name, url in list(self._awaited.items()):
             log.info("registering workflow '%s'", name)
             try:
                 await self._register(url, name, DEFAULT_TIMEOUT_S, DEFAULT_TIMEOUT_S)
             except ServingError as error:
                 log.warning("workflow '%s' is passed over: %s", name, error.message)
+            del self._awaited[name]
 
     # -- registering -----------------------------------------------------------------------------------------------
     async def register(
@@ -126,7 +131,7 @@ class Workflows(KnownWorkflows):
     def _open(self, url: str, name: str) -> Workflow:
         """Find an archive, fetch it if need be, unpack it, and read what it says."""
         try:
-            archive = self._store.find(url, check_archive, self._in_use)
+            archive = self._store.find(url, check_archive)
         except TorchServeError as error:
             raise _of_workflow(error, url) from None
         self._folder.mkdir(exist_ok=True)
@@ -139,15 +144,11 @@ class Workflows(KnownWorkflows):
                     workflow_models.write_function(found.spec, node, folder / "war", folder / "functions")
         except BaseException as error:
             shutil.rmtree(folder, ignore_errors=True)
-            if archive.fetched:
-                self._store.remove(archive.path)
+            self._store.release(archive)
             if isinstance(error, InvalidWorkflow):
                 raise TorchServeError(400, error.kind, error.message) from None
             raise
         return found
-
-    def _in_use(self, path: Path) -> bool:
-        return any(one.archive.path == path for one in list(self._workflows.values()))
 
     async def _start(self, workflow: Workflow, response_timeout_s: int, startup_timeout_s: int) -> None:
         """Register the nodes and load the ensemble. Where one fails, all are taken away again."""
@@ -207,8 +208,7 @@ class Workflows(KnownWorkflows):
     def _discard(self, workflow: Workflow) -> None:
         """Delete what was unpacked, and what was fetched."""
         shutil.rmtree(workflow.folder, ignore_errors=True)
-        if workflow.archive.fetched:
-            self._store.remove(workflow.archive.path)
+        self._store.release(workflow.archive)
 
 
 def _failure(workflow: Workflow, node: Node, error: BaseException | None) -> str:

@@ -5,7 +5,7 @@ Source: docs/workflow_management_api.md and docs/workflow_inference_api.md of To
 
 import orjson
 
-from repository.torchserve.workflow_models import DEFAULT_TIMEOUT_S
+from repository.torchserve.version_settings import DEFAULT_TIMEOUT_S
 from serving.core.request import ParameterValue
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply

@@ -236,7 +236,7 @@ BAD = {
         "'../../evil.py' in the archive is not a plain relative",
     ),
     "link": (tarred, "is a link or a device"),
-    "settings": (lambda: packed(files_of("bad", config={"batchSize": "many"})), "'batchSize' must be a whole number"),
+    "settings": (lambda: packed(files_of("bad", config={"parallelType": "tp"})), "divides one model among several"),
     "bomb": (bomb, "times its size; at most 200 is allowed"),
 }
 

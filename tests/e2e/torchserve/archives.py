@@ -66,6 +66,17 @@ class Archive:
     file: str = ""  # its name in the store, where that is not the model's
 
 
+# TorchServe passes over each of these, and has its own defaults instead.
+UNUSABLE = """\
+minWorkers: two
+batchSize: "3"
+maxBatchDelay: -5
+responseTimeout: 1.5
+jobQueueSize: 0
+deviceType: tpu
+parallelLevel: 4
+deviceIds: [0, 99]
+"""
 SCRIPTED = {"serialized-file": "scripted.pt", "config-file": "model-config.yaml", "extra-files": "labels.txt"}
 BATCHED = """\
 batchSize: 4
@@ -82,6 +93,8 @@ CORPUS = [
     Archive("service", "service:serve", version="2.0", file="service_2.mar"),
     Archive("stream", "stream.py"),
     Archive("unpacked", "acts.py", options={"archive-format": "no-archive"}),
+    Archive("unusable", "acts.py", options={"config-file": "unusable.yaml"}),
+    Archive("hasty", "acts.py", options={"config-file": "hasty.yaml"}),
     Archive("tarred", "acts.py", options={"archive-format": "tgz"}),
     Archive("fails_to_import", "fails_to_import.py"),
     Archive("fails_to_initialize", "fails_to_initialize.py"),
@@ -136,6 +149,8 @@ def write_parts(folder: Path) -> None:
     (folder / "labels.txt").write_text("first\nsecond\n")
     (folder / "model-config.yaml").write_text(CONFIG)
     (folder / "batched.yaml").write_text(BATCHED)
+    (folder / "unusable.yaml").write_text(UNUSABLE)
+    (folder / "hasty.yaml").write_text("batchSize: 3\nmaxBatchDelay: 0\n")
     (folder / "flow.yaml").write_text(WORKFLOW)
 
 

@@ -16,6 +16,15 @@ KSERVE = "KServe's clients ask for it, and TorchServe answers them through an en
 
 DIFFERENCES: dict[str, Difference] = {
     "JSON in capitals": Difference("the names of media types have no case", "dict"),
+    "JSON behind a byte order mark": Difference("JSON in UTF-8 may have one, and is decoded with it", "dict"),
+    "a whole number beyond 64 bits": Difference(
+        "a look at each number would slow every body down", "1.2345678901234568e+29"
+    ),
+    "a body of parts as a part": Difference("RFC 7578 has no parts in parts; it stays one, whole", "--c"),
+    "a whole address for a path": Difference("HTTP/1.1 has servers take one", "Healthy"),
+    "a method that nobody knows": Difference("it is no HTTP request of any API", "not valid", 400),
+    "an expectation that nobody knows": Difference("it is passed over, as HTTP lets a server", "Healthy"),
+    "more than a hundred headers": Difference("no client sends so many, and each is kept for the handler", "100", 431),
     "a multipart body cut off": Difference("a body that ends too soon is the client's mistake", "multipart", 400),
     "a body that is too large": Difference("theirs says nothing", "200000", 413),
     "another site's preflight": Difference("theirs names a path that does not exist", "post /predictions/acts"),
@@ -31,5 +40,9 @@ DIFFERENCES: dict[str, Difference] = {
     "gRPC: registering twice": Difference("theirs says nothing", "already registered"),
     "registering what is no archive": Difference("theirs does not say that it is no archive", "no model archive", 400),
     "registering with broken JSON": Difference("the client's mistake is no failure of the server", "not JSON", 400),
+    "the methods of a list": Difference("it is another site's preflight, which is answered on every path", "", 204),
+    "described with a delay of none": Difference(
+        "an archive that wants no delay has none; theirs has 100", '"maxBatchDelay": 0'
+    ),
     "scaling to fewer than none": Difference("theirs fails inside and loses the worker", "min_worker", 400),
 }

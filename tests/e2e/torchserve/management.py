@@ -54,6 +54,7 @@ LISTS = [
     manage("an unknown model described", "GET", "/models/nobody"),
     manage("an unknown version described", "GET", "/models/acts/9.9"),
     manage("no such route", "GET", "/nothing"),
+    manage("the methods of a list", "OPTIONS", "/models"),
     manage("the root", "GET", "/"),
     manage("the inference API here", "POST", "/predictions/acts"),
     manage("ping here", "GET", "/ping"),
@@ -112,6 +113,16 @@ LIFE = [
         "POST",
         "/models?url=service_2.mar&initial_workers=1&batch_size=3&max_batch_delay=70&response_timeout=30&startup_timeout=90",
     ),
+    manage("registered with settings that cannot be used", "POST", "/models?url=unusable.mar&initial_workers=0"),
+    manage("described with those", "GET", "/models/unusable"),
+    manage("unregistered with those", "DELETE", "/models/unusable"),
+    manage(
+        "registered with time-outs beside a model-config.yaml",
+        "POST",
+        "/models?url=hasty.mar&initial_workers=0&response_timeout=30&startup_timeout=90",
+    ),
+    manage("described with a delay of none", "GET", "/models/hasty"),
+    manage("unregistered with a delay of none", "DELETE", "/models/hasty"),
     manage("both versions described", "GET", "/models/service/all"),
     Ask("the default stays", "/predictions/service", b"x"),
     Ask("the new version by name", "/predictions/service/2.0", b"x"),
@@ -131,7 +142,7 @@ LIFE = [
     ),
     manage("unregistered again", "DELETE", "/models/service"),
 ]
-# No predictions: the first of a workflow often fails in TorchServe, after 20 s.
+# No predictions but one that fails at once: the first of a workflow often fails in TorchServe, after 20 s.
 WORKFLOWS = [
     manage("no workflows", "GET", "/workflows"),
     manage("a workflow registered", "POST", "/workflows?url=flow.war"),
@@ -140,6 +151,7 @@ WORKFLOWS = [
     manage("the workflows", "GET", "/workflows"),
     manage("a workflow described", "GET", "/workflows/flow"),
     manage("an unknown workflow described", "GET", "/workflows/nobody"),
+    Ask("a workflow whose first node fails, and again", "/wfpredict/flow", b"fail"),
     manage("the models beside a workflow", "GET", "/models"),
     Ask("an unknown workflow asked", "/wfpredict/nobody", b"x"),
     manage("a workflow unregistered", "DELETE", "/workflows/flow"),

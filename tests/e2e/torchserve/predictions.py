@@ -16,6 +16,7 @@ FAILURES = (
 STATUSES = ("200", "201 Made", "204", "299", "400", "404 Gone there", "418", "500 Own words", "599", "302 Elsewhere")
 JSON = "application/json"
 BOUNDARY = "a-line-between-parts"
+MIXED = b"--c\r\nContent-Disposition: file; filename=a.txt\r\nContent-Type: text/plain\r\n\r\nA\r\n--c--\r\n"
 MULTIPART = f"multipart/form-data; boundary={BOUNDARY}"
 
 
@@ -82,6 +83,10 @@ INPUTS = [
     shown("JSON that is broken", b'{"a": ', JSON),
     shown("JSON that is no UTF-8", b'{"a": "\xff"}', JSON),
     shown("JSON that is empty", b"", JSON),
+    shown("lines of JSON", b'{"a": 1}\n{"b": 2}\n', "application/jsonlines"),
+    shown("JSON and another type", b'{"a": 1}', "application/json, text/plain"),
+    shown("JSON behind a byte order mark", b'\xef\xbb\xbf{"a": 1}', JSON),
+    shown("a whole number beyond 64 bits", b'{"a": 123456789012345678901234567890}', JSON),
     shown("a type that ends in json", b'{"a": 1}', "application/vnd.api+json"),
     shown("text", b"plain gr\xc3\xbcn", "text/plain"),
     shown("text in Latin-1", b"plain gr\xfcn", "text/plain; charset=iso-8859-1"),
@@ -109,6 +114,7 @@ INPUTS = [
     multipart("a file of text", part("data", b"gr\xc3\xbcn", "a.txt", "text/plain")),
     multipart("fields and files", part("text", b"words"), part("image", b"\x89", "cat.png", "image/png")),
     multipart("a multipart body without parts"),
+    multipart("a body of parts as a part", part("files", MIXED, content_type="multipart/mixed; boundary=c")),
     shown("a multipart body cut off", part("data", b"one")[:-9], MULTIPART, "/predictions/service"),
     shown("the older route", b"raw", target="/acts/predict"),
     shown("the older route with a query", b"raw", target="/acts/predict?data=1&more=%C3%BC"),
@@ -141,6 +147,10 @@ ROUTES = [
     Ask("the head of ping", "/ping", method="HEAD"),
     Ask("the head of a prediction", "/predictions/acts", headers={"act": "str"}, method="HEAD"),
     Ask("ping with a slash", "/ping/", method="GET"),
+    Ask("a whole address for a path", "http://127.0.0.1/ping", method="GET"),
+    Ask("a method that nobody knows", "/ping", method="THINK"),
+    Ask("an expectation that nobody knows", "/ping", headers={"Expect": "miracles"}, method="GET"),
+    Ask("more than a hundred headers", "/ping", headers={f"X-{number}": "x" for number in range(120)}, method="GET"),
     Ask("the root", "/", method="GET"),
     Ask("no route", "/nothing", method="GET"),
     Ask("a longer path that is no route", "/nothing/at/all", method="GET"),

@@ -81,7 +81,6 @@ def test_an_unpacked_archive_and_a_tar_file_are_archives_too(form: str, tmp_path
         ({"handler": "def handle(:\n"}, "'handler.py', line 1: invalid syntax"),
         ({"handler": "", "handler_name": "gone.py"}, "the archive has no handler 'gone.py'"),
         ({"serializedFile": "net.pt"}, "the archive has no 'net.pt', which its manifest names"),
-        ({"config": {"batchSize": "many"}}, "'batchSize' must be a whole number from 1"),
         ({"config": {"parallelType": "tp"}}, "divides one model among several processes"),
         ({"runtime": "LSP"}, "its handler is a C++ library"),
         (
@@ -94,6 +93,15 @@ def test_an_unpacked_archive_and_a_tar_file_are_archives_too(form: str, tmp_path
 def test_an_archive_that_cannot_be_served_says_why(contents: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     (error, *_) = said(inspect(archive(tmp_path / "cats.mar", **contents)), "error")
     assert sentence in error
+
+
+def test_a_setting_that_cannot_be_used_counts_as_not_said_and_is_told(tmp_path: Path) -> None:
+    report = inspect(archive(tmp_path / "cats.mar", config={"batchSize": "many", "deviceType": "tpu"}))
+    assert said(report, "error") == []
+    (warning,) = said(report, "warning")
+    assert "count as not said" in warning
+    assert "'batchSize' must be a whole number from 1" in warning
+    assert "'deviceType' must be cpu or gpu, not 'tpu'" in warning
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no zip", b"text", b"\x1f\x8b\x08junk"])

@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import astuple
 from pathlib import Path
 
 import pytest
@@ -72,8 +73,8 @@ def store(tmp_path: Path, address: str) -> ModelStore:
     return ModelStore(folder, [f"{address}/.*", f"file://{tmp_path}/allowed/.*"])
 
 
-def find(store: ModelStore, url: str, used: tuple[Path, ...] = ()) -> StoredArchive:
-    return store.find(url, read_manifest, lambda path: path in used)
+def find(store: ModelStore, url: str) -> StoredArchive:
+    return store.find(url, read_manifest)
 
 
 def refused(store: ModelStore, url: str) -> TorchServeError:
@@ -92,7 +93,7 @@ def test_an_archive_comes_from_an_address_that_is_allowed(store: ModelStore, add
     assert read_manifest(found.path).name == "noop"
     again = refused(store, f"{address}/other/noop.mar")
     assert (again.status, again.message) == (500, "Model file already exists noop.mar")
-    store.remove(found.path)
+    store.release(found)
     assert files(store) == []
 
 
@@ -133,7 +134,7 @@ def test_a_file_is_copied_from_where_that_is_allowed(store: ModelStore, tmp_path
     error = refused(store, f"file://{secret}")
     assert error.status == 400
     assert "password" not in error.message
-    assert files(store) == [".slipway-fetched.json", "near.mar"]
+    assert files(store) == [".slipway-fetched-near.mar", "near.mar"]
 
 
 def test_an_archive_comes_out_of_a_bucket(
@@ -165,14 +166,39 @@ def test_a_name_leads_to_nothing_outside_of_the_store(store: ModelStore, tmp_pat
 
 def test_what_a_killed_server_has_left_is_fetched_again(store: ModelStore, address: str) -> None:
     url = f"{address}/noop.mar"
-    path = find(store, url).path
+    path, _, lock = astuple(find(store, url))
+    os.close(lock)  # as the kernel does
     (store.folder / ".slipway-arriving-abc").write_bytes(b"half")
     again = ModelStore(store.folder, [".*"])
-    assert files(again) == [".slipway-fetched.json", "noop.mar"]
+    assert files(again) == [".slipway-fetched-noop.mar", "noop.mar"]
     assert refused(again, f"{address}/other/noop.mar").status == 500
     assert find(again, url).path == path
-    with pytest.raises(TorchServeError, match="already exists"):
-        find(again, url, used=(path,))
+    assert refused(again, url).message == "Model file already exists noop.mar"
+
+
+def test_two_servers_have_one_file_of_an_address_until_the_last_lets_go_of_it(store: ModelStore, address: str) -> None:
+    url = f"{address}/noop.mar"
+    other = ModelStore(store.folder, [".*"])
+    first = find(store, url)
+    was = first.path.stat().st_ino
+    second, by_name = find(other, url), find(other, "noop.mar")
+    assert (second, second.path.stat().st_ino) == (first, was)
+    assert refused(other, f"{address}/other/noop.mar").message == "Model file already exists noop.mar"
+    store.release(first)
+    other.release(by_name)
+    assert first.path.stat().st_ino == was
+    other.release(second)
+    assert files(store) == []
+
+
+def test_servers_that_fetch_one_address_at_the_same_time_all_have_it(store: ModelStore, address: str) -> None:
+    stores = [ModelStore(store.folder, [".*"]) for _ in range(8)]
+    with ThreadPoolExecutor(len(stores)) as threads:
+        found = list(threads.map(lambda one: find(one, f"{address}/noop.mar"), stores))
+        assert {one.path for one in found} == {store.folder / "noop.mar"}
+        assert files(store) == [".slipway-fetched-noop.mar", "noop.mar"]
+        list(threads.map(ModelStore.release, stores, found))
+    assert files(store) == []
 
 
 def test_what_another_server_is_fetching_into_the_store_is_left_to_it(store: ModelStore, address: str) -> None:
@@ -192,7 +218,7 @@ def test_a_store_without_hard_links_takes_archives_too(
 
     monkeypatch.setattr(os, "link", refuse)  # as a mounted object store does
     assert find(store, f"{address}/noop.mar").path.is_file()
-    assert files(store) == [".slipway-fetched.json", "noop.mar"]
+    assert files(store) == [".slipway-fetched-noop.mar", "noop.mar"]
 
 
 def test_a_store_that_cannot_be_written_is_said(store: ModelStore, address: str) -> None:
