@@ -12,7 +12,7 @@ from serving.traffic.figures import ArmFigures
 
 STABLE, CANDIDATE = "stable", "candidate"
 # Errors with these codes are the client's: they say nothing of an arm.
-_CLIENTS = (Code.INVALID_ARG, Code.NOT_FOUND, Code.CANCELLED, Code.UNSUPPORTED, Code.ALREADY_EXISTS)
+_CLIENTS = (Code.INVALID_ARG, Code.NOT_FOUND, Code.UNSUPPORTED, Code.ALREADY_EXISTS)
 
 
 class Target(Protocol):
@@ -100,6 +100,8 @@ class Follower(ArmObserver):
             self._figures.count(took_ns, False)
             if self._mirror is not None and isinstance(answer, InferenceResponse):
                 self._mirror.offer(request, answer, took_ns)
+        elif answer.code is Code.CANCELLED:
+            self._figures.give_up(took_ns)
         elif answer.code in _CLIENTS:
             self._figures.withdraw()
         else:

@@ -15,11 +15,13 @@ LONGEST_WAIT_S = 15
 
 
 class Window(NamedTuple):
-    """What an arm did in the last so many seconds. latency: of the requests that did not fail."""
+    """What an arm did in the last so many seconds. latency: of the requests that did not fail. given_up: how long those had
+    waited that their clients cancelled."""
 
     requests: int
     errors: int
     latency: Counts
+    given_up: Counts
 
 
 class Compared(NamedTuple):
@@ -58,7 +60,8 @@ class ArmFigures:
 
     begun: requests that it was given. requests: those that it answered or failed; errors: of them, those that failed by no
     fault of the client. withdrawn: those that count for neither, being the client's mistake or cancelled.
-    latency: from the decoded request to the answer, of the requests that did not fail.
+    latency: from the decoded request to the answer, of the requests that did not fail. given_up: how long those had waited
+    that their clients cancelled, which are withdrawn too: their answers would have taken longer still.
     """
 
     __slots__ = (
@@ -66,6 +69,7 @@ class ArmFigures:
         "_readings",
         "begun",
         "errors",
+        "given_up",
         "latency",
         "requests",
         "withdrawn",
@@ -74,6 +78,7 @@ class ArmFigures:
     def __init__(self, window_s: float) -> None:
         self.begun = self.requests = self.errors = self.withdrawn = 0
         self.latency = Histogram()
+        self.given_up = Histogram()
         self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S)  # `begun`, as of each of the last seconds
         self.set_window(window_s)
 
@@ -98,6 +103,11 @@ class ArmFigures:
         """One has ended that says nothing of the arm."""
         self.withdrawn += 1
 
+    def give_up(self, waited_ns: int) -> None:
+        """A client has cancelled one."""
+        self.withdrawn += 1
+        self.given_up.add(waited_ns)
+
     # -- read once a second ----------------------------------------------------------------------------------------
     def tick(self) -> None:
         """A second has passed."""
@@ -108,7 +118,8 @@ class ArmFigures:
         """Return what was counted since the oldest reading."""
         first = self._readings.oldest
         requests, errors = self.requests - first.requests, self.errors - first.errors
-        return Window(requests, errors, subtract(self.latency.counts, first.latency))
+        latency = subtract(self.latency.counts, first.latency)
+        return Window(requests, errors, latency, subtract(self.given_up.counts, first.given_up))
 
     def waiting(self, seconds: int) -> int:
         """Return how many requests, at least, have been without an answer for so many seconds (1 to LONGEST_WAIT_S)."""
@@ -117,7 +128,7 @@ class ArmFigures:
         return max(0, self._begun_before[-seconds] - self.requests - self.withdrawn)
 
     def _reading(self) -> Window:
-        return Window(self.requests, self.errors, dict(self.latency.counts))
+        return Window(self.requests, self.errors, dict(self.latency.counts), dict(self.given_up.counts))
 
 
 class ShadowFigures:

@@ -2,7 +2,8 @@
 
 Each is judged once a second against what the stable version did in the same time. It waits until both arms have enough samples;
 then it is breached where the p-value of "the candidate keeps to the limit" is below the policy's alpha. A candidate that does
-not answer at all is judged too: requests that wait too long count as errors, and as slow ones.
+not answer at all is judged too: requests that wait too long count as errors, and as slow ones. Clients may give up sooner: what
+they cancelled took at least as long as they waited. Both arms are looked at alike, for clients cancel for reasons of their own.
 """
 
 import math
@@ -11,11 +12,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from repository.config.traffic import Guardrail, TrafficPolicy
-from repository.core.histogram import BOUNDS_US, quantiles_ms
+from repository.core.histogram import BOUNDS_US, Counts, merge, quantiles_ms
 from serving.traffic.figures import LONGEST_WAIT_S, ArmFigures, ShadowFigures, Window
 from serving.traffic.significance import ranks_above, share_above, share_exceeds
 
 UNANSWERED_S = 10  # a request that waits for so long counts as an error
+GIVEN_UP_S = 1  # so does one that its client cancelled after so long
 MIN_READINGS = 20  # of a Prometheus metric, for each arm
 
 WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
@@ -138,15 +140,21 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _failed(arm: _Arm) -> tuple[int, int]:
-    unanswered = arm.waiting(UNANSWERED_S)
+    unanswered = arm.waiting(UNANSWERED_S) + _beyond(arm.window.given_up, GIVEN_UP_S * 1000)
     return arm.window.errors + unanswered, arm.window.requests + unanswered
+
+
+def _beyond(latency: Counts, limit_ms: float) -> int:
+    """Return how many surely took so long: those in whole buckets beyond the limit."""
+    return sum(count for bucket, count in latency.items() if bucket and BOUNDS_US[bucket - 1] >= limit_ms * 1000)
 
 
 def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     """A quantile of the latency in ms, against so many times the stable version's."""
-    q, latency = guardrail.quantile, sample.candidate.window.latency
-    slow = sum(sample.stable.window.latency.values()), sum(latency.values())
-    stable = quantiles_ms(sample.stable.window.latency, [q])[0]
+    q = guardrail.quantile
+    before, latency = (_lasted(arm.window) for arm in (sample.stable, sample.candidate))
+    slow = sum(before.values()), sum(latency.values())
+    stable = quantiles_ms(before, [q])[0]
     if stable is None:
         return _Finding(_too_few(slow, sample.policy.min_samples), samples=slow)
     limit = stable * guardrail.ratio
@@ -155,10 +163,8 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     samples = slow[0], slow[1] + unanswered
     if few := _too_few(samples, sample.policy.min_samples):
         return _Finding(few, samples=samples)
-    # Only what is surely slower counts: whole buckets beyond the limit.
-    over = sum(count for bucket, count in latency.items() if bucket and BOUNDS_US[bucket - 1] >= limit * 1000)
     candidate = quantiles_ms(latency, [q])[0]
-    p = share_above(over + unanswered, samples[1], 1.0 - q)
+    p = share_above(_beyond(latency, limit) + unanswered, samples[1], 1.0 - q)
     name = f"p{100 * q:g}"
     if candidate is None:
         told = f"{unanswered} requests had no answer after {waited_s} s"
@@ -166,6 +172,8 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
         told = f"{name} is {candidate:.3g} ms"
         if unanswered:
             told += f", and {unanswered} requests had no answer after {waited_s} s"
+    if given_up := _beyond(sample.candidate.window.given_up, limit):
+        told += f", and clients gave up {given_up} slower ones"
     return _Finding(
         f"{told}, the stable version's {stable:.3g} ms; allowed are {limit:.3g} ms",
         stable,
@@ -174,6 +182,11 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
         samples,
         p,
     )
+
+
+def _lasted(window: Window) -> Counts:
+    """Return how long requests took at least, those that clients gave up too."""
+    return merge([window.latency, window.given_up])
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:

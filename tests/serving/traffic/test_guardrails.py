@@ -48,6 +48,12 @@ def serve(arm: ArmFigures, requests: int, *, failed: int = 0, ms: float = 5.0) -
         arm.count(int(ms * MS), place < failed)
 
 
+def give_up(arm: ArmFigures, requests: int, *, ms: float) -> None:
+    for _ in range(requests):
+        arm.begin()
+        arm.give_up(int(ms * MS))
+
+
 def test_a_candidate_that_fails_is_found_with_what_it_did() -> None:
     arms = Arms(ERRORS)
     serve(arms.stable, 4000, failed=4)
@@ -87,6 +93,29 @@ def test_a_candidate_that_does_not_answer_at_all_is_found() -> None:
     assert errors.state == "breached"
     assert latency.state == "breached"
     assert latency.detail.startswith("60 requests had no answer after 2 s")
+
+
+def test_a_candidate_whose_clients_give_up_before_it_answers_is_found() -> None:
+    """It hangs, and no client waits for as long as would show it."""
+    arms = Arms(ERRORS, LATENCY)
+    serve(arms.stable, 4000)
+    give_up(arms.stable, 40, ms=3)  # as clients do for reasons of their own
+    give_up(arms.candidate, 205, ms=100)
+    serve(arms.candidate, 5)
+    errors, latency = arms.tick(), arms.guardrails.evaluate()[1]
+    assert errors.state == "waiting", "who gave up at once may not have wanted the answer any more"
+    assert latency.state == "breached"
+    assert "clients gave up 205 slower ones" in latency.detail
+    give_up(arms.candidate, 210, ms=2500)
+    assert arms.tick().state == "breached"
+
+
+def test_clients_that_give_up_on_both_arms_accuse_nobody() -> None:
+    arms = Arms(ERRORS, LATENCY)
+    for arm, requests in ((arms.stable, 4000), (arms.candidate, 400)):
+        serve(arm, requests)
+        give_up(arm, requests // 10, ms=20_000)  # longer than any answer takes
+    assert [arms.tick().state, arms.guardrails.evaluate()[1].state] == ["holds", "holds"]
 
 
 def test_a_slow_candidate_is_found_by_its_quantile() -> None:
