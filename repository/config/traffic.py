@@ -91,7 +91,7 @@ class Guardrail:
     """One limit of the candidate, held against stable. metric: one of METRICS.
 
     errors: the share of failed requests may be larger by `margin`. latency: the `quantile` may be `ratio` times as long.
-    disagreement: the share of compared answers beyond the tolerance, at most `limit`. prometheus: `ratio` times the value, of
+    disagreement: the share of mirrored requests answered beyond the tolerance, or failed. prometheus: `ratio` times the value, of
     the metric `name` of this server, or of the two queries of the Prometheus at `url`.
     """
 

@@ -25,7 +25,7 @@ class Window(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """How many answers were compared in the last so many seconds, and how many of them differed."""
+    """How many mirrors came to an end in the last so many seconds, and how many of them differed or failed."""
 
     compared: int
     disagreed: int
@@ -178,7 +178,8 @@ class ShadowFigures:
     def window(self) -> Compared:
         """Return what was counted since the oldest reading."""
         first = self._readings.oldest
-        return Compared(self.compared - first.compared, self.disagreed - first.disagreed)
+        now = self._reading()
+        return Compared(now.compared - first.compared, now.disagreed - first.disagreed)
 
     def _reading(self) -> Compared:
-        return Compared(self.compared, self.disagreed)
+        return Compared(self.compared + self.failed, self.disagreed + self.failed)

@@ -190,15 +190,15 @@ def _lasted(window: Window) -> Counts:
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
-    """The share of compared answers that differ by more than the tolerance."""
+    """The share of mirrored requests that the candidate answers beyond the tolerance, or fails."""
     if sample.shadow is None:
         return _Finding("no answers are compared: give the policy a shadow")
     compared, disagreed = sample.shadow.window()
     samples = compared, compared
     if compared < max(1, sample.policy.min_samples):
-        return _Finding(f"{compared} of {sample.policy.min_samples} answers compared", samples=samples)
+        return _Finding(f"{compared} of {sample.policy.min_samples} mirrored requests", samples=samples)
     share = disagreed / compared
-    told = f"{share:.2%} of {compared} compared answers differ by more than the tolerance; allowed is {guardrail.limit:.2%}"
+    told = f"{share:.2%} of {compared} mirrored requests were answered differently or failed; allowed is {guardrail.limit:.2%}"
     return _Finding(told, None, share, guardrail.limit, samples, share_above(disagreed, compared, guardrail.limit))
 
 

@@ -164,7 +164,14 @@ def test_answers_that_differ_too_often_are_found() -> None:
     arms.shadow.compared, arms.shadow.disagreed = 1000, 60
     found = arms.tick()
     assert found.state == "breached"
-    assert found.detail == "6.00% of 1000 compared answers differ by more than the tolerance; allowed is 2.00%"
+    assert found.detail == "6.00% of 1000 mirrored requests were answered differently or failed; allowed is 2.00%"
+
+
+def test_a_candidate_that_fails_what_it_is_mirrored_is_found() -> None:
+    arms = Arms(DISAGREEMENT, shadow=True)
+    assert arms.shadow is not None
+    arms.shadow.compared, arms.shadow.failed = 100, 200
+    assert arms.tick().state == "breached"
 
 
 def test_without_a_shadow_disagreement_waits_and_says_so() -> None:
