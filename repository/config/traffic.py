@@ -91,8 +91,8 @@ class Guardrail:
     """One limit of the candidate, held against stable. metric: one of METRICS.
 
     errors: the share of failed requests may be larger by `margin`. latency: the `quantile` may be `ratio` times as long.
-    disagreement: the share of mirrored requests answered beyond the tolerance, or failed. prometheus: `ratio` times the value, of
-    the metric `name` of this server, or of the two queries of the Prometheus at `url`.
+    disagreement: the share of mirrored requests answered beyond the tolerance, or failed, at most `limit`.
+    prometheus: `ratio` times the value, of the metric `name` of this server, or of the two queries of the Prometheus at `url`.
     """
 
     metric: str
