@@ -11,7 +11,7 @@ from serving.core.rollout_arm import ArmObserver
 from serving.traffic.figures import ArmFigures
 
 STABLE, CANDIDATE = "stable", "candidate"
-# Errors with these codes are the client's: they say nothing of an arm.
+# Errors with these codes are the client's: no failures of an arm.
 _CLIENTS = (Code.INVALID_ARG, Code.NOT_FOUND, Code.UNSUPPORTED, Code.ALREADY_EXISTS)
 
 
@@ -103,6 +103,6 @@ class Follower(ArmObserver):
         elif answer.code is Code.CANCELLED:
             self._figures.give_up(took_ns)
         elif answer.code in _CLIENTS:
-            self._figures.withdraw()
+            self._figures.refuse()
         else:
             self._figures.count(took_ns, True)

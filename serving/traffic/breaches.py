@@ -8,14 +8,15 @@ import json
 import logging
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+from repository.config.traffic import MAX_GUARDRAILS
 from repository.core.errors import RepositoryError
 from repository.files import storage
 
 log = logging.getLogger(__name__)
 
-_FIELDS = {"rollout": str, "guardrail": int, "reason": str, "at": float}
+_FAR_FUTURE = 1e11  # unix time
 
 
 class Breach(NamedTuple):
@@ -70,16 +71,23 @@ def _read(path: Path) -> dict[str, Breach]:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         log.error("breaches of rollouts could not be read from %s (%s): none is known", path, type(error).__name__)
         return {}
-    rows = content.items() if isinstance(content, dict) else ()
-    return {str(model): Breach(**row) for model, row in rows if _whole(row)}
+    rows = content.items() if isinstance(content, dict) else [("", content)]
+    known = {model: Breach(**row) for model, row in rows if _whole(row)}
+    if len(known) < len(rows):
+        log.error("%s holds what is no breach of a rollout: that is passed over", path)
+    return known
 
 
 def _whole(row: object) -> bool:
-    return (
-        isinstance(row, dict)
-        and row.keys() == _FIELDS.keys()
-        and all(isinstance(row[name], kind if kind is not float else (int, float)) for name, kind in _FIELDS.items())
-    )
+    if not isinstance(row, dict) or row.keys() != set(Breach._fields):
+        return False
+    rollout, guardrail, reason, at = (row[name] for name in Breach._fields)
+    texts = isinstance(rollout, str) and isinstance(reason, str)
+    return texts and type(guardrail) is int and 0 <= guardrail < MAX_GUARDRAILS and _is_time(at)
+
+
+def _is_time(value: object) -> bool:
+    return type(value) in (int, float) and 0 <= cast(float, value) < _FAR_FUTURE

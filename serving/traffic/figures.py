@@ -16,12 +16,13 @@ LONGEST_WAIT_S = 15
 
 class Window(NamedTuple):
     """What an arm did in the last so many seconds. latency: of the requests that did not fail. given_up: how long those had
-    waited that their clients cancelled."""
+    waited that their clients cancelled. refused: those that it took for the client's mistake."""
 
     requests: int
     errors: int
     latency: Counts
     given_up: Counts
+    refused: int
 
 
 class Compared(NamedTuple):
@@ -59,7 +60,7 @@ class ArmFigures:
     """Counts of one arm since its rollout began on this server.
 
     begun: requests that it was given. requests: those that it answered or failed; errors: of them, those that failed by no
-    fault of the client. withdrawn: those that count for neither, being the client's mistake or cancelled.
+    fault of the client. withdrawn: those that count for neither, being cancelled, or refused as the client's mistake.
     latency: from the decoded request to the answer, of the requests that did not fail. given_up: how long those had waited
     that their clients cancelled, which are withdrawn too: their answers would have taken longer still.
     """
@@ -71,12 +72,13 @@ class ArmFigures:
         "errors",
         "given_up",
         "latency",
+        "refused",
         "requests",
         "withdrawn",
     )
 
     def __init__(self, window_s: float) -> None:
-        self.begun = self.requests = self.errors = self.withdrawn = 0
+        self.begun = self.requests = self.errors = self.withdrawn = self.refused = 0
         self.latency = Histogram()
         self.given_up = Histogram()
         self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S)  # `begun`, as of each of the last seconds
@@ -99,9 +101,10 @@ class ArmFigures:
         else:
             self.latency.add(took_ns)
 
-    def withdraw(self) -> None:
-        """One has ended that says nothing of the arm."""
+    def refuse(self) -> None:
+        """It has taken one for the client's mistake."""
         self.withdrawn += 1
+        self.refused += 1
 
     def give_up(self, waited_ns: int) -> None:
         """A client has cancelled one."""
@@ -119,7 +122,8 @@ class ArmFigures:
         first = self._readings.oldest
         requests, errors = self.requests - first.requests, self.errors - first.errors
         latency = subtract(self.latency.counts, first.latency)
-        return Window(requests, errors, latency, subtract(self.given_up.counts, first.given_up))
+        given_up = subtract(self.given_up.counts, first.given_up)
+        return Window(requests, errors, latency, given_up, self.refused - first.refused)
 
     def waiting(self, seconds: int) -> int:
         """Return how many requests, at least, have been without an answer for so many seconds (1 to LONGEST_WAIT_S)."""
@@ -128,7 +132,8 @@ class ArmFigures:
         return max(0, self._begun_before[-seconds] - self.requests - self.withdrawn)
 
     def _reading(self) -> Window:
-        return Window(self.requests, self.errors, dict(self.latency.counts), dict(self.given_up.counts))
+        latency, given_up = dict(self.latency.counts), dict(self.given_up.counts)
+        return Window(self.requests, self.errors, latency, given_up, self.refused)
 
 
 class ShadowFigures:

@@ -3,7 +3,8 @@
 Each is judged once a second against what the stable version did in the same time. It waits until both arms have enough samples;
 then it is breached where the p-value of "the candidate keeps to the limit" is below the policy's alpha. A candidate that does
 not answer at all is judged too: requests that wait too long count as errors, and as slow ones. Clients may give up sooner: what
-they cancelled took at least as long as they waited. Both arms are looked at alike, for clients cancel for reasons of their own.
+they cancelled took at least as long as they waited. And it may refuse, as a client's mistake, what stable
+answers. Both arms are looked at alike, for clients cancel for reasons of their own, and make mistakes.
 """
 
 import math
@@ -135,13 +136,18 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     shares = stable[0] / stable[1], candidate[0] / candidate[1]
     p = share_exceeds(candidate, stable, guardrail.margin, sample.policy.alpha)
     limit = shares[0] + guardrail.margin
-    told = f"{shares[1]:.2%} of {candidate[1]} requests failed, {shares[0]:.2%} of {stable[1]} of the stable version's"
+    told = f"{shares[1]:.2%} of {candidate[1]} requests failed"
+    if refused := sample.candidate.window.refused:
+        told += f" ({refused} refused as the client's mistake)"
+    told += f", {shares[0]:.2%} of {stable[1]} of the stable version's"
     return _Finding(f"{told}; allowed is {limit:.2%}", shares[0], shares[1], limit, samples, p)
 
 
 def _failed(arm: _Arm) -> tuple[int, int]:
-    unanswered = arm.waiting(UNANSWERED_S) + _beyond(arm.window.given_up, GIVEN_UP_S * 1000)
-    return arm.window.errors + unanswered, arm.window.requests + unanswered
+    """Return how many requests of the window it has not answered as asked, and of how many."""
+    window = arm.window
+    others = window.refused + arm.waiting(UNANSWERED_S) + _beyond(window.given_up, GIVEN_UP_S * 1000)
+    return window.errors + others, window.requests + others
 
 
 def _beyond(latency: Counts, limit_ms: float) -> int:

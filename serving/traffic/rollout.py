@@ -115,6 +115,8 @@ class Rollout:
             self._guardrails.configure(self.policy, self._read_values())
         safely("settling the mirror of a rollout", self._settle_mirror, config, others)
         self._share()
+        if self.breached is not None:
+            self._states = self._judged()  # told with the first word
 
     def detach(self) -> None:
         """Nothing of the model serves."""
@@ -189,15 +191,20 @@ class Rollout:
             figures.tick()
         if self.breached is not None and self._states:
             return
-        self._states = self._guardrails.evaluate()
+        self._states = self._judged()
         if self.breached is None:
             for place, state in enumerate(self._states):
                 if state.state == BREACHED:
                     self.breach(place, state.detail)
                     return
-        elif self.breached.guardrail < len(self._states):
+
+    def _judged(self) -> list[GuardrailState]:
+        """Return how the guardrails stand; the one that was breached before a restart is."""
+        states = self._guardrails.evaluate()
+        if self.breached is not None and self.breached.guardrail < len(states):
             place = self.breached.guardrail
-            self._states[place] = self._states[place]._replace(state=BREACHED, detail=self.breached.reason)
+            states[place] = states[place]._replace(state=BREACHED, detail=self.breached.reason)
+        return states
 
     def close(self) -> None:
         """The rollout is over, or the model is unloaded."""

@@ -52,6 +52,7 @@ async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path):
     async with core(models, load_model=("scale",), traffic_state=state) as server:  # as after a restart
         assert await answering(server, 30) == {1: 30}
         assert told(server)["breach"] == first["breach"]
+        assert told(server)["guardrails"][0]["state"] == "breached"
         await server.unload_model("scale")
         await server.load_model("scale")
         assert await answering(server, 30) == {1: 30}

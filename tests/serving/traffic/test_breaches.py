@@ -25,11 +25,32 @@ def test_a_breach_is_forgotten_with_its_rollout(tmp_path: Path) -> None:
     assert Breaches(path).of("chat", "r-1") is None
 
 
-@pytest.mark.parametrize("content", [b"", b"[1]", b"{", b'{"chat": {"rollout": 3}}', b'{"chat": null}', b"\xff\xfe"])
-def test_a_file_that_cannot_be_read_is_none(tmp_path: Path, content: bytes) -> None:
+GUARDRAIL = b'{"chat": {"rollout": "r-1", "reason": "", "at": 1, "guardrail": %s}}'
+AT = b'{"chat": {"rollout": "r-1", "reason": "", "guardrail": 0, "at": %s}}'
+WRONG = (
+    *(b"", b"[1]", b"{", b"null", b"\xff\xfe", b"[" * 100_000),
+    *(b'{"chat": null}', b'{"chat": {"rollout": 3}}'),
+    *(GUARDRAIL % one for one in (b"true", b"-1", b"1e400", b"9" * 30)),
+    *(AT % one for one in (b"NaN", b"Infinity", b"9" * 400)),
+)
+
+
+@pytest.mark.parametrize("content", WRONG, ids=range(len(WRONG)))
+def test_a_file_that_cannot_be_read_is_none_and_said(
+    tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     path = tmp_path / "traffic.json"
     path.write_bytes(content)
-    assert Breaches(path).of("chat", "r-1") is None
+    with caplog.at_level(logging.ERROR):
+        assert Breaches(path).of("chat", "r-1") is None
+    assert str(path) in caplog.text
+
+
+def test_what_is_whole_in_a_damaged_file_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.json"
+    breach = Breaches(path).keep("chat", "r-1", 0, "errors")
+    path.write_text(path.read_text().replace("{", '{"other": 3, ', 1))
+    assert Breaches(path).of("chat", "r-1") == breach
 
 
 def test_a_breach_holds_where_it_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -11,7 +11,7 @@ def test_a_request_counts_once_and_only_answers_have_a_latency() -> None:
         figures.begin()
     figures.count(5 * MS, False)
     figures.count(900 * MS, True)
-    figures.withdraw()
+    figures.refuse()
     assert (figures.begun, figures.requests, figures.errors, figures.withdrawn) == (3, 2, 1, 1)
     assert figures.latency.total == 1
     assert figures.latency.sum_ns == 5 * MS
@@ -51,7 +51,7 @@ def test_requests_that_stay_without_an_answer_are_told() -> None:
     for _ in range(4):
         figures.begin()
     figures.count(MS, False)
-    figures.withdraw()
+    figures.refuse()
     assert figures.waiting(1) == 0
     for _ in range(3):
         figures.tick()

@@ -73,6 +73,21 @@ def test_errors_that_both_arms_have_accuse_nobody() -> None:
     assert arms.tick().state == "holds"
 
 
+def test_a_candidate_that_refuses_what_the_stable_version_answers_is_found() -> None:
+    """It was made for other inputs: to the server each request looks like the client's mistake."""
+    arms = Arms(ERRORS)
+    serve(arms.stable, 4000)
+    for arm, mistakes in ((arms.stable, 40), (arms.candidate, 210)):
+        for _ in range(mistakes):
+            arm.begin()
+            arm.refuse()
+    found = arms.tick()
+    assert found.state == "breached"
+    assert found.detail.startswith(
+        "100.00% of 210 requests failed (210 refused as the client's mistake), 0.99% of 4040"
+    )
+
+
 def test_few_samples_are_waited_for() -> None:
     arms = Arms(ERRORS, LATENCY)
     serve(arms.stable, 4000)
