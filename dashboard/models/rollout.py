@@ -204,7 +204,10 @@ class Rollout(models.Model):
 
 def arm_in_words(arm: int | JsonObject) -> str:
     """Return which model an arm is: "version 3", or where it is on another server."""
-    return f"version {arm}" if isinstance(arm, int) else f"model '{arm.get('model', '')}' at {arm.get('url', '')}"
+    if isinstance(arm, int):
+        return f"version {arm}"
+    model = f"model '{arm['model']}'" if arm.get("model") else "the model"
+    return f"{model} at {arm.get('url', '')}"
 
 
 class RolloutFigures(models.Model):

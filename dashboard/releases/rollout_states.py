@@ -91,9 +91,9 @@ def resume(rollout: Rollout) -> None:
     _move(rollout, "resume", {})
 
 
-def promote(rollout: Rollout, *, by: str) -> None:
-    """The candidate answers everything; the old version stays loaded for as long as the plan says."""
-    until = timezone.now() + timedelta(days=rollout.plan["hold_days"])
+def promote(rollout: Rollout, *, by: str, days: float) -> None:
+    """The candidate answers everything; the old version stays loaded for so many days, 0 where there is none to hold."""
+    until = timezone.now() + timedelta(days=days) if days else None
     _move(rollout, "promote", {"hold_until": until, "ended_by_name": by, "trouble": ""})
 
 

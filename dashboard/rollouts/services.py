@@ -165,7 +165,7 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
         text = answered_text(at.model, with_traffic(at.text, None), {*at.newest.versions} - leaving, candidate)
         stays = f"; {rollout.stable_words} stays loaded for {days:g} day{'' if days == 1 else 's'}" if held else ""
         _release(at, actor, text, f"Promoted {rollout.candidate_words}{stays}", "rollout.promote")
-        states.promote(rollout, by=actor.name)
+        states.promote(rollout, by=actor.name, days=days if held else 0)
         if not held:
             states.finish(rollout, reason=f"{rollout.candidate_words.capitalize()} was promoted.", by=actor.name)
     return rollout

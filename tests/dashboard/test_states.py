@@ -123,7 +123,7 @@ ROLLOUT_EVENTS: dict[str, Callable[[Rollout], None]] = {
     "advance": lambda rollout: rollout_states.advance(rollout, rollout.model.releases.first()),
     "pause": rollout_states.pause,
     "resume": rollout_states.resume,
-    "promote": lambda rollout: rollout_states.promote(rollout, by="olga"),
+    "promote": lambda rollout: rollout_states.promote(rollout, by="olga", days=7),
     "keep": lambda rollout: rollout_states.keep(rollout, until=timezone.now()),
     "finish": lambda rollout: rollout_states.finish(rollout, reason="why", by="olga"),
     "abort": lambda rollout: rollout_states.abort(rollout, reason="why", by="olga"),
