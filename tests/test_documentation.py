@@ -1,11 +1,15 @@
 """The documentation names every setting, flag, parameter and file that there is."""
 
+import json
 import re
 from pathlib import Path
 
 import pytest
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.shared.environment import VARIABLES
+from repository.config import model_config
+from repository.config.traffic import METRICS, policy_of, traffic_of, traffic_problem
 from repository.config.validation_parameters import OWN_PARAMETERS
 from tests.support.flags import known_flags
 from tests.test_architecture import ROOMS
@@ -51,6 +55,17 @@ def test_every_parameter_of_slipways_own_is_documented() -> None:
     for path in [*(ROOT / "serving").rglob("*.py"), *(ROOT / "dashboard").rglob("*.py")]:
         for name in reads.findall(path.read_text()):
             assert f"`slipway.{name}`" in CONFIGURATION, path.name
+
+
+def test_the_examples_of_traffic_are_policies() -> None:
+    section = CONFIGURATION.partition("\n### Traffic\n")[2].partition("\n### ")[0]
+    policies = [json.loads(text) for text in re.findall(r"```json\n(.*?)```", section, re.DOTALL)]
+    guardrails = [json.loads(text) for text in re.findall(r'`({"metric": .*?})`', section)]
+    policies.append({"rollout": "r", "candidate": 2, "shadow": {"share": 1}, "guardrails": guardrails})
+    assert [traffic_problem(policy, ModelConfig()) for policy in policies] == [""] * len(policies)
+    assert {one.metric for policy in policies for one in policy_of(policy).guardrails} == set(METRICS)
+    (line,) = re.findall(r"^parameters \{ .*$", section, re.MULTILINE)
+    assert traffic_of(model_config.parse(line)) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
