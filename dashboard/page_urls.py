@@ -13,6 +13,7 @@ from dashboard.metrics import pages as metrics
 from dashboard.overview import pages as overview
 from dashboard.overview import search, work
 from dashboard.playground import pages as playground
+from dashboard.rollouts import pages as rollouts
 from dashboard.servers import pages as servers
 from dashboard.uploads import pages as uploads
 from dashboard.versions import compare_pages, release_pages
@@ -42,6 +43,22 @@ urlpatterns = [
     path("models/<str:name>/releases/", release_pages.model_releases, name="model_releases"),
     path("models/<str:name>/releases/<int:number>/", release_pages.release, name="release"),
     path("models/<str:name>/releases/<int:number>/go-back", versions.release_go_back, name="release_go_back"),
+    path("models/<str:name>/rollouts/", rollouts.model_rollouts, name="model_rollouts"),
+    path("models/<str:name>/rollouts/new", rollouts.rollout_new, name="rollout_new"),
+    path("models/<str:name>/rollouts/<str:rollout>/", rollouts.model_rollout, name="model_rollout"),
+    path("models/<str:name>/rollouts/<str:rollout>/chart", rollouts.rollout_chart, name="rollout_chart"),
+    path("models/<str:name>/rollouts/<str:rollout>/advance", rollouts.rollout_advance, name="rollout_advance"),
+    path("models/<str:name>/rollouts/<str:rollout>/pause", rollouts.rollout_pause, name="rollout_pause"),
+    path("models/<str:name>/rollouts/<str:rollout>/resume", rollouts.rollout_resume, name="rollout_resume"),
+    path("models/<str:name>/rollouts/<str:rollout>/promote", rollouts.rollout_promote, name="rollout_promote"),
+    path("models/<str:name>/rollouts/<str:rollout>/abort", rollouts.rollout_abort, name="rollout_abort"),
+    path("models/<str:name>/rollouts/<str:rollout>/keep-old", rollouts.rollout_keep_old, name="rollout_keep_old"),
+    path("models/<str:name>/rollouts/<str:rollout>/unload-old", rollouts.rollout_unload_old, name="rollout_unload_old"),
+    path("models/<str:name>/rollouts/<str:rollout>/unlike/", rollouts.rollout_mismatches, name="rollout_mismatches"),
+    path(
+        "models/<str:name>/rollouts/<str:rollout>/unlike/<int:pk>/", rollouts.rollout_mismatch, name="rollout_mismatch"
+    ),
+    path("models/<str:name>/rollouts/<str:rollout>/unlike/forget", rollouts.rollout_forget, name="rollout_forget"),
     path("models/<str:name>/compare", compare_pages.model_compare, name="model_compare"),
     path("models/<str:name>/load", models.model_load, name="model_load"),
     path("models/<str:name>/unload", models.model_unload, name="model_unload"),

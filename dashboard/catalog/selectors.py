@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 
 from django.db.models import OuterRef, QuerySet, Subquery
 
-from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseSpan, Version
+from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseSpan, Rollout, Version
 from dashboard.releases.selectors import told_by
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.changes import kept_while_unchanged
@@ -55,6 +55,12 @@ class ModelSummary:
         """The release that serves in place of the wanted one; None where that serves, or nothing does."""
         other = self.wanted is not None and self.serving is not None and self.wanted.pk != self.serving.pk
         return self.serving if other else None
+
+    @property
+    def rollout(self) -> Rollout | None:
+        """The rollout that shares its requests, or holds the old version; by the release that serves."""
+        rollout = self.serving.rollout if self.serving is not None else None
+        return rollout if rollout is not None and rollout.ended_at is None else None
 
     @property
     def wanted_versions(self) -> list[int]:
@@ -236,7 +242,7 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
 def _serving(models: Iterable[Model]) -> dict[int, ReleaseSpan]:
     """Return by the model's id since when the bundled server serves which release."""
     spans = ReleaseSpan.objects.filter(model__in=list(models), ended_at=None, server=told_by())
-    return {span.model_id: span for span in spans.select_related("release").defer("release__text")}
+    return {span.model_id: span for span in spans.select_related("release__rollout").defer("release__text")}
 
 
 def _summary(

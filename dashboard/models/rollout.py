@@ -201,6 +201,16 @@ class Rollout(models.Model):
         step = f"; step {self.step + 1} of {steps}" if steps > 1 else ""
         return f"{self.weight:g} % of requests go to {self.candidate_words}{step}."
 
+    @property
+    def in_short(self) -> str:
+        """What it does now, in a few words."""
+        if self.state == RolloutState.HOLDING:
+            return f"{self.stable_words} held"
+        shadow = self.plan.get("shadow")
+        if self.kind == RolloutKind.SHADOW and shadow is not None:
+            return f"{self.candidate_words} in the shadow"
+        return f"{self.weight:g} % to {self.candidate_words}"
+
 
 def arm_in_words(arm: int | JsonObject) -> str:
     """Return which model an arm is: "version 3", or where it is on another server."""

@@ -1,7 +1,8 @@
-"""The pages of releases: what is wanted, what serves, what was live when, and how to get back."""
+"""The pages of releases: what changed last and how to undo it, the rollout under way, what serves, what was live when."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_GET
 
 from dashboard.access.authorisation import Right, requires
@@ -17,6 +18,8 @@ from dashboard.releases.selectors import (
     releases,
     serving_release,
 )
+from dashboard.rollouts.picture import Picture, picture_of, told_on_releases
+from dashboard.rollouts.selectors import last_change, rollouts
 from dashboard.shared.choices import DesiredState
 from dashboard.versions.checks import Step, steps_of
 from dashboard.versions.timeline import RANGES, timeline
@@ -24,24 +27,32 @@ from dashboard.web.pages import page_of, respond
 from repository.config import text as config_text
 from repository.config.release_stamp import unstamped
 
+SHOWN_ROLLOUTS = 5  # of those that ended; a page of their own has all
+
 
 @require_GET
 @requires(Right.VIEW)
 def model_releases(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "releases")
     model = head["model"]
-    picture, shown = timeline(model, request.GET.get("range", ""))
-    page = page_of(request, releases(model).defer("text", "returns_to__text"))
-    context = {
+    page = SimpleLazyObject(lambda: page_of(request, releases(model).defer("text", "returns_to__text")))
+    context = {  # a part reads what it shows, and no more
         **head,
-        **_standing(model),
-        "timeline": picture,
-        "range": shown,
+        "last": SimpleLazyObject(lambda: last_change(model)),
+        "picture": SimpleLazyObject(lambda: _picture(model)),
+        "standing": SimpleLazyObject(lambda: _standing(model)),
+        "shown": SimpleLazyObject(lambda: timeline(model, request.GET.get("range", ""))),
         "ranges": RANGES,
+        "rollouts": SimpleLazyObject(lambda: list(rollouts(model)[:SHOWN_ROLLOUTS])),
         "page": page,
-        "lives": lives_of(page),
+        "lives": SimpleLazyObject(lambda: lives_of(page)),
     }
-    return respond(request, "versions/releases", context)
+    return respond(request, "versions/releases", context, parts=("now", "rows"))
+
+
+def _picture(model: Model) -> Picture | None:
+    rollout = told_on_releases(model)
+    return picture_of(rollout) if rollout is not None else None
 
 
 def _standing(model: Model) -> dict[str, object]:

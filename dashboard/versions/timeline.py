@@ -1,15 +1,19 @@
-"""What was live when, as a picture: a row for each version, a bar for each span in which a release served it."""
+"""What was live when, as a picture: a row for each version, a bar for each span in which a release served it.
+
+A bar is as high as the version's share of the requests that name none. The releases of one rollout are one bar with its steps
+inside, and a sentence that tells them in words.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from django.utils import timezone
 
 from dashboard.models import Model, Release, ReleaseSpan
 from dashboard.releases.selectors import told_by
-from dashboard.releases.signatures import answering_number
+from dashboard.releases.texts import answering
 
 RANGES = {
     "1h": timedelta(hours=1),
@@ -22,20 +26,46 @@ RANGES = {
 _BARS = 2000  # the newest ones: more than a picture can show
 _NARROWEST = 0.25  # per cent of the width, so that what served for a moment can be seen and clicked
 _TICKS = 4
+_HEIGHT = 20  # of a row in pixels; a share of nothing is still a line
+_LOWEST = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A time in which a version had the same share. x, width: per cent of the picture's width. share: per cent of requests."""
+
+    x: float
+    width: float
+    share: float
+
+    @property
+    def height(self) -> float:
+        return round(max(_LOWEST, (_HEIGHT - 4) * self.share / 100), 1)
+
+    @property
+    def y(self) -> float:
+        return _HEIGHT - 2 - self.height
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A span in which one release served a version. x, width: per cent of the picture's width. share: of the requests that name
-    no version, from 0 to 1. rollout: the one that the release was a step of, "" for none."""
+    """A span in which one release served a version, or all releases of one rollout did. release: the last of them. rollout:
+    the name of that rollout, "" for none. x, width: per cent of the picture's width. parts: the oldest first."""
 
     release: int
+    rollout: str
     began: datetime
     ended: datetime | None  # None: it serves now
     x: float
     width: float
-    share: float
-    rollout: str
+    parts: list[Part]
+
+    @property
+    def shares(self) -> str:
+        """Return the shares in the order they came, each once: "5 %, 25 %, 100 %"."""
+        found = [part.share for part in self.parts]
+        changed = [share for place, share in enumerate(found) if place == 0 or share != found[place - 1]]
+        return ", ".join(f"{share:g} %" for share in changed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +75,24 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class TimelineRow:
+    """One version, or a model on another server by its address."""
+
+    name: str
+    version: int | None
+    bars: list[Bar]
+
+
+@dataclass(frozen=True, slots=True)
 class Timeline:
-    """rows: by version, the highest first. since, until: what the picture shows."""
+    """rows: by version, the highest first; other servers after them. since, until: what the picture shows. shared: whether a
+    version had less than all requests, so that heights are to be explained."""
 
     since: datetime
     until: datetime
-    rows: list[tuple[int, list[Bar]]]
+    rows: list[TimelineRow]
     ticks: list[Tick]
+    shared: bool
 
 
 def timeline(model: Model, wanted: str = "", now: datetime | None = None) -> tuple[Timeline, str]:
@@ -62,34 +103,45 @@ def timeline(model: Model, wanted: str = "", now: datetime | None = None) -> tup
     until = now or timezone.now()
     name = wanted if wanted in RANGES else _fitting(model, until)
     since = until - RANGES[name]
-    rows: dict[int, list[Bar]] = defaultdict(list)
-    for span in _spans(model, since):
-        began, ended = max(span.started_at, since), min(span.ended_at or until, until)
-        x, width = _share(began, since, until), _share(ended, since, until) - _share(began, since, until)
-        width = max(width, _NARROWEST)
-        release, rollout = span.release, span.release.rollout
-        for version in release.versions:
-            rows[version].append(
-                Bar(
-                    release=release.number,
-                    began=span.started_at,
-                    ended=span.ended_at,
-                    x=round(min(x, 100 - width), 3),
-                    width=round(width, 3),
-                    share=_answers(release, version),
-                    rollout=rollout.name if rollout is not None else "",
-                )
-            )
+    bars: dict[str, list[Bar]] = defaultdict(list)
+    for span in sorted(_spans(model, since), key=lambda one: one.started_at):
+        for who, share in _shares(span.release).items():
+            _add(bars[who], _bar(span, share, since, until))
+    rows = [TimelineRow(who, int(who) if who.isdecimal() else None, found) for who, found in bars.items()]
+    rows.sort(key=lambda row: (row.version is None, -(row.version or 0), row.name))
     step = (until - since) / _TICKS
     ticks = [Tick(100 * place / _TICKS, since + place * step) for place in range(_TICKS + 1)]
-    return Timeline(since, until, sorted(rows.items(), reverse=True), ticks), name
+    shared = any(part.share < 100 for row in rows for bar in row.bars for part in bar.parts)
+    return Timeline(since, until, rows, ticks, shared), name
 
 
-def _answers(release: Release, version: int) -> float:
-    """Return which share of the requests without a version a release gives to one."""
+def _shares(release: Release) -> dict[str, float]:
+    """Return per cent of the requests without a version by what answers them; what is loaded beside it has 0."""
     if release.traffic:
-        return release.traffic.get(str(version), 0.0) / 100
-    return float(answering_number(release) == version)
+        return {**{str(number): 0.0 for number in release.versions}, **release.traffic}
+    answers = answering(release.versions, release.aliases)
+    return {str(number): 100.0 if number == answers else 0.0 for number in release.versions}
+
+
+def _bar(span: ReleaseSpan, share: float, since: datetime, until: datetime) -> Bar:
+    began, ended = max(span.started_at, since), min(span.ended_at or until, until)
+    width = max(_share(ended, since, until) - _share(began, since, until), _NARROWEST)
+    x = min(_share(began, since, until), 100 - width)
+    part = Part(round(x, 3), round(width, 3), share)
+    rollout = span.release.rollout
+    name = rollout.name if rollout is not None else ""
+    return Bar(span.release.number, name, span.started_at, span.ended_at, part.x, part.width, [part])
+
+
+def _add(bars: list[Bar], bar: Bar) -> None:
+    """Put a bar behind the others: into the last one, where both are steps of one rollout."""
+    last = bars[-1] if bars else None
+    if last is None or not bar.rollout or last.rollout != bar.rollout:
+        bars.append(bar)
+        return
+    # Where a step is too narrow for the picture, it is drawn wider than it was: the next one begins no earlier than it did.
+    width = max(round(bar.x + bar.width - last.x, 3), last.width)
+    bars[-1] = replace(last, release=bar.release, ended=bar.ended, width=width, parts=[*last.parts, *bar.parts])
 
 
 def _spans(model: Model, since: datetime) -> Iterable[ReleaseSpan]:

@@ -13,6 +13,7 @@ import { count, latency, rate, share, size } from "../core/format.js";
  * @property {boolean} [log] whether its axis is logarithmic where the values are far apart
  * @property {boolean} [gaps] whether a second in which nothing happened has no value, rather than 0
  * @property {boolean} [process] whether it is of the server's process, not of its models
+ * @property {boolean} [kept] whether it is of readings that the dashboard keeps, without live points
  * @property {boolean} [binary] whether its bounds are round in KiB, MiB and so on
  * @property {boolean} [zeros] whether it is drawn where every value is 0
  * @property {boolean} [unmarked] whether single points are never marked
@@ -78,6 +79,29 @@ export const KINDS = {
     steadyTop: 1,
     empty: NO_MEASUREMENTS,
   },
+  arms_latency: {
+    kind: "lines",
+    unit: latency,
+    series: [["p99@stable", "series-queue", "stable", "dot"], ["p99@candidate", "series-2", "candidate"]],
+    log: true,
+    gaps: true,
+    kept: true,
+    empty: NO_REQUESTS,
+  },
+  arms_throughput: {
+    kind: "lines",
+    unit: rate,
+    series: [["rps@stable", "series-queue", "stable", "dot"], ["rps@candidate", "series-2", "candidate"]],
+    kept: true,
+    empty: NO_REQUESTS,
+  },
+  arms_errors: {
+    kind: "lines",
+    unit: rate,
+    series: [["errors@stable", "series-queue", "stable", "dot"], ["errors@candidate", "failed", "candidate"]],
+    kept: true,
+    empty: "No failures so far",
+  },
   batches: {
     kind: "distribution",
     unit: count,
@@ -124,7 +148,7 @@ export function kindByVersion(name, all) {
   return name === "errors" ? { ...kind, series: [...each("errors", ""), ...unserved] } : kind;
 }
 
-const OVER_TIME = Object.values(KINDS).filter(({ kind }) => kind !== "distribution");
+const OVER_TIME = Object.values(KINDS).filter(({ kind, kept }) => kind !== "distribution" && !kept);
 
 /** Series of models -> what a second without any request has. */
 export const MODEL_SERIES = new Map(

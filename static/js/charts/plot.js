@@ -20,6 +20,7 @@ import { drawingOf } from "./traces.js";
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
 const LOG_SPREAD = 20; // a logarithmic axis is worth it from here on
 const NARROW = 480; // pixels
+const SIGNED = new Set(["latency", "throughput", "arms_latency", "arms_throughput"]); // charts high enough for signs of markers
 const WORDS = 64; // pixels that "down 9.9 s" takes
 
 /**
@@ -207,7 +208,7 @@ export class Plot {
   #layout(view, drawing) {
     const distribution = this.kind.kind === "distribution";
     const grid = colour("grid");
-    const signs = this.name === "latency" || this.name === "throughput" ? view.markers : [];
+    const signs = SIGNED.has(this.name) ? view.markers : [];
     return {
       autosize: true,
       margin: { l: this.box.clientWidth < NARROW ? 52 : 64, r: 8, t: 6, b: 22 },

@@ -13,6 +13,7 @@ from dashboard.configuration.services import config_apply
 from dashboard.models import Model, ModelState, Release, ReleaseSpan, Server, Version
 from dashboard.releases import life
 from dashboard.releases.selectors import current_text, newest_release
+from dashboard.rollouts.services import rollout_advance, rollout_start
 from dashboard.servers.services import server_ensure_local
 from dashboard.versions.services import release_go_back, release_promote
 from dashboard.versions.timeline import timeline
@@ -128,16 +129,39 @@ def test_the_timeline_has_a_row_for_each_version_and_a_bar_for_each_span(model: 
         ReleaseSpan.objects.filter(pk=span.pk).update(**times)
     picture, name = timeline(model, now=now)
     assert name == "6h"
-    assert [(version, [(round(bar.x), round(bar.width)) for bar in bars]) for version, bars in picture.rows] == [
+    assert [(row.version, [(round(bar.x), round(bar.width)) for bar in row.bars]) for row in picture.rows] == [
         (2, [(67, 33)]),
         (1, [(33, 33)]),
     ]
-    assert picture.rows[0][1][0].ended is None
+    assert picture.rows[0].bars[0].ended is None
+
+
+def test_the_steps_of_a_rollout_are_one_bar_whose_height_is_the_share(
+    model: Model, published: Publish, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    published()
+    rollout = rollout_start(model=model, actor=actor, candidate=3)
+    serve(model)
+    rollout_advance(rollout=rollout, actor=actor)
+    serve(model)
+    picture, _ = timeline(model)
+    assert [(row.version, [bar.shares for bar in row.bars]) for row in picture.rows] == [
+        (3, ["5 %, 25 %"]),
+        (2, ["100 %", "95 %, 75 %"]),
+        (1, ["100 %"]),
+    ]
+    tall, low = picture.rows[1].bars[1].parts[0], picture.rows[0].bars[0].parts[0]
+    assert low.height < tall.height < 16
+    assert tall.y + tall.height == low.y + low.height == 18
+    page = text_of(as_person(), "/models/relu/releases/")
+    assert f"Rollout {rollout.name}: 5 %, 25 % of requests" in page
+    assert f">{rollout.name}</a>: version 3 5 %, 25 %" in page
+    assert "75 % version 2, 25 % version 3" in page  # in the list of releases
 
 
 def test_a_span_of_a_moment_stays_visible_inside_the_picture(model: Model, server: Server) -> None:
     picture, _ = timeline(model, "1y", now=timezone.now())
-    bars: list[Any] = [bar for _, bars in picture.rows for bar in bars]
+    bars: list[Any] = [bar for row in picture.rows for bar in row.bars]
     assert bars
     assert all(bar.width >= 0.25 and bar.x >= 0 and bar.x + bar.width <= 100 for bar in bars)
 

@@ -1,0 +1,233 @@
+"""The pages of rollouts: starting one, one with its figures and its story, all of a model, what both arms answered unlike."""
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import redirect, render
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
+
+from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.catalog.pages import model_context
+from dashboard.catalog.selectors import model_get
+from dashboard.models import Model, Rollout
+from dashboard.releases.rollout_states import under_way
+from dashboard.releases.selectors import newest_release
+from dashboard.releases.signatures import answering_number
+from dashboard.releases.texts import published_numbers
+from dashboard.rollouts import selectors as select
+from dashboard.rollouts import services
+from dashboard.rollouts.differences import differences_of, shown_tensors
+from dashboard.rollouts.form import KINDS, METRICS, PROTOCOL_NAMES, STICKY, Form
+from dashboard.rollouts.picture import picture_of, story
+from dashboard.rollouts.remotes import remotes_listed
+from dashboard.shared.choices import RolloutKind
+from dashboard.shared.exceptions import DashboardError, status_of
+from dashboard.web.pages import act, page_of, respond
+
+_NUMBERS = 50  # versions that may be chosen, the newest
+
+
+@require_http_methods(["GET", "POST"])
+@requires(Right.OPERATE)
+def rollout_new(request: HttpRequest, name: str) -> HttpResponse:
+    """Show the form, and start what it says. A press of a button that only changes the form shows it again, as it was typed."""
+    model = model_get(name)
+    if request.method == "GET":
+        kind = request.GET.get("kind", "")
+        fresh = Form.fresh(
+            kind if kind in RolloutKind.values else RolloutKind.CANARY, request.GET.get("candidate", "")[:18]
+        )
+        return _form(request, model, fresh)
+    form, what = Form.typed(request.POST), request.POST.get("do", "start")
+    if what.startswith("kind:"):
+        form.choose(what.removeprefix("kind:"))
+    elif what.startswith("add:"):
+        form.add(what.removeprefix("add:"))
+    else:
+        return _start(request, model, form)
+    return _form(request, model, form)
+
+
+def _start(request: HttpRequest, model: Model, form: Form) -> HttpResponse:
+    (candidate, stable), plan = form.arms(), form.plan()
+    if form.wrong or candidate is None:
+        return _form(request, model, form, 400)
+    try:
+        rollout = services.rollout_start(
+            model=model, actor=actor_of(request), candidate=candidate, stable=stable, kind=form.kind, plan=plan
+        )
+    except DashboardError as error:
+        form.refuse(error)
+        return _form(request, model, form, status_of(error))
+    messages.success(request, f"The rollout of {rollout.candidate_words} has begun.")
+    return redirect("model_releases", model.name)
+
+
+def _form(request: HttpRequest, model: Model, form: Form, status: int = 200) -> HttpResponse:
+    newest = newest_release(model)
+    answers = answering_number(newest) if newest else 0
+    context = {
+        **model_context(model.name, "releases"),
+        "form": form,
+        "answers": answers,
+        "numbers": sorted(published_numbers(model), reverse=True)[:_NUMBERS],
+        "listed": remotes_listed(),
+        "running": under_way(model),
+        "kinds": KINDS,
+        "metrics": METRICS,
+        "stickies": STICKY,
+        "protocols": PROTOCOL_NAMES,
+    }
+    return render(request, "rollouts/new.html", context, status=status)
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_rollouts(request: HttpRequest, name: str) -> HttpResponse:
+    head = model_context(name, "releases")
+    page = page_of(request, select.rollouts(head["model"]))
+    return respond(request, "rollouts/rollouts", {**head, "page": page, "rollouts": page})
+
+
+@require_GET
+@requires(Right.VIEW)
+def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    """One rollout: how it stands or stood, what was planned, and who did what to it."""
+    head = model_context(name, "releases")
+    found = select.rollout_get(head["model"], rollout)
+    context = {
+        **head,
+        "picture": picture_of(found),
+        "rollout": found,
+        "whole": True,
+        "story": story(found),
+        "by_server": select.figures_by_server(found),
+        "unlike": select.mismatches(found).count(),
+    }
+    return respond(request, "rollouts/rollout", context)
+
+
+@require_GET
+@requires(Right.VIEW)
+def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse:
+    """Answer with both arms over time, and when its steps began."""
+    found = select.rollout_get(model_get(name), rollout)
+    steps = [
+        {
+            "at": entry.at.timestamp(),
+            "text": entry.summary,
+            "bad": entry.action in ("rollout.abort", "rollout.roll_back"),
+        }
+        for entry in story(found)
+    ]
+    return JsonResponse({**select.history(found), "steps": steps})
+
+
+# -- what may be done ----------------------------------------------------------------------------------------------------
+def _found(name: str, rollout: str) -> Rollout:
+    return select.rollout_get(model_get(name), rollout)
+
+
+def _step(request: HttpRequest) -> int | None:
+    """Return the step that the page showed, so that an old page does not take two."""
+    typed = request.POST.get("step", "")
+    return int(typed) if typed.isdecimal() and len(typed) < 6 else None
+
+
+@require_POST
+@requires(Right.OPERATE)
+def rollout_advance(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    found = _found(name, rollout)
+    done = f"{found.next_weight:g} % of requests go to {found.candidate_words}." if found.next_weight else "Done."
+    given = {"rollout": found, "step": _step(request)}
+    return act(request, services.rollout_advance, done, "model_releases", name, **given)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def rollout_pause(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    done = "Paused: it stays at its share until you resume it."
+    return act(request, services.rollout_pause, done, "model_releases", name, rollout=_found(name, rollout))
+
+
+@require_POST
+@requires(Right.OPERATE)
+def rollout_resume(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    done = "Resumed: steps come by themselves again."
+    return act(request, services.rollout_resume, done, "model_releases", name, rollout=_found(name, rollout))
+
+
+@require_POST
+@requires(Right.OPERATE)
+def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    found = _found(name, rollout)
+    done = f"{found.candidate_words.capitalize()} answers everything now."
+    given = {"rollout": found, "step": _step(request)}
+    return act(request, services.rollout_promote, done, "model_releases", name, **given)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    found = _found(name, rollout)
+    done = f"{found.stable_words.capitalize()} answers everything again."
+    return act(request, services.rollout_abort, done, "model_releases", name, rollout=found)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    found, typed = _found(name, rollout), request.POST.get("days", "")
+    days = float(typed) if typed.replace(".", "", 1).isdecimal() and len(typed) < 12 else 0.0
+    done = f"{found.stable_words.capitalize()} stays loaded for {days:g} days from now."
+    return act(request, services.rollout_keep_old, done, "model_releases", name, rollout=found, days=days)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def rollout_unload_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    found = _found(name, rollout)
+    done = f"{found.stable_words.capitalize()} is being unloaded."
+    given = {"rollout": found, "last_request": select.last_request(found)}
+    return act(request, services.rollout_unload_old, done, "model_releases", name, **given)
+
+
+# -- what both arms answered unlike ----------------------------------------------------------------------------------------
+@require_GET
+@requires(Right.VIEW)
+def rollout_mismatches(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    head = model_context(name, "releases")
+    found = select.rollout_get(head["model"], rollout)
+    shadow = found.plan.get("shadow")
+    context = {
+        **head,
+        "rollout": found,
+        "page": page_of(request, select.mismatches(found)),
+        "shadow": shadow,
+        "private": shadow is not None and shadow.get("keep") is False,
+    }
+    return respond(request, "rollouts/mismatches", context)
+
+
+@require_GET
+@requires(Right.OPERATE)
+def rollout_mismatch(request: HttpRequest, name: str, rollout: str, pk: int) -> HttpResponse:
+    """One request with both answers; it holds what a client has sent, so that looking at it takes the right to operate."""
+    head = model_context(name, "releases")
+    found = select.rollout_get(head["model"], rollout)
+    mismatch = select.mismatch_get(found, pk)
+    context = {
+        **head,
+        "rollout": found,
+        "mismatch": mismatch,
+        "inputs": shown_tensors(mismatch.data.get("inputs")),
+        "outputs": differences_of(mismatch.data.get("stable"), mismatch.data.get("candidate")),
+    }
+    return render(request, "rollouts/mismatch.html", context)
+
+
+@require_POST
+@requires(Right.OPERATE)
+def rollout_forget(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    given = {"rollout": _found(name, rollout)}
+    done = "The requests are forgotten, with their inputs."
+    return act(request, services.mismatches_forget, done, "model_releases", name, **given)

@@ -1,0 +1,57 @@
+"""What pages of rollouts write of numbers and shares."""
+
+from collections.abc import Mapping
+from typing import Literal
+
+from django import template
+
+from dashboard.templatetags.units import NOTHING, count, latency, share, three_digits
+
+register = template.Library()
+
+# Why a mirror was not sent, or given up (serving/traffic/mirror.py).
+_DROPPED = {
+    "in_flight": "enough were under way",
+    "memory": "no memory was free",
+    "queue": "requests were waiting",
+    "unfit": "cannot be mirrored",
+    "too_large": "too large",
+    "loop": "the server was busy",
+    "refused": "the candidate refused them",
+}
+
+
+@register.filter
+def of_unit(value: float | Literal[""] | None, unit: str) -> str:
+    """Return a guardrail's value in its unit (rollouts.selectors.GuardrailLine)."""
+    if unit == "share":
+        return share(value)
+    return latency(value) if unit == "ms" else small(value)
+
+
+@register.filter
+def small(value: float | Literal[""] | None) -> str:
+    """Return a number of any size, with three digits: 0.00012 as `1.2e-4`."""
+    if value is None or value == "":
+        return NOTHING
+    if value and (abs(value) < 0.001 or abs(value) >= 1e9):
+        digits, power = f"{value:.2e}".split("e")
+        return f"{three_digits(float(digits))}e{int(power)}"
+    return count(value)
+
+
+@register.filter
+def probability(value: float) -> str:
+    return "under 0.001" if value < 0.001 else three_digits(value)
+
+
+@register.filter
+def dropped(reason: str) -> str:
+    return _DROPPED.get(reason, reason.replace("_", " "))
+
+
+@register.filter
+def shares(traffic: Mapping[str, float]) -> str:
+    """Return a release's shares: "95 % version 1, 5 % version 2"."""
+    named = ((f"version {who}" if who.isdecimal() else who, part) for who, part in traffic.items())
+    return ", ".join(f"{part:g} % {who}" for who, part in named)

@@ -1,0 +1,117 @@
+// Charts of something that the dashboard has kept readings of, from its beginning to its end or to now, with marks of its steps.
+
+import { $, $$ } from "../core/dom.js";
+import { request } from "../core/request.js";
+import { Plot } from "./plot.js";
+
+/**
+ * @import { Values } from "./series.js"
+ *
+ * What the dashboard tells of a rollout (dashboard/rollouts/pages.py, rollout_chart).
+ * @typedef {object} Readings
+ * @property {number[]} times unix seconds
+ * @property {Record<string, Record<string, Values>>} arms of each arm rps, errors, p50 and p99
+ * @property {{ at: number, text: string, bad: boolean }[]} steps
+ */
+
+const SHORTEST_S = 60;
+
+/**
+ * Returns the series of all arms, each named by its arm too.
+ * @param {Readings["arms"]} arms
+ * @returns {Record<string, Values>}
+ */
+export function seriesOf(arms) {
+  return Object.fromEntries(
+    Object.entries(arms).flatMap(([arm, rows]) => Object.entries(rows).map(([name, row]) => [`${name}@${arm}`, row])),
+  );
+}
+
+/**
+ * Returns the moments between which the charts show what was read.
+ * @param {Pick<Readings, "times" | "steps">} readings
+ * @returns {[number, number]} unix seconds
+ */
+export function spanOf({ times, steps }) {
+  const moments = [...times, ...steps.map(({ at }) => at)];
+  if (!moments.length) return [0, SHORTEST_S];
+  const [first, last] = [Math.min(...moments), Math.max(...moments)];
+  return [first, Math.max(last, first + SHORTEST_S)];
+}
+
+export class Timeline {
+  #address = "";
+  /** @type {Readings | null} */
+  #readings = null;
+  #asking = false;
+  #again = false;
+
+  /** @param {HTMLElement} section hidden while there is nothing to show */
+  constructor(section) {
+    this.section = section;
+    const handlers = {
+      onZoom: () => this.#draw(),
+      onZoomOut: () => this.#draw(),
+      onPointer: (/** @type {number | null} */ at) => this.plots.forEach((plot) => plot.showValues(at)),
+      onMarker: () => {},
+    };
+    this.plots = $$("[data-chart]", section).map((figure) => new Plot(figure, handlers));
+    document.addEventListener("theme", () => this.plots.forEach((plot) => plot.retheme()));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plots.forEach((plot) => plot.retheme()));
+  }
+
+  /**
+   * Shows what is told at an address.
+   * @param {string} address "" for nothing
+   */
+  follow(address) {
+    this.section.hidden = !address;
+    if (address === this.#address) return;
+    this.#address = address;
+    this.#readings = null;
+    this.load();
+  }
+
+  /** Asks again. What comes while an answer is under way is asked for once that is there. */
+  async load() {
+    if (!this.#address) return;
+    if (this.#asking) {
+      this.#again = true;
+      return;
+    }
+    this.#asking = true;
+    const asked = this.#address;
+    try {
+      const readings = /** @type {Readings} */ (await request(asked));
+      if (asked === this.#address) this.#readings = readings;
+      this.#say(true);
+      this.#draw();
+    } catch (error) {
+      this.#say(false);
+      const text = error instanceof Error ? error.message : String(error);
+      if (!this.#readings) this.plots.forEach((plot) => plot.note(text, "degraded", () => this.load()));
+    }
+    this.#asking = false;
+    if (this.#again) {
+      this.#again = false;
+      this.load();
+    }
+  }
+
+  /** @param {boolean} fresh */
+  #say(fresh) {
+    const note = $("#arms-freshness");
+    if (!note) return;
+    note.dataset.live = String(fresh);
+    note.textContent = fresh ? "up to date" : "the dashboard does not answer";
+  }
+
+  #draw() {
+    if (!this.#readings) return;
+    const { times, arms, steps } = this.#readings;
+    const [start, end] = spanOf(this.#readings);
+    const markers = steps.map((step, index) => ({ ...step, index, kind: "rollout", address: "" }));
+    const view = { start, end, times, series: seriesOf(arms), batches: {}, markers, outages: [] };
+    this.plots.forEach((plot) => plot.draw(view));
+  }
+}

@@ -1,0 +1,353 @@
+"""The pages of rollouts: what changed last and how to undo it, how one stands, the form, its end, what differed."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from dashboard.access.authorisation import SYSTEM, Actor
+from dashboard.models import Model, Rollout, Server
+from dashboard.rollouts.figures import figures_store, mismatches_store
+from dashboard.rollouts.selectors import rollout_now
+from dashboard.rollouts.services import rollout_promote, rollout_roll_back, rollout_start
+from tests.dashboard.conftest import text_of
+from tests.dashboard.rollouts.conftest import served
+from tests.dashboard.rollouts.told import guardrail, mismatch, told
+
+pytestmark = pytest.mark.django_db
+RELEASES = "/models/relu/releases/"
+
+
+def started(model: Model, server: Server, actor: Actor, **more: Any) -> Rollout:
+    rollout = rollout_start(model=model, actor=actor, candidate=2, **more)
+    served(model, server)
+    return rollout
+
+
+def figures(rollout: Rollout, server: Server, **more: Any) -> None:
+    figures_store(rollout=rollout, server=server, told=told(rollout, **more), instance="one")
+
+
+@pytest.fixture
+def canary(model: Model, server: Server, actor: Actor) -> Rollout:
+    return started(model, server, actor)
+
+
+# -- how it stands -------------------------------------------------------------------------------------------------------
+def test_the_page_of_releases_says_what_changed_last_and_undoes_it(
+    canary: Rollout, as_person: Callable[..., Client]
+) -> None:
+    client = as_person("operate", name="otto")
+    page = text_of(client, RELEASES)
+    top = page[page.index("What changed last") :][:1600]
+    assert f"Rollout {canary.name}: 5 % of requests to version 2." in top
+    assert "by olga" in top
+    assert "Roll back to version 1" in top
+    assert "Version 1 answers everything again, at once." in top
+    answer = client.post(f"/models/relu/rollouts/{canary.name}/abort", {"next": RELEASES}, follow=True)
+    assert "Version 1 answers everything again." in answer.content.decode()
+    canary.refresh_from_db()
+    assert (canary.state, canary.ended_by_name) == ("aborted", "otto")
+
+
+def test_both_arms_and_each_guardrail_stand_side_by_side(
+    canary: Rollout, server: Server, as_person: Callable[..., Client]
+) -> None:
+    lines = [guardrail(), guardrail("waiting", "latency", 40)]
+    figures(canary, server, stable=950, candidate=50, errors=1, guardrails=lines)
+    page = text_of(as_person(), RELEASES)
+    rows = re.findall(r"<tr><th scope=\"row\">(\w+).*?</tr>", page)
+    assert rows == ["Requests", "Errors", "p50", "p99"]
+    assert re.search(r"950<small>95 %</small>.*50<small>5 %</small>", page)
+    assert "Holds" in page
+    assert "candidate <b>0.2 %</b>" in page
+    assert "limit 1.1 %" in page
+    assert "stable 40, candidate 40 of 200 samples" in page
+    assert 'aria-current="step"' in page
+    assert "the next one waits" not in page  # its time is not over
+    assert "<button" not in page[page.index('id="rollout"') : page.index("</section>", page.index('id="rollout"'))]
+
+
+def test_a_page_that_is_old_does_not_take_two_steps(canary: Rollout, as_person: Callable[..., Client]) -> None:
+    client = as_person("operate")
+    assert "Go on to 25 % of requests" in text_of(client, RELEASES)
+    advance = f"/models/relu/rollouts/{canary.name}/advance"
+    said = [client.post(advance, {"step": "0"}, follow=True).content.decode() for _ in range(2)]
+    assert "25 % of requests go to version 2." in said[0]
+    assert "look at it again" in said[1]
+    canary.refresh_from_db()
+    assert canary.step == 1
+
+
+def test_pause_resume_promote_keep_and_unload_are_buttons(canary: Rollout, as_person: Callable[..., Client]) -> None:
+    client, at = as_person("operate"), f"/models/relu/rollouts/{canary.name}"
+    for act, given, state, next_button in (
+        ("pause", {}, "paused", "Resume"),
+        ("resume", {}, "running", "Pause"),
+        ("promote", {"step": "0"}, "holding", "Unload now"),
+        ("keep-old", {"days": "7"}, "holding", "Keep 7 days more"),
+        ("unload-old", {}, "done", "Start another"),
+    ):
+        page = client.post(f"{at}/{act}", {**given, "next": f"{at}/"}, follow=True).content.decode()
+        canary.refresh_from_db()
+        assert canary.state == state, act
+        assert next_button in page, act
+    page = text_of(client, f"{at}/")
+    assert page.index("Paused rollout") < page.index("Resumed rollout") < page.index("Promoted version 2")
+    assert "Version 1 was unloaded" in page
+
+
+def test_whoever_may_only_look_can_do_nothing(canary: Rollout, as_person: Callable[..., Client]) -> None:
+    client, at = as_person(), f"/models/relu/rollouts/{canary.name}"
+    assert "Roll back" not in text_of(client, RELEASES)
+    assert "Roll back" not in text_of(client, f"{at}/")
+    for act in ("advance", "pause", "resume", "promote", "abort", "keep-old", "unload-old", "unlike/forget"):
+        assert client.post(f"{at}/{act}").status_code == 403, act
+    assert client.get("/models/relu/rollouts/new").status_code == 403
+    assert client.get(f"{at}/chart").json()["steps"][0]["text"].startswith(f"relu: Rollout {canary.name}")
+
+
+def test_a_rollback_is_told_with_its_reason_and_what_answers(
+    canary: Rollout, server: Server, as_person: Callable[..., Client]
+) -> None:
+    figures(canary, server, stable=900, candidate=100, errors=20, guardrails=[guardrail("breached")])
+    rollout_roll_back(rollout=canary, reason="20 % of version 2's answers were errors", actor=SYSTEM)
+    served(canary.model, server)
+    for address in (RELEASES, f"/models/relu/rollouts/{canary.name}/"):
+        page = text_of(as_person("operate"), address).replace("&#x27;", "'")
+        assert "20 % of version 2's answers were errors." in page
+        assert "Version 1 answers everything." in page
+        assert "ended here" in page
+        assert "Go on to" not in page
+
+
+def test_the_head_says_which_share_goes_where_and_the_list_does_too(
+    canary: Rollout, server: Server, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    client = as_person("operate")
+    assert "5 % of requests go to version 2; step 1 of 4." in text_of(client, "/models/relu/")
+    assert "5 % to version 2" in text_of(client, "/models/")
+    rollout_promote(rollout=canary, actor=actor)
+    served(canary.model, server)
+    assert "5 % to version 2" not in text_of(client, "/models/")
+
+
+# -- starting one ----------------------------------------------------------------------------------------------------------
+def form(**changed: Any) -> dict[str, Any]:
+    """What a browser sends of the form as it comes."""
+    usual = {
+        "kind": "canary",
+        "candidate": "2",
+        "stable": "",
+        "share": "50",
+        "step_weight": ["5", "25", "50", "100"],
+        "step_bake": ["10 min", "10 min", "10 min", "10 min"],
+        "guardrail_metric": ["errors", "p99"],
+        "guardrail_limit": ["1", "1.5"],
+        **{f"guardrail_{name}": ["", ""] for name in ("name", "url", "stable", "candidate")},
+        "hold_days": "7",
+        "sticky": "",
+        "sticky_name": "",
+        "shadow_share": "",
+        "stop_after": "",
+        "absolute": "0.0001",
+        "relative": "0.001",
+        "keep_count": "20",
+        "keep_days": "7",
+        "min_samples": "200",
+        "window_s": "300",
+        "alpha": "0.001",
+        "do": "start",
+    }
+    return {**usual, **changed}
+
+
+def test_the_form_as_it_comes_starts_the_usual_canary(model: Model, as_person: Callable[..., Client]) -> None:
+    client = as_person("operate")
+    page = text_of(client, "/models/relu/rollouts/new?candidate=2")
+    assert '<option value="2" selected>Version 2</option>' in page
+    assert '<option value="1"' not in page  # it answers already
+    assert page.count('name="step_weight"') == 4
+    assert "SLIPWAY_TRAFFIC_REMOTES" in page
+    answer = client.post("/models/relu/rollouts/new", form())
+    assert (answer.status_code, answer.headers["Location"]) == (302, RELEASES)
+    rollout = rollout_now(model)
+    assert rollout is not None
+    assert [step["weight"] for step in rollout.plan["steps"]] == [5, 25, 50, 100]
+    assert rollout.plan["steps"][0]["bake_s"] == 600
+    assert rollout.plan["guardrails"] == [
+        {"metric": "errors", "margin": 0.01},
+        {"metric": "latency", "quantile": 0.99, "ratio": 1.5},
+    ]
+    assert rollout.plan["promote"] == "auto"
+
+
+def test_everything_of_the_form_reaches_the_plan(model: Model, as_person: Callable[..., Client]) -> None:
+    changed = form(
+        step_weight=["1", "100", ""],
+        step_bake=["30 s", "1 h 30 min", "2"],
+        by_hand="yes",
+        hold_days="0",
+        sticky="header",
+        sticky_name="x-user",
+        shadow_share="20",
+        private="yes",
+        guardrail_metric=["disagreement", "metric", ""],
+        guardrail_limit=["2", "1.2", ""],
+        guardrail_name=["", "my_metric", ""],
+        **{f"guardrail_{name}": ["", "", ""] for name in ("url", "stable", "candidate")},
+    )
+    answer = as_person("operate").post("/models/relu/rollouts/new", changed)
+    assert answer.status_code == 302, answer.content.decode()
+    rollout = rollout_now(model)
+    assert rollout is not None
+    plan: Any = rollout.plan
+    assert plan["steps"] == [{"weight": 1, "bake_s": 30}, {"weight": 100, "bake_s": 5400}]
+    assert (plan["promote"], plan["hold_days"], plan["sticky"]) == ("hand", 0, {"header": "x-user"})
+    assert plan["shadow"] == {"share": 20, "absolute": 0.0001, "relative": 0.001, "keep": False}
+    assert plan["guardrails"] == [
+        {"metric": "disagreement", "limit": 0.02},
+        {"metric": "prometheus", "name": "my_metric", "ratio": 1.2},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"candidate": ""}, "Choose the version that is to be tried."),
+        ({"candidate": "1"}, "Version 1 answers already"),
+        ({"step_weight": ["50", "25", "5", "100"]}, "put them in order"),
+        ({"step_weight": ["five", "25", "50", "100"]}, "&#x27;five&#x27; is not a number"),
+        ({"step_bake": ["soon", "1", "1", "1"]}, "&#x27;soon&#x27; is not a time"),
+        ({"step_weight": ["5", "25", "50", "101"]}, "per cent of the requests, from 0 to 100"),
+        ({"hold_days": "-1"}, "a number of days from 0"),
+        ({"sticky": "header"}, "Write the name of the header"),
+        ({"guardrail_metric": ["disagreement", "p99"]}, "Disagreement is counted where answers are compared"),
+        ({"guardrail_limit": ["", "1.5"]}, "Write a number."),
+        ({"alpha": "2"}, "&#x27;alpha&#x27; to be a number above 0"),
+        ({"shadow_share": "200"}, "&#x27;share&#x27; to be a number from 0 to 100"),
+    ],
+)
+def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_stays(
+    model: Model, as_person: Callable[..., Client], changed: dict[str, Any], said: str
+) -> None:
+    answer = as_person("operate").post("/models/relu/rollouts/new", form(**changed, window_s="123"))
+    page = answer.content.decode()
+    assert answer.status_code == 400
+    assert said.lower() in page.lower()
+    assert 'class="error-text"' in page
+    assert 'value="123"' in page
+    assert rollout_now(model) is None
+
+
+def test_kinds_steps_and_guardrails_are_changed_without_javascript(
+    model: Model, as_person: Callable[..., Client]
+) -> None:
+    client = as_person("operate")
+    more = client.post("/models/relu/rollouts/new", form(do="add:step", hold_days="3")).content.decode()
+    assert more.count('name="step_weight"') == 5
+    assert 'value="3"' in more
+    more = client.post("/models/relu/rollouts/new", form(do="add:guardrail")).content.decode()
+    assert more.count('name="guardrail_metric"') == 3
+    shadow = client.post("/models/relu/rollouts/new", form(do="kind:shadow")).content.decode()
+    assert "Start the shadow" in shadow
+    assert 'name="shadow_share" value="10"' in shadow
+    assert shadow.count('name="guardrail_metric"') == 0
+    client.post(
+        "/models/relu/rollouts/new", form(kind="shadow", shadow_share="10", guardrail_metric=[], stop_after="2 h")
+    )
+    rollout = rollout_now(model)
+    assert rollout is not None
+    assert (rollout.kind, rollout.plan["steps"]) == ("shadow", [{"weight": 0, "bake_s": 7200}])
+
+
+def test_a_model_on_another_server_is_chosen_where_one_is_listed(
+    model: Model, as_person: Callable[..., Client], settings: Any, data_folder: Any
+) -> None:
+    settings.TRAFFIC_REMOTES = data_folder / "remotes.json"
+    settings.TRAFFIC_REMOTES.write_text('{"http://other:8000": {"headers": {"Authorization": "Bearer secret"}}}')
+    client = as_person("operate")
+    page = text_of(client, "/models/relu/rollouts/new")
+    assert '<option value="http://other:8000">' in page
+    assert "secret" not in page
+    given = form(kind="shadow", candidate="remote", shadow_share="10", candidate_protocol="v2", candidate_url="")
+    refused = client.post("/models/relu/rollouts/new", given).content.decode()
+    assert "Write the address of the other server" in refused
+    client.post("/models/relu/rollouts/new", {**given, "candidate_url": "http://other:8000", "candidate_model": "old"})
+    rollout = rollout_now(model)
+    assert rollout is not None
+    assert rollout.candidate == {"url": "http://other:8000", "protocol": "v2", "model": "old"}
+
+
+def test_it_begins_from_the_row_of_a_version_and_after_publishing(
+    model: Model, as_person: Callable[..., Client]
+) -> None:
+    client = as_person("operate")
+    link = 'href="/models/relu/rollouts/new?candidate=2"'
+    assert link in text_of(client, "/models/relu/versions")
+    assert 'href="/models/relu/rollouts/new"' in text_of(client, RELEASES)
+    assert link not in text_of(as_person(), "/models/relu/versions")
+
+
+# -- what differed ---------------------------------------------------------------------------------------------------------
+@pytest.fixture
+def shadow(model: Model, server: Server, actor: Actor) -> Rollout:
+    rollout = started(model, server, actor, kind="shadow")
+    word = mismatch(1, score=40, at=timezone.now().timestamp())
+    word["stable"] = [{"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [0.5, 1.0, 2.0]}]
+    word["candidate"] = [{"name": "y", "datatype": "FP32", "shape": [1, 3], "data": [0.5, 1.5, 9.0]}]
+    mismatches_store(rollout=rollout, server=server, rows=[word])
+    return rollout
+
+
+def test_answers_that_differ_are_listed_and_their_largest_difference_is_marked(
+    shadow: Rollout, as_person: Callable[..., Client]
+) -> None:
+    at, client = f"/models/relu/rollouts/{shadow.name}/unlike/", as_person("operate")
+    listed = text_of(client, at)
+    link = re.search(rf'href="({at}\d+/)"', listed)
+    assert link is not None
+    page = text_of(client, link[1])
+    assert "2 of 3 elements differ" in page
+    largest = page[page.index('class="largest"') :]
+    assert largest.index("[0, 2]") < largest.index("largest</span>") < largest.index("[0, 1]")
+    assert re.search(r">2</td>\s*<td[^>]*>9</td>\s*<td[^>]*>7</td>", largest)
+    assert "What was asked" in page
+    viewer = as_person()
+    assert link[1] not in text_of(viewer, at)
+    assert viewer.get(link[1]).status_code == 403
+    client.post(f"{at}forget", {"next": at})
+    assert "None so far" in text_of(client, at)
+    assert client.get(link[1]).status_code == 404
+
+
+def test_a_shadow_is_stopped_by_its_button(shadow: Rollout, server: Server, as_person: Callable[..., Client]) -> None:
+    figures(shadow, server, stable=100, candidate=0, shadow=SHADOW)
+    client = as_person("operate")
+    page = text_of(client, RELEASES)
+    assert "Stop the shadow" in page
+    assert re.search(r"Beyond the tolerance</div>.*?12\.5 %", page)
+    assert "3 not sent: requests were waiting" in page
+    client.post(f"/models/relu/rollouts/{shadow.name}/abort")
+    shadow.refresh_from_db()
+    assert shadow.state == "done"
+
+
+LATENCY = {"total": 8, "sum_ns": 8_000_000, "counts": {"40": 8}}
+SHADOW = {
+    "compared": 8,
+    "disagreed": 1,
+    "mismatched": 0,
+    "top1_compared": 8,
+    "top1_agreed": 7,
+    "max_absolute": 7.0,
+    "mean_absolute": 0.1,
+    "max_relative": 0.7,
+    "failed": 0,
+    "dropped": {"queue": 3},
+    "stable_latency": LATENCY,
+    "candidate_latency": LATENCY,
+}
