@@ -13,7 +13,7 @@ from dashboard.access.happenings import Happening, changes
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
 from dashboard.models.rollout import GuardrailTold, arm_in_words
 from dashboard.releases import rollout_states as states
-from dashboard.releases.selectors import newest_release, told_by, way_back
+from dashboard.releases.selectors import told_by
 from dashboard.rollouts.advance import bake_left, last_request_in_words
 from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, sums_of
 from dashboard.servers.selectors import servers
@@ -259,16 +259,15 @@ def last_request(rollout: Rollout, server: Server | None = None) -> str:
     return last_request_in_words(rollout, server) if server is not None else ""
 
 
-def last_change(model: Model) -> LastChange:
-    """Return what changed last of a model, and how to undo it."""
-    release, rollout = newest_release(model), rollout_now(model)
+def last_change(model: Model, *, release: Release | None, back: Release | None) -> LastChange:
+    """Return what changed last of a model, and how to undo it. release: the newest; back: the way back (releases.selectors)."""
+    rollout = rollout_now(model)
     happening = next(iter(changes(model=model)[:1]), None)
     if rollout is not None:
         promoted = rollout.state == RolloutState.HOLDING
         stays = ", which is still loaded" if promoted else ""
         words = f"{rollout.stable_words.capitalize()}{stays} answers everything again, at once."
         return LastChange(happening, release, "abort", words, rollout=rollout)
-    back = way_back(model)
     if back is None:
         return LastChange(happening, release, "", "Nothing else of it has served that could come back.")
     numbers = ", ".join(map(str, back.versions))

@@ -41,6 +41,12 @@ def small(value: float | Literal[""] | None) -> str:
 
 
 @register.filter
+def about(text: str, name: str) -> str:
+    """Return an entry's sentence without the name of the model that it begins with: the page is about that model."""
+    return text.removeprefix(f"{name}: ")
+
+
+@register.filter
 def probability(value: float) -> str:
     return "under 0.001" if value < 0.001 else three_digits(value)
 

@@ -8,7 +8,7 @@ from django.views.decorators.http import require_GET
 from dashboard.access.authorisation import Right, requires
 from dashboard.catalog.pages import model_context
 from dashboard.configuration.callers import callers_of_release
-from dashboard.models import Model
+from dashboard.models import Model, Release
 from dashboard.releases.going_back import going_back
 from dashboard.releases.selectors import (
     ReleaseLife,
@@ -35,12 +35,13 @@ SHOWN_ROLLOUTS = 5  # of those that ended; a page of their own has all
 def model_releases(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "releases")
     model = head["model"]
+    newest = newest_release(model)
     page = SimpleLazyObject(lambda: page_of(request, releases(model).defer("text", "returns_to__text")))
     context = {  # a part reads what it shows, and no more
         **head,
-        "last": SimpleLazyObject(lambda: last_change(model)),
+        "last": SimpleLazyObject(lambda: last_change(model, release=newest, back=head["way_back"])),
         "picture": SimpleLazyObject(lambda: _picture(model)),
-        "standing": SimpleLazyObject(lambda: _standing(model)),
+        "standing": SimpleLazyObject(lambda: _standing(model, newest)),
         "shown": SimpleLazyObject(lambda: timeline(model, request.GET.get("range", ""))),
         "ranges": RANGES,
         "rollouts": SimpleLazyObject(lambda: list(rollouts(model)[:SHOWN_ROLLOUTS])),
@@ -55,9 +56,9 @@ def _picture(model: Model) -> Picture | None:
     return picture_of(rollout) if rollout is not None else None
 
 
-def _standing(model: Model) -> dict[str, object]:
+def _standing(model: Model, newest: Release | None) -> dict[str, object]:
     """Return the newest release and the one that serves, which may be the same, with what the newest one's checks found."""
-    newest, serving = newest_release(model), serving_release(model)
+    serving = serving_release(model)
     lives = {life.release.pk: life for life in lives_of({row.pk: row for row in (newest, serving) if row}.values())}
     wanted = lives[newest.pk] if newest else None
     return {

@@ -374,6 +374,5 @@ def test_the_timeline_says_which_share_of_the_requests_each_version_had(model: M
     served(model, server)
     rollout_promote(rollout=rollout, actor=actor)
     served(model, server)
-    rows = dict(timeline(model)[0].rows)
-    assert [(bar.share, bar.rollout) for bar in rows[2]] == [(1.0, rollout.name), (0.05, rollout.name)]
-    assert [(bar.share, bar.rollout) for bar in rows[1]] == [(0.0, rollout.name), (0.95, rollout.name), (1.0, "")]
+    rows = {row.version: [(bar.shares, bar.rollout) for bar in row.bars] for row in timeline(model)[0].rows}
+    assert rows == {2: [("5 %, 100 %", rollout.name)], 1: [("100 %", ""), ("95 %, 0 %", rollout.name)]}

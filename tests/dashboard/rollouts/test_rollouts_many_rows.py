@@ -31,7 +31,7 @@ def queries(model: Model, api: APIClient) -> dict[str, int]:
         "history": lambda: selectors.history(rollout),
         "by server": lambda: selectors.figures_by_server(rollout),
         "mismatches": lambda: [one.server.name for one in selectors.mismatches(rollout)[:20]],
-        "last change": lambda: selectors.last_change(model),
+        "last change": lambda: selectors.last_change(model, release=None, back=None),
         "rest list": lambda: api.get(address).json(),
         "rest detail": lambda: api.get(f"{address}/{rollout.name}").json(),
         "rest figures": lambda: api.get(f"{address}/{rollout.name}/figures").json(),
