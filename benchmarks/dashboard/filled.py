@@ -12,10 +12,14 @@ BUSY_MODELS = 20  # of all, those with requests
 VERSIONS = 3
 ENTRIES = 10  # of the audit trail, for each model
 DEEPEST = 200  # releases of one model, which most people look at
+ROLLING_OUT = 20  # of all models, those with a rollout under way
+ROLLOUTS = 100  # of the one model
+READINGS = 600  # of its rollout's history, the most that are kept
 
 
 class Filled:
-    """A dashboard on a database with so many models, releases and people, and the cookies of somebody who may do everything."""
+    """A dashboard on a database with so many models, releases and people, with rollouts, and the cookies of somebody who may do
+    everything."""
 
     def __init__(self, data: Path, models: int, releases: int, people: int) -> None:
         self._data, self._models, self._releases, self._people = data, models, releases, people
@@ -67,6 +71,9 @@ class Filled:
         every = range(self._models)
         rows.add_models(server, every, versions=VERSIONS, releases=(self._releases - DEEPEST) // self._models)
         rows.deepen(server, Model.objects.get(name=model_name(0)), versions=20, releases=DEEPEST)
+        rows.add_rollouts(server, range(1, ROLLING_OUT), each=3)
+        rows.add_rollouts(server, range(1), each=ROLLOUTS)
+        rows.add_rollout_history(server, Model.objects.get(name=model_name(0)), readings=READINGS)
         rows.add_people(range(self._people))
         rows.add_history(server, every, each=ENTRIES)
         self.keep_current()

@@ -7,11 +7,12 @@ from typing import NamedTuple
 
 import httpx
 
-from benchmarks.dashboard.filled import Filled
+from benchmarks.dashboard.filled import ROLLOUTS, Filled
 from benchmarks.machine import own_cpu_seconds
 from tests.support.model_pages import model_name, model_pages
 
 TIMES = 15
+ROLLOUT = f"r-0-{ROLLOUTS}"  # the one under way
 _ONE = f"/models/{model_name(0)}"
 PAGES = (
     "/",
@@ -29,6 +30,8 @@ PAGES = (
     f"/activity/?model={model_name(0)}",
     "/settings/",
     "/places",
+    *(f"/api/v1{_ONE}{path}" for path in ("", "/releases", "/versions", "/rollouts")),
+    *(f"/api/v1{_ONE}/rollouts/{ROLLOUT}{path}" for path in ("", "/figures", "/mismatches")),
 )
 # The parts of a page that ask again when something has changed.
 OPEN_OVERVIEW = ("/?part=now", "/?part=busy", "/?part=changes", "/health")

@@ -23,6 +23,7 @@ from repository.core.histogram import Counts, quantiles_ms, subtract
 from repository.core.json_types import JsonObject
 
 RECENT_ENDS = timedelta(hours=24)
+MOST_POINTS = 200  # of a chart
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,8 +228,10 @@ def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]
 def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
     """Return both arms over time, for charts: `times` in Unix seconds, `weight`, and of each arm `rps`, `errors` (a second),
     `p50` and `p99` in ms; None where it did nothing. Each value is of the time since the moment before."""
-    rows = list(RolloutSample.objects.filter(rollout=rollout, server=told_by(server)).values_list("at", "data"))
-    found = [(at, cast(Sums, data)) for at, data in rows]
+    rows = RolloutSample.objects.filter(rollout=rollout, server=told_by(server))
+    at = list(rows.values_list("at", flat=True))
+    shown = at[:: -(-len(at) // MOST_POINTS) or 1]
+    found = [(at, cast(Sums, data)) for at, data in rows.filter(at__in={*shown, *at[-1:]}).values_list("at", "data")]
     pairs = list(pairwise(found))
     arms: JsonObject = {}
     for name in ARMS:

@@ -3,6 +3,7 @@
 import hashlib
 import itertools
 import math
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -33,6 +34,7 @@ from dashboard.models import (
     Version,
 )
 from dashboard.models.release import CheckStep
+from dashboard.models.rollout import Latency
 from dashboard.rollouts.figures import mismatches_store, sums_of
 from dashboard.rollouts.plan import default_plan
 from tests.dashboard.feeds import PROCESS, usage
@@ -193,7 +195,10 @@ def _samples(server: Server, names: list[str], now: int) -> Iterator[MetricSampl
 
 
 def add_rollouts(server: Server, numbers: range, *, each: int) -> None:
-    """Rollouts of models with two versions or more: so many that were rolled back, and one that is under way, with figures."""
+    """Rollouts of models with two versions or more: so many that were rolled back, and one that is under way, with figures.
+
+    The newest releases of the model are steps of theirs, one of each.
+    """
     for number in numbers:
         model = Model.objects.get(name=model_name(number))
         release = model.releases.order_by("-number").first()
@@ -214,6 +219,10 @@ def add_rollouts(server: Server, numbers: range, *, each: int) -> None:
             for place in range(each + 1)
         ]
         *_, running = Rollout.objects.bulk_create(rows, batch_size=BATCH)
+        steps = list(model.releases.order_by("-number")[: each + 1])
+        for step, rollout in zip(steps, reversed(rows), strict=False):
+            step.rollout, step.traffic = rollout, {"1": 95.0, "2": 5.0}
+        Release.objects.bulk_update(steps, ["rollout", "traffic"])
         word = told(running, stable=900, candidate=100, errors=1)
         RolloutFigures.objects.create(rollout=running, server=server, told=word, every_s=10)
         sums = sums_of(RolloutFigures.objects.get(rollout=running))
@@ -221,3 +230,20 @@ def add_rollouts(server: Server, numbers: range, *, each: int) -> None:
             RolloutSample(rollout=running, server=server, at=10 * at, data=sums) for at in range(each)
         )
         mismatches_store(rollout=running, server=server, rows=[mismatch(at, score=at) for at in range(each)])
+
+
+def add_rollout_history(server: Server, model: Model, *, readings: int) -> None:
+    """So many readings of the rollout under way, with latencies all over."""
+    rollout = Rollout.objects.get(model=model, state="running")
+    row = RolloutFigures.objects.get(rollout=rollout, server=server)
+    counts = {str(bucket): bucket for bucket in range(40, 240)}
+    spread: Latency = {"total": sum(counts.values()), "sum_ns": 10**12, "counts": counts}
+    for arm in row.told["arms"].values():
+        arm.update(requests=spread["total"], latency=spread)
+    row.save()
+    RolloutSample.objects.filter(rollout=rollout).delete()
+    last, sums = int(time.time()), sums_of(row)
+    RolloutSample.objects.bulk_create(
+        [RolloutSample(rollout=rollout, server=server, at=last - 10 * place, data=sums) for place in range(readings)],
+        batch_size=BATCH,
+    )

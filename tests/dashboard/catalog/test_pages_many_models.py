@@ -19,7 +19,15 @@ from dashboard.metrics.samples import Sample, encode
 from dashboard.models import MetricSample, Model, ModelState, Server
 from tests.dashboard.conftest import text_of
 from tests.dashboard.feeds import PROCESS, usage
-from tests.dashboard.many_rows import add_history, add_models, add_people, add_samples, deepen
+from tests.dashboard.many_rows import (
+    add_history,
+    add_models,
+    add_people,
+    add_rollout_history,
+    add_rollouts,
+    add_samples,
+    deepen,
+)
 from tests.support.model_pages import model_name, model_pages
 
 MANY = 150
@@ -58,6 +66,7 @@ MOST_BYTES = 200_000  # of a page with all that it loads before plotly.js
 @pytest.fixture
 def viewer(server: Server, as_person: Callable[..., Client]) -> Client:
     add_models(server, range(3), versions=3, releases=6)
+    add_rollouts(server, range(3), each=2)
     add_people(range(4))
     add_history(server, range(3), each=12)
     add_samples(server, [model_name(number) for number in range(3)], time.time())
@@ -71,7 +80,12 @@ def much(server: Server, viewer: Client) -> None:
     add_people(range(4, 54))
     add_history(server, range(MANY), each=4)
     add_samples(server, [model_name(number) for number in range(3, 20)], time.time())
-    deepen(server, Model.objects.get(name=model_name(0)), versions=40, releases=200)
+    first = Model.objects.get(name=model_name(0))
+    deepen(server, first, versions=40, releases=200)
+    add_rollouts(server, range(3, 30), each=1)
+    first.rollouts.all().delete()
+    add_rollouts(server, range(1), each=100)
+    add_rollout_history(server, first, readings=300)
 
 
 def queries(client: Client, path: str, headers: dict[str, str]) -> int:

@@ -13,7 +13,7 @@ from dashboard.models import Model, Rollout, Server
 from dashboard.rollouts import selectors
 from dashboard.rollouts.advance import rollouts_open
 from tests.dashboard.conftest import text_of
-from tests.dashboard.many_rows import add_models, add_rollouts
+from tests.dashboard.many_rows import add_models, add_rollout_history, add_rollouts
 
 pytestmark = pytest.mark.django_db
 
@@ -56,6 +56,20 @@ def test_nothing_that_is_read_takes_more_queries_for_more_rows(server: Server, a
     assert queries(model, api) == few
     assert max(few.values()) <= 14
     assert few["of note"] == few["open"] == 1
+
+
+def test_a_chart_has_a_bounded_number_of_points_up_to_the_last_reading(server: Server):
+    add_models(server, range(1), versions=2, releases=4)
+    add_rollouts(server, range(1), each=2)
+    model = Model.objects.get()
+    add_rollout_history(server, model, readings=550)
+    rollout = selectors.rollout_now(model)
+    assert rollout is not None
+    times = selectors.history(rollout)["times"]
+    assert isinstance(times, list)
+    assert 150 < len(times) <= selectors.MOST_POINTS + 1
+    assert times == sorted(times)
+    assert times[-1] == rollout.samples.last().at
 
 
 def test_the_overview_tells_of_rollouts_under_way_and_of_those_that_were_rolled_back(
