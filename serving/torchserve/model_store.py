@@ -89,6 +89,14 @@ class ModelStore:
 
         check: raises RepositoryError for a file that is no archive.
         """
+        self.refuse_unless_allowed(url)
+        if is_address(url):
+            return self._fetch(url, check)
+        place = self._stored(url)
+        return self._kept(place, lock=_shared_lock(place))
+
+    def refuse_unless_allowed(self, url: str) -> None:
+        """TorchServeError for a url that leads to no archive whatever is there; told at once, whoever is being waited for."""
         if not url:
             raise _not_found("empty url")
         if ".." in url:
@@ -96,9 +104,10 @@ class ModelStore:
         if len(url) > MAX_URL or not url.isprintable():
             raise _not_found("the url is too long, or has characters that cannot be printed")
         if is_address(url):
-            return self._fetch(url, check)
-        place = self._stored(url)
-        return self._kept(place, lock=_shared_lock(place))
+            self._refuse_unless_matching(url)
+            name = file_name(url)
+            if not name or name.startswith(".") or "\\" in name or len(name.encode()) > 200:
+                raise _failed(url)
 
     def names(self) -> list[str]:
         """Return the names of all that may be archives, sorted: for load_models=all."""
@@ -144,11 +153,7 @@ class ModelStore:
 
     # -- from elsewhere ------------------------------------------------------------------------------------------------
     def _fetch(self, url: str, check: Check) -> StoredArchive:
-        self._refuse_unless_allowed(url)
-        name = file_name(url)
-        if not name or name.startswith(".") or "\\" in name or len(name.encode()) > 200:
-            raise _failed(url)
-        place = self.folder / name
+        place = self.folder / file_name(url)
         if place.exists() or place.is_symlink():
             held = self._shared(place, url)
             if held is not None:
@@ -244,7 +249,7 @@ class ModelStore:
             urllib.request.HTTPSHandler(),
             urllib.request.HTTPDefaultErrorHandler(),
             urllib.request.HTTPErrorProcessor(),
-            _Redirects(self._refuse_unless_allowed),
+            _Redirects(self._refuse_unless_matching),
         ):
             opener.add_handler(handler)
         try:
@@ -284,7 +289,7 @@ class ModelStore:
         if size is not None and copied != size:
             raise OSError("it ended before all of it had come")
 
-    def _refuse_unless_allowed(self, url: str) -> None:
+    def _refuse_unless_matching(self, url: str) -> None:
         if not any(pattern.fullmatch(url) for pattern in self._allowed):
             raise _not_found(f"Given URL {url[:MAX_URL]} does not match any allowed URL(s)")
 

@@ -328,6 +328,8 @@ class Registrations:
     ) -> Registration:
         """Take a version into the table and into the repository, without workers. archive: where there is no url."""
         url = asked.url or ""
+        if archive is None:
+            self.store.refuse_unless_allowed(url)
         run = self._network.run if is_address(url) else asyncio.to_thread
         stored, manifest, in_archive = await run(self._read, url, archive)
         kept = False

@@ -113,6 +113,10 @@ class Workflows(KnownWorkflows):
 
     async def _register(self, url: str, name: str, response_timeout_s: int, startup_timeout_s: int) -> str:
         """Return the workflow's name."""
+        try:
+            self._store.refuse_unless_allowed(url)
+        except TorchServeError as error:
+            raise _of_workflow(error, url) from None
         async with self._lock:
             found = await self._network.run(self._open, url, name)
             name = found.name

@@ -1,12 +1,15 @@
 """TorchServe's management API: what it answers, and what serves then."""
 
 import random
+import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from serving.torchserve.registrations import MAX_FETCHES
 from tests.support.serving_process import wait_until
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import Answered, TorchServeServer
@@ -156,6 +159,23 @@ def test_what_is_no_archive_is_refused_and_leaves_nothing(server: TorchServeServ
     answered = server.manage("POST", "/models?url=junk.mar")
     assert (answered.status, answered.body["type"]) == (400, "InvalidModelException")
     assert server.manage("GET", "/models").body["models"] == [{"modelName": "noop", "modelUrl": "noop-1.0.mar"}]
+
+
+def test_a_url_that_leads_nowhere_is_refused_while_others_are_being_fetched(server: TorchServeServer) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ThreadPoolExecutor(MAX_FETCHES) as threads:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        asked = [
+            threads.submit(server.manage, "POST", f"/models?url={address}/{name}.mar") for name in range(MAX_FETCHES)
+        ]
+        connections = [silent.accept()[0] for _ in asked]
+        refused = [
+            server.manage("POST", f"/{what}?url={address}/../noop.mar").status for what in ("models", "workflows")
+        ]
+        assert not any(one.done() for one in asked)
+        for connection in connections:
+            connection.close()
+        assert [one.result().status for one in asked] == [400] * MAX_FETCHES
+        assert refused == [404, 404]
 
 
 def test_a_model_whose_worker_fails_is_gone_again(server: TorchServeServer) -> None:
