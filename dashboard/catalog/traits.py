@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from repository.config import model_config
 from repository.core.errors import InvalidConfig
+from repository.torchserve.parameters import WORKFLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,12 +12,13 @@ class Traits:
     """How a model is used.
 
     decoupled: one request may have any number of responses. sequence: requests belong together by their correlation ID.
-    caches: the response cache is asked. residency: when its weights are in memory, in words; "" for always.
+    caches: the response cache is asked. workflow: it is an ensemble made of one of TorchServe's. residency: when its weights are in memory, in words; "" for always.
     """
 
     decoupled: bool = False
     sequence: bool = False
     caches: bool = False
+    workflow: bool = False
     residency: str = ""
 
 
@@ -35,6 +37,7 @@ def traits_of(text: str, streams: bool = False) -> Traits:
         or (streams and not config.HasField("model_transaction_policy")),
         sequence=config.HasField("sequence_batching"),
         caches=config.response_cache.enable,
+        workflow=WORKFLOW in config.parameters,
         residency="" if model_config.is_ensemble(config) else _in_words(residency),
     )
 

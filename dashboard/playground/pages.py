@@ -61,8 +61,8 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         "signature": signature,
         "choices": choices,
         "chosen": chosen[0],
-        "compared": chosen[1] if len(chosen) > 1 else None,
-        "snippet_kinds": _snippets(handler, traits.decoupled, addresses["torchserve"]),
+        "compared": chosen[1] if len(chosen) > 1 and not traits.decoupled else None,
+        "snippet_kinds": _snippets(handler or traits.workflow, traits.decoupled, addresses["torchserve"]),
         "log_lines": model_log_tail(name, LOG_LINES) if handler else [],
         "socket": f"/ws/models/{quote(name, safe='')}/log/",
         "examples": [(row, misfit(row, signature)) for row in examples(model)],
@@ -76,6 +76,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "addresses": _rest_addresses(name, streams=traits.decoupled),
             "server": addresses,
             "handler": handler,
+            "workflow": traits.workflow,
             "archive_versions": head["summary"].archive_versions,
             "log": reverse("model_log", args=[name]),
             "token": settings.REQUIRE_TOKENS,
@@ -149,7 +150,7 @@ def _asks_handler(version: Version | None, signature: Signature) -> bool:
     return is_data and version is not None and "archive" in version.details
 
 
-def _snippets(handler: bool, decoupled: bool, torchserve: str) -> list[tuple[str, str]]:
-    """Return the kinds of code that can ask the model, as (kind, label)."""
-    own = [("predictions", "curl, TorchServe")] if handler and torchserve else []
+def _snippets(torchserves: bool, decoupled: bool, torchserve: str) -> list[tuple[str, str]]:
+    """Return the kinds of code that can ask the model, as (kind, label). torchserves: it is a handler or a workflow."""
+    own = [("predictions", "curl, TorchServe")] if torchserves and torchserve else []
     return [*own, *(row for row in SNIPPETS if row[0] == "grpc" or not decoupled)]

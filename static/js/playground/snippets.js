@@ -16,6 +16,7 @@ import { base64, binaryOf, requestBody } from "./wire.js";
  * @property {string} version a number or an alias; "" for the one that the server chooses by itself
  * @property {{ http: string, grpc: string, torchserve?: string }} server its addresses
  * @property {Record<string, string>} [archive_versions] TorchServe's own version of each version that is an archive
+ * @property {boolean} [workflow] whether the model is a workflow of TorchServe's
  * @property {boolean} token whether the server asks for a token
  * @property {boolean} decoupled whether the model answers with a stream
  * @property {Tensor[]} inputs
@@ -116,9 +117,10 @@ function lengthOf(element) {
  * Returns the request as TorchServe's clients send it: the bytes themselves, with their type.
  * @param {SnippetRequest} request
  */
-function predictions({ model, version, server, token, inputs, parameters, archive_versions: own = {}, decoupled }) {
+function predictions({ model, version, server, token, inputs, parameters, archive_versions: own = {}, decoupled, workflow }) {
   const [input] = inputs;
-  const path = `/predictions/${encodeURIComponent(model)}${version ? `/${encodeURIComponent(own[version] ?? version)}` : ""}`;
+  const name = encodeURIComponent(model);
+  const path = workflow ? `/wfpredict/${name}` : `/predictions/${name}${version ? `/${encodeURIComponent(own[version] ?? version)}` : ""}`;
   const type = parameters.content_type ? ` \\\n  -H ${quote(`Content-Type: ${parameters.content_type}`)}` : "";
   const header = token ? ` \\\n  -H "Authorization: Bearer $SLIPWAY_TOKEN"` : "";
   const file = input.origin?.kind === "bytes" ? input.origin.file : liesInFile(input) ? RAW_FILE : "";

@@ -16,6 +16,7 @@ from dashboard.models import Job, Model, Upload, Version
 from dashboard.releases.selectors import current_text
 from dashboard.shared.choices import DesiredState, UploadState
 from repository.config import model_config
+from tests.dashboard.conftest import text_of
 from tests.support.torchserve_archives import archive, war
 
 pytestmark = pytest.mark.django_db
@@ -101,8 +102,9 @@ def test_archives_that_were_uploaded_are_taken_with_their_properties(
 
 
 def test_a_workflow_is_uploaded_with_the_archives_of_its_models(
-    api: APIClient, tmp_path: Path, received: Callable[..., Upload]
+    api: APIClient, pages: Client, tmp_path: Path, received: Callable[..., Upload], settings: Any, server: Any
 ) -> None:
+    settings.SERVER_FLAGS = ["--torchserve=true"]
     flow = war(tmp_path / "flow.war", "flow", "models: {one: {url: one.mar}}\ndag: {one: [post]}\n").read_bytes()
     alone = received({"flow.war": flow}, "flow_alone")
     job = api.post("/api/v1/imports", {"uploads": [str(alone.pk)]}).json()
@@ -117,6 +119,9 @@ def test_a_workflow_is_uploaded_with_the_archives_of_its_models(
     assert set(Model.objects.values_list("name", flat=True)) == {"one", "flow", "flow__one", "flow__post"}
     states = dict(Upload.objects.filter(pk__in=uploads).values_list("pk", "state"))
     assert sorted(states.values()) == [UploadState.CANCELLED, UploadState.PUBLISHED]  # of the workflow nothing is left
+    page = text_of(pages, "/models/flow/playground")
+    assert 'data-snippet="predictions" aria-pressed="true"' in page
+    assert '"workflow": true' in page
 
 
 def test_an_import_that_was_cancelled_goes_on_from_its_page(

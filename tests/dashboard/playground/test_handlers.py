@@ -63,6 +63,7 @@ def test_code_for_torchserves_clients_stands_there_where_they_are_served(
     assert data["server"]["torchserve"] == "http://127.0.0.1:8080"
     assert data["decoupled"] is True
     assert "sends each part in a chunk" in page
+    assert "cannot be compared" not in page  # there is one
     assert data["addresses"]["infer"] == "/api/v1/models/words/infer_stream"
 
 

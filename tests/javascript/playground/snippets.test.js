@@ -195,6 +195,11 @@ test("TorchServe's clients send a handler the bytes themselves, and ask for Torc
   assert.deepEqual(given, ["-s", "http://localhost:8080/predictions/iris/1.0", "-H", "Content-Type: application/json", "--data-raw", '@{"text": "it\'s"}']);
 });
 
+test("TorchServe's clients ask a workflow by its own route, which knows no versions", () => {
+  const code = snippet("predictions", { ...HANDLER, model: "a b", version: "3", workflow: true, parameters: {} });
+  assert.match(code, /^curl -s 'http:\/\/localhost:8080\/wfpredict\/a%20b' \\\n {2}--data-raw/);
+});
+
 test("a file for a handler is sent as it lies, and what no command can hold comes from a file of those bytes", () => {
   const file = { ...HANDLER.inputs[0], data: [new Uint8Array([1, 2])], origin: { kind: "bytes", file: "cat.png" } };
   assert.match(snippet("predictions", { ...HANDLER, inputs: [file] }), /--data-binary '@cat\.png'/);
