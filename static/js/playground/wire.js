@@ -147,8 +147,11 @@ export function base64(bytes) {
 }
 
 const LIST_MOST = 200; // elements of a list that are written for reading
-const SCALAR = /(?:-?[\d.eE+-]+|"[^"]{0,24}"|true|false|null)/.source;
-const LIST_OF_SCALARS = new RegExp(`\\[\\s*(${SCALAR}(?:,\\s*${SCALAR})*)\\s*\\]`, "g");
+const TEXT = /"(?:[^"\\]|\\.)*"/.source;
+const SCALAR = /(?:-?[\d.eE+-]+|"(?:[^"\\]|\\.){0,24}"|true|false|null)/.source;
+// A text is taken whole, so that nothing within it counts as a list.
+const LIST_OF_SCALARS = new RegExp(`${TEXT}|\\[\\s*(${SCALAR}(?:,\\s*${SCALAR})*)\\s*\\]`, "g");
+const SPACE = new RegExp(`(${TEXT})|\\s+`, "g");
 
 /**
  * Writes JSON for reading: lists of numbers and short texts stay on one line, and what is long is cut.
@@ -159,8 +162,13 @@ const LIST_OF_SCALARS = new RegExp(`\\[\\s*(${SCALAR}(?:,\\s*${SCALAR})*)\\s*\\]
  */
 export function readable(value, most = 4000, listed = LIST_MOST) {
   const shorter = (/** @type {string} */ _, /** @type {unknown} */ one) => shortened(one, listed);
-  const text = JSON.stringify(value, shorter, 2).replace(LIST_OF_SCALARS, (_, list) => `[${list.replace(/\s+/g, " ")}]`);
+  const text = JSON.stringify(value, shorter, 2).replace(LIST_OF_SCALARS, (whole, list) => (list ? `[${onOneLine(list)}]` : whole));
   return text.length > most ? `${text.slice(0, most)}\n… ${text.length - most} more characters` : text;
+}
+
+/** @param {string} list of scalars, in JSON */
+function onOneLine(list) {
+  return list.replace(SPACE, (_, text) => text ?? " ");
 }
 
 /**

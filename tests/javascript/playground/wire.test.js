@@ -48,6 +48,13 @@ test("lists of numbers are written on one line for reading", () => {
   assert.ok(readable({ data: [1, 2.5, -3e-7] }).includes('"data": [1, 2.5, -3e-7]'));
 });
 
+test("what is written for reading is the same value, whatever a text holds", () => {
+  for (const text of ["[\n  14.125,\n  -0.75\n]", "[1,  2]", 'a "[ 3,  4 ]" b', "two  spaces", "\\", '\\"[ 5 ]', "x  ".repeat(20), ""]) {
+    const value = { [text]: [text, 1], deep: [[text], text] };
+    assert.deepEqual(JSON.parse(readable(value)), value);
+  }
+});
+
 test("a nested list keeps a line for each row", () => {
   assert.equal(readable([[1, 2], [3, 4]]), "[\n  [1, 2],\n  [3, 4]\n]");
 });
