@@ -121,7 +121,9 @@ function predictions({ model, version, server, token, inputs, parameters, archiv
   const [input] = inputs;
   const name = encodeURIComponent(model);
   const path = workflow ? `/wfpredict/${name}` : `/predictions/${name}${version ? `/${encodeURIComponent(own[version] ?? version)}` : ""}`;
-  const type = parameters.content_type ? ` \\\n  -H ${quote(`Content-Type: ${parameters.content_type}`)}` : "";
+  // Without a type, curl says that a form comes, and a workflow's first node finds its fields.
+  const sent = parameters.content_type || (workflow ? "application/octet-stream" : "");
+  const type = sent ? ` \\\n  -H ${quote(`Content-Type: ${sent}`)}` : "";
   const header = token ? ` \\\n  -H "Authorization: Bearer $SLIPWAY_TOKEN"` : "";
   const file = input.origin?.kind === "bytes" ? input.origin.file : liesInFile(input) ? RAW_FILE : "";
   const body = file ? `--data-binary ${quote(`@${file}`)}` : `--data-raw ${quote(String(input.data[0]))}`;

@@ -197,7 +197,7 @@ test("TorchServe's clients send a handler the bytes themselves, and ask for Torc
 
 test("TorchServe's clients ask a workflow by its own route, which knows no versions", () => {
   const code = snippet("predictions", { ...HANDLER, model: "a b", version: "3", workflow: true, parameters: {} });
-  assert.match(code, /^curl -s 'http:\/\/localhost:8080\/wfpredict\/a%20b' \\\n {2}--data-raw/);
+  assert.match(code, /^curl -s 'http:\/\/localhost:8080\/wfpredict\/a%20b' \\\n {2}-H 'Content-Type: application\/octet-stream' \\\n {2}--data-raw/);
 });
 
 test("a file for a handler is sent as it lies, and what no command can hold comes from a file of those bytes", () => {
