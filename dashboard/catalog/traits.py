@@ -12,7 +12,8 @@ class Traits:
     """How a model is used.
 
     decoupled: one request may have any number of responses. sequence: requests belong together by their correlation ID.
-    caches: the response cache is asked. workflow: it is an ensemble made of one of TorchServe's. residency: when its weights are in memory, in words; "" for always.
+    caches: the response cache is asked. workflow: it is an ensemble that was made of one of TorchServe's. residency: when its
+    weights are in memory, in words; "" for always.
     """
 
     decoupled: bool = False
