@@ -41,6 +41,10 @@ FULL = {
     "versions": "/models/digits/versions",
     "releases": "/models/digits/releases/",
     "release": "/models/doubled/releases/1/",
+    "canary": "/models/ranked/releases/",
+    "rolled-back": "/models/tagged/releases/",
+    "rollouts": "/models/tagged/rollouts/",
+    "rollout-new": "/models/tagged/rollouts/new?candidate=2",
     "compare": "/models/digits/compare?a=v1&b=v2",
     "compare-releases": "/models/doubled/compare?a=r1&b=r2",
     "failed-releases": "/models/doubled/releases/",
@@ -78,6 +82,39 @@ class TritonPythonModel:
         tensors = [pb_utils.get_input_tensor_by_name(request, "x").as_numpy() for request in requests]
         return [pb_utils.InferenceResponse([pb_utils.Tensor("y", tensor * 2)]) for tensor in tensors]
 """
+# Answers as the first version, but for one request of two hundred, which fails, and a number that is a little off.
+CANDIDATE = b"""import triton_python_backend_utils as pb_utils
+
+seen = 0
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        return [self.one(pb_utils.get_input_tensor_by_name(request, "x").as_numpy()) for request in requests]
+
+    def one(self, x):
+        global seen
+        seen += 1
+        if seen % 200 == 0:
+            return pb_utils.InferenceResponse(error=pb_utils.TritonError("no answer for this one"))
+        y = x * 2
+        y[:, 1] += 0.001 * (seen % 7)
+        return pb_utils.InferenceResponse([pb_utils.Tensor("y", y)])
+"""
+FAILING = b"""class TritonPythonModel:
+    def execute(self, requests):
+        raise RuntimeError("the weights do not fit")
+"""
+PLAN = {
+    "steps": [{"weight": weight, "bake_s": 3600} for weight in (25, 50, 100)],
+    "shadow": {"share": 25, "absolute": 0.004},
+    "guardrails": [
+        {"metric": "errors", "margin": 0.02},
+        {"metric": "latency", "quantile": 0.99, "ratio": 2},
+        {"metric": "disagreement", "limit": 0.6},
+    ],
+    "min_samples": 30,
+}
 BROKEN = b"""class TritonPythonModel:
     def initialize(self, args):
         raise RuntimeError("the weights file is missing")
@@ -114,7 +151,7 @@ class Person:
         assert answer.is_success, answer.text
         return answer.json() if answer.content else None
 
-    def publish(self, name: str, path: str, content: bytes, config: str | None = None) -> None:
+    def publish(self, name: str, path: str, content: bytes, config: str | None = None, *, live: bool = True) -> None:
         upload = self.call(
             "POST", "uploads", json={"model_name": name, "files": [{"path": path, "size": len(content)}]}
         )
@@ -124,8 +161,11 @@ class Person:
         )
         self.call("POST", f"{at}/complete")
         wait(lambda: self.call("GET", at)["state"] in ("inspected", "failed"))
-        asked = {"make_live": True, "note": "For the pictures"} | ({"config_text": config} if config else {})
+        asked = {"make_live": live, "load": live, "note": "For the pictures"} | (
+            {"config_text": config} if config else {}
+        )
         self.call("POST", f"{at}/publish", json=asked)
+        wait(lambda: self.call("GET", at)["state"] != "publishing")
 
     def settle(self, name: str, *states: str) -> None:
         wait(lambda: self.call("GET", f"models/{name}")["state"] in states)
@@ -148,11 +188,21 @@ def prepare(person: Person) -> None:
     person.settle("broken", "failed")
     person.settle("sleepy", "asleep")
     person.settle("doubled", "degraded")
+    roll_out(person)
     blank = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0] * 64}
     person.settle("digits", "ready")
     person.call("POST", "models/digits/examples", json={"name": "nothing drawn", "request": {"inputs": [blank]}})
     answer = person.call("POST", "models/digits/examples/nothing drawn/answer", json={})
     person.call("PATCH", "models/digits/examples/nothing drawn", json={"expected": answer, "golden": True})
+
+
+def roll_out(person: Person) -> None:
+    """A canary that is under way, and one whose answers fail, so that it goes back once there are requests."""
+    for name, candidate, plan in (("ranked", CANDIDATE, PLAN), ("tagged", FAILING, {"min_samples": 10})):
+        person.publish(name, "model.py", WORKING, CONFIG)
+        person.settle(name, "ready")
+        person.publish(name, "model.py", candidate, live=False)
+        person.call("POST", f"models/{name}/rollouts", json={"candidate": 2, "plan": plan})
 
 
 def empty(person: Person) -> None:
@@ -174,6 +224,8 @@ def traffic(address: str) -> AbstractContextManager[None]:
         tensor = {"name": name, "datatype": "FP32", "shape": [rows, 1, 8, 8], "data": [1.0] * 64 * rows}
         model = random.choice(("digits", "digits", "digits", "digits_torch"))
         http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
+        row = {"name": "x", "datatype": "FP32", "shape": [1, 3], "data": [random.random() for _ in range(3)]}
+        http.post(f"{address}/v2/models/{random.choice(('ranked', 'tagged'))}/infer", json={"inputs": [row]})
 
     return clients(send, count=4, pause=lambda: random.random() * 0.09 * (1.2 + math.sin(time.time() / 70)))
 
@@ -249,6 +301,8 @@ def main() -> None:
                 take_for_readme(browser, up.dashboard_url)
             with Person(up.dashboard_url) as person:
                 prepare(person)
+                wait(lambda: person.call("GET", "models/tagged/rollouts")["results"][0]["state"] == "rolled_back")
+                time.sleep(given.traffic)  # of figures of both arms
             take(browser, up.dashboard_url, FULL, given.out)
         with slipway() as up:
             with Person(up.dashboard_url) as person:

@@ -23,6 +23,7 @@ from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, status_of
 from dashboard.web.pages import act, page_of, respond
 
+_ENDS = ("rollout.abort", "rollout.roll_back", "rollout.unload_old")  # which say themselves why it ended
 _NUMBERS = 50  # versions that may be chosen, the newest
 
 
@@ -94,12 +95,14 @@ def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse
     """One rollout: how it stands or stood, what was planned, and who did what to it."""
     head = model_context(name, "releases")
     found = select.rollout_get(head["model"], rollout)
+    done = list(story(found))
     context = {
         **head,
         "picture": picture_of(found),
         "rollout": found,
         "whole": True,
-        "story": story(found),
+        "story": done,
+        "ended_otherwise": found.ended_at is not None and not (done and done[-1].action in _ENDS),
         "by_server": select.figures_by_server(found),
         "unlike": select.mismatches(found).count(),
     }

@@ -17,7 +17,7 @@ from dashboard.releases.selectors import told_by
 from dashboard.rollouts.advance import bake_left, last_request_in_words
 from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, sums_of
 from dashboard.servers.selectors import servers
-from dashboard.shared.choices import RolloutKind, RolloutState
+from dashboard.shared.choices import EventKind, ReleaseKind, RolloutKind, RolloutState
 from dashboard.shared.exceptions import NotFound
 from repository.core.histogram import Counts, quantiles_ms, subtract
 from repository.core.json_types import JsonObject
@@ -137,7 +137,7 @@ class LastChange:
     """What changed last of a model, and how to undo it.
 
     undo: "abort" (the rollout; also what was promoted, while the old version is held), "go_back" (to release `target`), or ""
-    where there is nothing to go back to. words: what undoing does, a sentence.
+    where there is nothing to go back to, or a rollout went back already. words: what undoing does, a sentence.
     """
 
     happening: Happening | None
@@ -265,12 +265,17 @@ def last_request(rollout: Rollout, server: Server | None = None) -> str:
 def last_change(model: Model, *, release: Release | None, back: Release | None) -> LastChange:
     """Return what changed last of a model, and how to undo it. release: the newest; back: the way back (releases.selectors)."""
     rollout = rollout_now(model)
-    happening = next(iter(changes(model=model)[:1]), None)
+    # A breach is told by what was done about it.
+    happening = next((one for one in changes(model=model)[:2] if one.kind != EventKind.BREACHED), None)
     if rollout is not None:
         promoted = rollout.state == RolloutState.HOLDING
         stays = ", which is still loaded" if promoted else ""
         words = f"{rollout.stable_words.capitalize()}{stays} answers everything again, at once."
         return LastChange(happening, release, "abort", words, rollout=rollout)
+    over = release.rollout if release is not None and release.kind == ReleaseKind.ROLLOUT else None
+    if over is not None and over.state in (RolloutState.ABORTED, RolloutState.ROLLED_BACK):
+        words = f"It is undone already: {over.stable_words} answers everything."
+        return LastChange(happening, release, "", words, rollout=over)
     if back is None:
         return LastChange(happening, release, "", "Nothing else of it has served that could come back.")
     numbers = ", ".join(map(str, back.versions))
