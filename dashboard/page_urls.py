@@ -54,9 +54,9 @@ urlpatterns = [
     path("models/<str:name>/rollouts/<str:rollout>/abort", rollouts.rollout_abort, name="rollout_abort"),
     path("models/<str:name>/rollouts/<str:rollout>/keep-old", rollouts.rollout_keep_old, name="rollout_keep_old"),
     path("models/<str:name>/rollouts/<str:rollout>/unload-old", rollouts.rollout_unload_old, name="rollout_unload_old"),
-    path("models/<str:name>/rollouts/<str:rollout>/unlike/", rollouts.rollout_mismatches, name="rollout_mismatches"),
+    path("models/<str:name>/rollouts/<str:rollout>/unlike", rollouts.rollout_mismatches, name="rollout_mismatches"),
     path(
-        "models/<str:name>/rollouts/<str:rollout>/unlike/<int:pk>/", rollouts.rollout_mismatch, name="rollout_mismatch"
+        "models/<str:name>/rollouts/<str:rollout>/unlike/<int:pk>", rollouts.rollout_mismatch, name="rollout_mismatch"
     ),
     path("models/<str:name>/rollouts/<str:rollout>/unlike/forget", rollouts.rollout_forget, name="rollout_forget"),
     path("models/<str:name>/compare", compare_pages.model_compare, name="model_compare"),

@@ -74,8 +74,10 @@ class InferStream(Endpoint):
         responses={(200, "application/x-ndjson"): OpenApiTypes.STR},
     )
     def post(self, request: Request, name: str, version: str = "") -> StreamingHttpResponse:
-        """Asks a decoupled model, and answers with a line of JSON for each response, as soon as it is there: `outputs`,
-        `parameters` and `model_version`, or at last `error`."""
+        """Asks a decoupled model, and answers with a line of JSON for each response, as soon as it is there.
+
+        A line has `outputs`, `parameters` and `model_version`, or at last `error`.
+        """
         require_inference(self.actor, name)
         try:
             given = read_request(data_of(request, InferStreamSerializer))

@@ -104,7 +104,10 @@ class ModelRepositoryManager:
         except ServingError as error:
             failure = self._not_yet(name, error)
             self._count_unserved(name, failure)
-            raise failure from None
+            try:
+                raise failure from None
+            finally:
+                del failure  # it refers to this frame, and that to the request
 
     def answering(self, name: str, version: str) -> Model | SleepingModel:
         """Return the model by whose configuration a request is read, as `resolve` does; count one that does not serve."""

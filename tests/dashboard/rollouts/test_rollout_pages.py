@@ -306,9 +306,9 @@ def shadow(model: Model, server: Server, actor: Actor) -> Rollout:
 def test_answers_that_differ_are_listed_and_their_largest_difference_is_marked(
     shadow: Rollout, as_person: Callable[..., Client]
 ) -> None:
-    at, client = f"/models/relu/rollouts/{shadow.name}/unlike/", as_person("operate")
+    at, client = f"/models/relu/rollouts/{shadow.name}/unlike", as_person("operate")
     listed = text_of(client, at)
-    link = re.search(rf'href="({at}\d+/)"', listed)
+    link = re.search(rf'href="({at}/\d+)"', listed)
     assert link is not None
     page = text_of(client, link[1])
     assert "2 of 3 elements differ" in page
@@ -319,7 +319,7 @@ def test_answers_that_differ_are_listed_and_their_largest_difference_is_marked(
     viewer = as_person()
     assert link[1] not in text_of(viewer, at)
     assert viewer.get(link[1]).status_code == 403
-    client.post(f"{at}forget", {"next": at})
+    client.post(f"{at}/forget", {"next": at})
     assert "None so far" in text_of(client, at)
     assert client.get(link[1]).status_code == 404
 

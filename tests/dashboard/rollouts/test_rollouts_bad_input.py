@@ -115,5 +115,5 @@ def test_acts_take_no_nonsense(model: Model, api: APIClient):
         assert api.post(f"{ADDRESS}/{odd}/abort").status_code in (400, 404)
     assert api.get(f"{ADDRESS}/{name}/mismatches/{10**30}").status_code == 404
     for page in ("0", "-1", "\0", "9" * 400):
-        assert api.get(ADDRESS, {"page": page}).status_code == 404
+        assert api.get(ADDRESS, {"page": page}).status_code in (400, 404)
     assert [row.state for row in Rollout.objects.all()] == ["running"]
