@@ -6,7 +6,7 @@ from typing import Protocol
 from repository.config.traffic import Remote
 from serving.core.errors import Code, ServingError
 from serving.core.in_flight import Execution, InFlightRequest
-from serving.core.response import Answer, InferenceResponse
+from serving.core.response import Answer
 from serving.core.rollout_arm import ArmObserver
 from serving.traffic.figures import ArmFigures
 
@@ -32,7 +32,7 @@ class AsksCandidate(Protocol):
     def wants(self) -> bool:
         """Whether it takes the next request that the stable arm answers."""
 
-    def offer(self, request: InFlightRequest, answer: InferenceResponse, took_ns: int) -> None:
+    def offer(self, request: InFlightRequest, answer: Answer, took_ns: int) -> None:
         """Take a request and its answer, which is about to go out."""
 
 
@@ -98,7 +98,7 @@ class Follower(ArmObserver):
         took_ns = time.monotonic_ns() - request.arrival_ns
         if not isinstance(answer, ServingError):
             self._figures.count(took_ns, False)
-            if self._mirror is not None and isinstance(answer, InferenceResponse):
+            if self._mirror is not None:
                 self._mirror.offer(request, answer, took_ns)
         elif answer.code is Code.CANCELLED:
             self._figures.give_up(took_ns)

@@ -125,6 +125,8 @@ class Mirror:
         """Mirror a request that stable is about to answer (Observer.answered, the final one), after it is answered."""
         if isinstance(answer, InferenceResponse) and not self._closed:
             request.responder = _AfterAnswer(self, request, took_ns)
+        elif answer is None:  # the end of a decoupled model's stream
+            self.figures.dropped["unfit"] += 1
 
     # -- after it --------------------------------------------------------------------------------------------------
     def take(self, request: InFlightRequest, answer: InferenceResponse, took_ns: int) -> None:

@@ -221,7 +221,9 @@ async def test_what_cannot_be_asked_again_is_counted_as_unfit() -> None:
     client.ask(output_targets={"y": OutputTarget(OutputRule(classes=1))})
     client.ask(x=np.full((1, mirrors.MAX_ELEMENTS + 1), b"x", np.object_))
     client.ask(answer=internal("stable has failed"))
-    assert client.figures.dropped == {"unfit": 3, "too_large": 1}
+    streamed = InFlightRequest(InferenceRequest("m", {}), CallbackResponder(lambda answer, final: None))
+    client.mirror.offer(streamed, None, 1)  # a decoupled model has ended its stream
+    assert client.figures.dropped == {"unfit": 4, "too_large": 1}
     assert client.events == ["client answered"] * 5
     assert client.memory.taken == 0
 
