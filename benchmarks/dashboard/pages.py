@@ -21,6 +21,7 @@ PAGES = (
     "/models/?q=model_01",
     "/models/?sort=-rps&page=5",
     *model_pages(model_name(0)),
+    *(f"{_ONE}/rollouts/{path}" for path in ("", "new", *(f"{ROLLOUT}/{part}" for part in ("", "chart", "unlike/")))),
     "/models/new",
     "/jobs/",
     "/servers/",
@@ -36,6 +37,7 @@ PAGES = (
 # The parts of a page that ask again when something has changed.
 OPEN_OVERVIEW = ("/?part=now", "/?part=busy", "/?part=changes", "/health")
 OPEN_LIST = ("/models/", "/health")
+OPEN_ROLLOUT = (f"{_ONE}/releases/", f"{_ONE}/rollouts/{ROLLOUT}/")
 OPEN_MODEL = (f"{_ONE}/head?tab=overview", f"{_ONE}/?part=now", f"{_ONE}/?part=rows", "/health")
 FED = ("/?part=now", f"{_ONE}/?part=now")  # those whose figures come from the live feed
 HTMX = {"HX-Request": "true"}
@@ -79,7 +81,7 @@ def _requests() -> Iterator[tuple[str, str, dict[str, str]]]:
     for model in ("", model_name(0)):
         for name, span in (("15 min", 900), ("a day", 86_400)):
             yield f"/metrics?model={model}, {name}", f"/metrics?model={model}&start={end - span}&end={end}", {}
-    for path in dict.fromkeys(OPEN_OVERVIEW + OPEN_LIST + OPEN_MODEL):
+    for path in dict.fromkeys(OPEN_OVERVIEW + OPEN_LIST + OPEN_MODEL + OPEN_ROLLOUT):
         yield f"{path}, the part", path, HTMX
 
 

@@ -42,6 +42,7 @@ from tests.dashboard.rollouts.told import mismatch, told
 from tests.support.model_pages import model_name
 
 BATCH = 500
+STEPS_EACH = 4  # releases of a rollout
 CONFIG = """backend: "onnxruntime"
 max_batch_size: 8
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
@@ -197,7 +198,7 @@ def _samples(server: Server, names: list[str], now: int) -> Iterator[MetricSampl
 def add_rollouts(server: Server, numbers: range, *, each: int) -> None:
     """Rollouts of models with two versions or more: so many that were rolled back, and one that is under way, with figures.
 
-    The newest releases of the model are steps of theirs, one of each.
+    The newest releases of the model are steps of theirs, STEPS_EACH of each.
     """
     for number in numbers:
         model = Model.objects.get(name=model_name(number))
@@ -219,10 +220,11 @@ def add_rollouts(server: Server, numbers: range, *, each: int) -> None:
             for place in range(each + 1)
         ]
         *_, running = Rollout.objects.bulk_create(rows, batch_size=BATCH)
-        steps = list(model.releases.order_by("-number")[: each + 1])
-        for step, rollout in zip(steps, reversed(rows), strict=False):
-            step.rollout, step.traffic = rollout, {"1": 95.0, "2": 5.0}
-        Release.objects.bulk_update(steps, ["rollout", "traffic"])
+        steps = list(model.releases.order_by("-number")[: (each + 1) * STEPS_EACH])
+        for place, step in enumerate(steps[:-1]):
+            rollout = rows[-1 - place // STEPS_EACH]
+            step.rollout, step.traffic, step.versions = rollout, {"1": 95.0, "2": 5.0}, [1, 2]
+        Release.objects.bulk_update(steps, ["rollout", "traffic", "versions"])
         word = told(running, stable=900, candidate=100, errors=1)
         RolloutFigures.objects.create(rollout=running, server=server, told=word, every_s=10)
         sums = sums_of(RolloutFigures.objects.get(rollout=running))
