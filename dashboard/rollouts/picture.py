@@ -10,6 +10,7 @@ from dashboard.models import AuditEntry, Model, Rollout
 from dashboard.releases.rollout_states import UNDER_WAY
 from dashboard.rollouts.plan import weight_in_words
 from dashboard.rollouts.selectors import GuardrailLine, RolloutStanding, rollouts, standing
+from dashboard.servers.selectors import all_down
 from dashboard.shared.choices import RolloutKind, RolloutState
 
 _ROOM = 1.25  # that a line leaves behind its largest value
@@ -41,10 +42,12 @@ class DrawnGuardrail:
 class Picture:
     """Everything that the part of a page about one rollout shows. due: when the next step comes by itself, or None.
 
-    next: what the button for the next step does, in words; "" where there is no such step. back: what going back does.
+    outage: which server is down, a sentence; "" for none. next: what the button for the next step does, in words; "" where
+    there is no such step. back: what going back does. stale: whether the server has told nothing new for a while.
     """
 
     standing: RolloutStanding
+    outage: str
     ladder: list[Rung]
     guardrails: list[DrawnGuardrail]
     due: datetime | None
@@ -83,12 +86,21 @@ def picture_of(rollout: Rollout) -> Picture:
     quiet = found.told_at is None or now - found.told_at > STALE_AFTER
     return Picture(
         standing=found,
+        outage=_outage() if rollout.ended_at is None else "",
         ladder=_ladder(found),
         guardrails=[_drawn(line) for line in found.guardrails],
         due=due,
         next=f"Go on to {weight_in_words(following)}" if following is not None else "",
         stale=quiet and rollout.state in UNDER_WAY and found.serves,
     )
+
+
+def _outage() -> str:
+    for server in all_down():
+        state = getattr(server, "state", None)
+        why = state.last_reason.rstrip(".") if state is not None else "it has not answered yet"
+        return f"The server {server.name} is down{f': {why}' if why else ''}. It comes back at this step."
+    return ""
 
 
 def told_on_releases(model: Model) -> Rollout | None:

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.access.authorisation import SYSTEM, Actor
-from dashboard.models import Model, Rollout, Server
+from dashboard.models import Model, Rollout, Server, ServerState, Version
 from dashboard.rollouts.figures import figures_store, mismatches_store
 from dashboard.rollouts.selectors import rollout_now
 from dashboard.rollouts.services import rollout_promote, rollout_roll_back, rollout_start
@@ -285,8 +285,10 @@ def test_a_model_on_another_server_is_chosen_where_one_is_listed(
 def test_it_begins_from_the_row_of_a_version_and_after_publishing(
     model: Model, as_person: Callable[..., Client]
 ) -> None:
-    client = as_person("operate")
+    client = as_person("operate", "upload_data")
     link = 'href="/models/relu/rollouts/new?candidate=2"'
+    published = text_of(client, f"/uploads/{model.versions.get(number=2).upload_id}/")
+    assert published.index("Make live") < published.index(link) < published.index("Try it")
     assert link in text_of(client, "/models/relu/versions")
     assert 'href="/models/relu/rollouts/new"' in text_of(client, RELEASES)
     assert link not in text_of(as_person(), "/models/relu/versions")
@@ -351,3 +353,25 @@ SHADOW = {
     "stable_latency": LATENCY,
     "candidate_latency": LATENCY,
 }
+
+
+def test_the_page_says_when_the_server_is_down(
+    canary: Rollout, server: Server, as_person: Callable[..., Client]
+) -> None:
+    figures(canary, server, stable=90, candidate=10)
+    ServerState.objects.update_or_create(server=server, defaults={"state": "down", "last_reason": "it was killed"})
+    page = text_of(as_person(), RELEASES)
+    stood = page[page.index('id="rollout"') :]
+    assert "The figures are those of" in stood
+    assert "is-stale" in page
+
+
+def test_a_model_with_one_version_says_what_a_rollout_needs(
+    relu: Version, server: Server, as_person: Callable[..., Client]
+) -> None:
+    served(relu.model, server)
+    client = as_person("operate")
+    assert "has no other published version yet" in text_of(client, "/models/relu/rollouts/new")
+    refused = client.post("/models/relu/rollouts/new", form(candidate="7"))
+    assert refused.status_code == 400
+    assert "publish or restore it first" in refused.content.decode()
