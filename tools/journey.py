@@ -1,4 +1,4 @@
-"""The pictures of docs/guide.md: one journey through a Slipway with traffic, from `make run` to a release that is taken back.
+"""The pictures of docs/guide.md: one journey through a Slipway with traffic, from `make run` to a canary that is taken back.
 
     python -m tools.screenshots --guide               into docs/images/guide, after a minute of traffic
 
@@ -17,6 +17,8 @@ from typing import Any
 
 import httpx
 import numpy as np
+import onnx
+from onnx import TensorProto, helper
 from PIL import Image
 from playwright.sync_api import Browser, Locator, Page, expect
 
@@ -30,6 +32,8 @@ HOLDOUT = ROOT / "examples" / "holdout" / "digits.npz"
 SIZE = {"width": 1280, "height": 860}
 MOST_BYTES = 200_000
 SERVED_S = 40  # seconds of requests to what was published, before its charts are pictured
+BREACH_MS = 300_000  # that guardrails may take: they wait for requests
+TOO_MUCH_INK = 370.0  # over an image; one in twenty of the held-out digits has more
 
 
 def save(path: Path) -> None:
@@ -102,11 +106,27 @@ class Journey:
         dialog.get_by_role("button", name="Save as golden").click()
         expect(self.page.locator("#examples")).to_contain_text("golden")
 
-    def publish(self, version: int) -> None:
+    def publish(self, version: int, live: bool = True) -> None:
+        """Publish what was uploaded: live, or beside what answers."""
+        if not live:
+            self.page.get_by_label("Only publish").check()
         self.page.get_by_role("button", name="Publish").click()
         heading = self.page.get_by_role("heading", name=f"Version {version} is published")
         expect(heading).to_be_visible(timeout=60_000)
-        expect(self.page.locator("#published")).to_contain_text(f"is serving version {version}", timeout=60_000)
+        said = f"is serving version {version}" if live else "answers nobody yet"
+        expect(self.page.locator("#published")).to_contain_text(said, timeout=60_000)
+
+    def press(self, button: str) -> None:
+        """Press a button, and say yes where the page asks."""
+        self.page.get_by_role("button", name=button).first.click()
+        dialog = self.page.locator("dialog[open]")
+        if dialog.count():
+            dialog.get_by_role("button").last.click()
+
+    def wait_for_guardrails(self, word: str) -> None:
+        """Wait until the guardrails of a rollout are judged so."""
+        expect(self.page.locator("#rollout .guardrails")).to_contain_text(word, timeout=BREACH_MS)
+        expect(self.page.locator("#rollout .guardrails")).not_to_contain_text("Waits for samples", timeout=BREACH_MS)
 
 
 def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, settle: Any) -> None:
@@ -115,8 +135,10 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, settle: A
     files = up.data.parent / "files"
     files.mkdir()
     first, second, weights = files / f"{NAME}.onnx", files / "postcodes-2.onnx", files / "weights.safetensors"
+    faulty = files / "postcodes-3.onnx"
     shutil.copy(DIGITS / "1" / "model.onnx", first)
     shutil.copy(DIGITS / "2" / "model.onnx", second)
+    onnx.save(failing(onnx.load(second)), faulty)
     weights.write_bytes(b"\x02\x00\x00\x00\x00\x00\x00\x00{}")
     context = browser.new_context(base_url=up.dashboard_url, viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
     context.set_default_timeout(60_000)
@@ -153,17 +175,44 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, settle: A
         journey.show_lately(f"/models/{NAME}/", SERVED_S)
         journey.picture("model")
 
-        # A second version takes over; both are on the charts.
+        # A second version is published beside the first one, and gets a small share of the requests.
         page.get_by_role("link", name="Upload version").click()
         journey.upload(second)
-        journey.publish(2)
-        time.sleep(SERVED_S)
-        journey.show_lately(f"/models/{NAME}/?version=each", 3 * SERVED_S)
-        journey.picture("second-version", page.locator("#charts"))
+        journey.publish(2, live=False)
+        journey.picture("second-version")
+        page.get_by_role("link", name="Roll out").click()
+        journey.picture("new-canary")
+        page.get_by_role("button", name="Start the canary").click()
+        journey.press("Go on to 25 %")
+        journey.wait_for_guardrails("Holds")
         journey.show(f"/models/{NAME}/releases/")
-        journey.picture("releases")
+        journey.picture("canary")
+        journey.show_lately(f"/models/{NAME}/?version=each", 3 * SERVED_S)
+        journey.picture("canary-charts", page.locator("#charts"))
 
-        # The release is taken back: its page says before what that changes.
+        # It is promoted; the first one is held, and unloaded.
+        journey.show(f"/models/{NAME}/releases/")
+        journey.press("Promote now")
+        expect(page.locator("#rollout")).to_contain_text("stays loaded until", timeout=60_000)
+        time.sleep(SERVED_S / 4)
+        journey.show(f"/models/{NAME}/releases/")
+        journey.picture("promoted")
+        journey.press("Unload now")
+        expect(page.locator("#rollout")).to_contain_text("was unloaded", timeout=60_000)
+
+        # A third one fails over some images: a guardrail takes it out.
+        page.get_by_role("link", name="Upload version").click()
+        journey.upload(faulty)
+        journey.publish(3, live=False)
+        page.get_by_role("link", name="Roll out").click()
+        page.get_by_label("Share of requests, %").first.fill("20")
+        page.get_by_role("button", name="Start the canary").click()
+        expect(page.locator("#rollout")).to_contain_text("Rolled back", timeout=BREACH_MS)
+        journey.show(f"/models/{NAME}/releases/")
+        journey.picture("rolled-back")
+        journey.picture("releases", page.locator("#timeline-title"))
+
+        # A release is taken back: its page says before what that changes.
         journey.show(f"/models/{NAME}/releases/1/")
         journey.picture("going-back")
         page.locator("#back").get_by_role("button", name="Go back to release 1").click()
@@ -190,3 +239,31 @@ def asking(address: str, model: str) -> AbstractContextManager[None]:
         http.post(f"{address}/v2/models/{model}/infer", json={"inputs": [tensor]})
 
     return clients(send, count=3, pause=lambda: random.random() * 0.1)
+
+
+def failing(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a network that fails over images with much ink: it makes more of one number than there is."""
+    for node in model.graph.node:
+        node.output[:] = ["read" if name == "probabilities" else name for name in node.output]
+    floats, whole = TensorProto.FLOAT, TensorProto.INT64
+    model.graph.initializer.extend(
+        [
+            helper.make_tensor("ink", floats, [], [TOO_MUCH_INK]),
+            helper.make_tensor("number", floats, [1], [0.0]),
+            helper.make_tensor("one", whole, [1], [1]),
+            helper.make_tensor("image_axes", whole, [3], [1, 2, 3]),
+        ]
+    )
+    model.graph.node.extend(
+        [
+            helper.make_node("ReduceSum", ["image", "image_axes"], ["inked"], keepdims=0),
+            helper.make_node("ReduceMax", ["inked"], ["most"], keepdims=0),
+            helper.make_node("Div", ["most", "ink"], ["how_much"]),
+            helper.make_node("Cast", ["how_much"], ["rows"], to=whole),
+            helper.make_node("Add", ["rows", "one"], ["size"]),
+            helper.make_node("Reshape", ["number", "size"], ["nothing"]),
+            helper.make_node("Add", ["read", "nothing"], ["probabilities"]),
+        ]
+    )
+    onnx.checker.check_model(model)
+    return model
