@@ -172,7 +172,8 @@ def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpRespon
 @requires(Right.OPERATE)
 def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
-    done = f"{found.stable_words.capitalize()} answers everything again."
+    stable = found.stable_words  # with an address, of which no letter may change
+    done = f"{stable[0].upper()}{stable[1:]} answers everything again."
     return act(request, services.rollout_abort, done, "model_releases", name, rollout=found)
 
 

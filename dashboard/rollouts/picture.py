@@ -71,8 +71,9 @@ class Picture:
 
     @property
     def last(self) -> bool:
-        """Whether the step is the last one, after which comes the promotion."""
-        return self.under_way and self.rollout.next_weight is None
+        """Whether the step is the last one, after which comes the promotion. A shadow leads to none: a person may want it."""
+        shadow = self.rollout.kind == RolloutKind.SHADOW
+        return self.under_way and self.rollout.next_weight is None and not shadow
 
 
 STALE_AFTER = timedelta(seconds=15)

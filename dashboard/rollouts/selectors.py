@@ -269,8 +269,10 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
     happening = next((one for one in changes(model=model)[:2] if one.kind != EventKind.BREACHED), None)
     if rollout is not None:
         promoted = rollout.state == RolloutState.HOLDING
-        stays = ", which is still loaded" if promoted else ""
-        words = f"{rollout.stable_words.capitalize()}{stays} answers everything again, at once."
+        stays = ", which is still loaded," if promoted else ""
+        stable = rollout.stable_words  # with an address, of which no letter may change
+        again = "goes on to answer everything" if _in_the_shadow(rollout) else "answers everything again, at once"
+        words = f"{stable[0].upper()}{stable[1:]}{stays} {again}."
         return LastChange(happening, release, "abort", words, rollout=rollout)
     over = release.rollout if release is not None and release.kind == ReleaseKind.ROLLOUT else None
     if over is not None and over.state in (RolloutState.ABORTED, RolloutState.ROLLED_BACK):
@@ -281,6 +283,11 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
     numbers = ", ".join(map(str, back.versions))
     words = f"Release {back.number} comes back: version{'' if len(back.versions) == 1 else 's'} {numbers}, as configured then."
     return LastChange(happening, release, "go_back", words, target=back)
+
+
+def _in_the_shadow(rollout: Rollout) -> bool:
+    """Whether the candidate answers nobody."""
+    return rollout.kind == RolloutKind.SHADOW and rollout.state in states.UNDER_WAY
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------

@@ -175,7 +175,7 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     if candidate is None:
         told = f"{unanswered} requests had no answer after {waited_s} s"
     else:
-        told = f"{name} is {candidate:.3g} ms"
+        told = f"the {name} is {candidate:.3g} ms"
         if unanswered:
             told += f", and {unanswered} requests had no answer after {waited_s} s"
     if given_up := _beyond(sample.candidate.window.given_up, limit):
