@@ -75,6 +75,11 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
             assert (page.parent / target).exists(), target
 
 
+def test_the_guide_shows_every_picture_that_is_taken_for_it() -> None:
+    shown = re.findall(r"\(images/guide/([^)]+)\)", (ROOT / "docs" / "guide.md").read_text())
+    assert sorted(shown) == sorted(path.name for path in (ROOT / "docs" / "images" / "guide").iterdir())
+
+
 def test_the_tests_that_compatibility_names_exist() -> None:
     named = re.findall(r"`(tests/[^`]+)`", (ROOT / "docs" / "compatibility.md").read_text())
     assert [name for name in named if not any(ROOT.glob(name.rstrip("/")))] == []

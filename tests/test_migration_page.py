@@ -15,6 +15,7 @@ from dashboard.rollouts.plan import plan_of, policy_of_plan, refuse_wrong_policy
 from repository.config import model_config
 from repository.config.traffic import policy_of, set_traffic, traffic_of, traffic_problem
 from repository.core.json_types import JsonObject
+from serving.traffic.remotes.allow_list import RemoteAllowList
 from tests.serving.traffic.remotes.services import Received, service
 from tests.support.serving_process import ServerProcess, wait_until
 from tests.test_compatibility_page import ROOT
@@ -33,6 +34,16 @@ def policy(rollout: dict[str, Any], weight: float = 0) -> JsonObject:
 @pytest.mark.parametrize("rollout", ROLLOUTS, ids=lambda rollout: rollout["kind"])
 def test_every_rollout_of_the_page_is_one_that_starts(rollout: dict[str, Any]) -> None:
     refuse_wrong_policy(policy(rollout, weight=5))
+
+
+def test_every_server_that_the_page_calls_is_in_its_list(tmp_path: Path) -> None:
+    found = re.search(r"^echo '(.*)' > remotes.json$", PAGE, re.MULTILINE)
+    assert found is not None
+    (tmp_path / "remotes.json").write_text(found[1])
+    listed = RemoteAllowList(tmp_path / "remotes.json")
+    for rollout in ROLLOUTS:
+        for url in policy_of(policy(rollout)).urls:
+            listed.of(url)
 
 
 def test_the_parameters_of_a_server_without_a_dashboard_are_policies() -> None:
