@@ -223,7 +223,9 @@ def add_rollouts(server: Server, numbers: range, *, each: int) -> None:
         steps = list(model.releases.order_by("-number")[: (each + 1) * STEPS_EACH])
         for place, step in enumerate(steps[:-1]):
             rollout = rows[-1 - place // STEPS_EACH]
-            step.rollout, step.traffic, step.versions = rollout, {"1": 95.0, "2": 5.0}, [1, 2]
+            step.rollout, step.traffic = rollout, {"1": 95.0, "2": 5.0}
+            if place > 0:  # of the newest the server has told which versions are loaded
+                step.versions = [1, 2]
         Release.objects.bulk_update(steps, ["rollout", "traffic", "versions"])
         word = told(running, stable=900, candidate=100, errors=1)
         RolloutFigures.objects.create(rollout=running, server=server, told=word, every_s=10)
