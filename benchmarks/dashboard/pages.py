@@ -21,7 +21,7 @@ PAGES = (
     "/models/?q=model_01",
     "/models/?sort=-rps&page=5",
     *model_pages(model_name(0)),
-    *(f"{_ONE}/rollouts/{path}" for path in ("", "new", *(f"{ROLLOUT}/{part}" for part in ("", "chart", "unlike/")))),
+    *(f"{_ONE}/rollouts/{path}" for path in ("", "new", *(f"{ROLLOUT}/{part}" for part in ("", "chart", "unlike")))),
     "/models/new",
     "/jobs/",
     "/servers/",

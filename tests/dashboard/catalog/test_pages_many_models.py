@@ -43,7 +43,7 @@ PAGES = (
     f"{_ONE}/rollouts/new",
     f"{_ONE}/rollouts/UNDER_WAY/",
     f"{_ONE}/rollouts/UNDER_WAY/chart",
-    f"{_ONE}/rollouts/UNDER_WAY/unlike/",
+    f"{_ONE}/rollouts/UNDER_WAY/unlike",
     "/jobs/",
     "/servers/",
     "/servers/local/",
