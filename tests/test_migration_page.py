@@ -58,7 +58,8 @@ def test_the_shadow_finds_the_clean_up_that_differs_and_agrees_with_the_one_that
     shadow = {**ROLLOUTS[0]}
     models = repository(tmp_path)
     remotes = tmp_path / "remotes.json"
-    with service(fastapi_application(tmp_path, monkeypatch)) as old:
+    application = fastapi_application(tmp_path, monkeypatch)
+    with service(application["app"].answer) as old:
         shadow["stable"] = {**shadow["stable"], "url": f"{old.url}/predict"}
         remotes.write_text(json.dumps({old.url: {}}))
         configure(models, policy(shadow))
@@ -76,6 +77,13 @@ def test_the_shadow_finds_the_clean_up_that_differs_and_agrees_with_the_one_that
             configure(models, policy({**ROLLOUTS[1], "stable": shadow["stable"]}, weight=100) | {"rollout": "canary"})
             assert server.post("/v2/repository/models/postcodes/load")[0] == 200
             assert ask(server) == "2"
+            source = PYTHON["app.py, for clients that stay as they are"]
+            exec(source.replace("http://127.0.0.1:8000", server.http_url), application)
+            scan = application["Scan"](bitmap=np.full((32, 32), 99.0).tolist())
+            theirs, ours = application["predict"](scan), application["ask"](scan)
+            application["slipway"].close()
+            assert theirs["digit"] == ours["digit"]
+            assert theirs["probabilities"] == pytest.approx(ours["probabilities"], abs=1e-6)
 
 
 def repository(tmp_path: Path) -> Path:
@@ -99,13 +107,18 @@ def configure(models: Path, traffic: JsonObject) -> None:
     (models / "postcodes" / "config.pbtxt").write_text(str(config))
 
 
-def fastapi_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what answers as the page's app.py. FastAPI and pydantic are doubles here: the project does without them."""
-    routes: dict[str, Any] = {}
+def fastapi_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return the names of the page's app.py. FastAPI and pydantic are doubles here: the project does without them."""
 
     class FastAPI:
+        def __init__(self) -> None:
+            self.routes: dict[str, Any] = {}
+
         def post(self, path: str) -> Any:
-            return lambda function: routes.setdefault(path, function)
+            return lambda function: self.routes.setdefault(path, function)
+
+        def answer(self, received: Received) -> Any:
+            return self.routes[received.path](names["Scan"](**received.json))
 
     class BaseModel:
         def __init__(self, **fields: Any) -> None:
@@ -119,11 +132,7 @@ def fastapi_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
     exec(compile(PYTHON["app.py"], "app.py", "exec"), names)
-
-    def answering(received: Received) -> Any:
-        return routes[received.path](names["Scan"](**received.json))
-
-    return answering
+    return names
 
 
 def ask(server: ServerProcess) -> str:
