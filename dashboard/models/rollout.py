@@ -9,6 +9,7 @@ from typing import NotRequired, TypedDict
 from django.conf import settings
 from django.db import models
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from dashboard.models.model import Model
 from dashboard.models.server import Server
@@ -193,7 +194,7 @@ class Rollout(models.Model):
         if self.reason:
             return self.reason
         if self.state == RolloutState.HOLDING:
-            return f"{self.candidate_words.capitalize()} answers everything; {self.stable_words} is held."
+            return f"{capfirst(self.candidate_words)} answers everything; {self.stable_words} is held."
         shadow = self.plan.get("shadow")
         if self.kind == RolloutKind.SHADOW and shadow is not None:
             return f"{shadow['share']:g} % of requests are also asked of {self.candidate_words}."

@@ -143,8 +143,9 @@ def _breached(rollout: Rollout) -> tuple[Server, str] | None:
 def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
     """Record what a server has done already."""
     with transaction.atomic():
-        reason = rollout_roll_back(rollout=rollout, reason=reason).reason
-        server_event_record(server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=reason)
+        message = f"{rollout.model.name}: {rollout.candidate_words} was taken out: {reason.rstrip('.')}."
+        server_event_record(server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=message)
+        rollout_roll_back(rollout=rollout, reason=reason)
 
 
 def _waits(rollout: Rollout, server: Server) -> bool:

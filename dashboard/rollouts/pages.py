@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.utils.text import capfirst
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
@@ -163,7 +164,7 @@ def rollout_resume(request: HttpRequest, name: str, rollout: str) -> HttpRespons
 @requires(Right.OPERATE)
 def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
-    done = f"{found.candidate_words.capitalize()} answers everything now."
+    done = f"{capfirst(found.candidate_words)} answers everything now."
     given = {"rollout": found, "step": _step(request)}
     return act(request, services.rollout_promote, done, "model_releases", name, **given)
 
@@ -172,8 +173,7 @@ def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpRespon
 @requires(Right.OPERATE)
 def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
-    stable = found.stable_words  # with an address, of which no letter may change
-    done = f"{stable[0].upper()}{stable[1:]} answers everything again."
+    done = f"{capfirst(found.stable_words)} answers everything again."
     return act(request, services.rollout_abort, done, "model_releases", name, rollout=found)
 
 
@@ -182,7 +182,7 @@ def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found, typed = _found(name, rollout), request.POST.get("days", "")
     days = float(typed) if typed.replace(".", "", 1).isdecimal() and len(typed) < 12 else 0.0
-    done = f"{found.stable_words.capitalize()} stays loaded for {days:g} days from now."
+    done = f"{capfirst(found.stable_words)} stays loaded for {days:g} days from now."
     return act(request, services.rollout_keep_old, done, "model_releases", name, rollout=found, days=days)
 
 
@@ -190,7 +190,7 @@ def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpRespo
 @requires(Right.OPERATE)
 def rollout_unload_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
-    done = f"{found.stable_words.capitalize()} is being unloaded."
+    done = f"{capfirst(found.stable_words)} is being unloaded."
     given = {"rollout": found, "last_request": select.last_request(found)}
     return act(request, services.rollout_unload_old, done, "model_releases", name, **given)
 

@@ -8,6 +8,7 @@ from typing import cast
 
 from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from dashboard.access.happenings import Happening, changes
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
@@ -270,9 +271,8 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
     if rollout is not None:
         promoted = rollout.state == RolloutState.HOLDING
         stays = ", which is still loaded," if promoted else ""
-        stable = rollout.stable_words  # with an address, of which no letter may change
         again = "goes on to answer everything" if _in_the_shadow(rollout) else "answers everything again, at once"
-        words = f"{stable[0].upper()}{stable[1:]}{stays} {again}."
+        words = f"{capfirst(rollout.stable_words)}{stays} {again}."
         return LastChange(happening, release, "abort", words, rollout=rollout)
     over = release.rollout if release is not None and release.kind == ReleaseKind.ROLLOUT else None
     if over is not None and over.state in (RolloutState.ABORTED, RolloutState.ROLLED_BACK):

@@ -11,6 +11,7 @@ from typing import NamedTuple, NoReturn, cast
 
 from django.db import transaction
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
@@ -167,7 +168,7 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
         _release(at, actor, text, f"Promoted {rollout.candidate_words}{stays}", "rollout.promote")
         states.promote(rollout, by=actor.name, days=days if held else 0)
         if not held:
-            states.finish(rollout, reason=f"{rollout.candidate_words.capitalize()} was promoted.", by=actor.name)
+            states.finish(rollout, reason=f"{capfirst(rollout.candidate_words)} was promoted.", by=actor.name)
     return rollout
 
 
@@ -215,7 +216,7 @@ def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
     with _opened(rollout, actor, drift=False) as at:
         until = timezone.now() + timedelta(days=days)
         states.keep(at.rollout, until=until)
-        told = f"{at.rollout.stable_words.capitalize()} stays loaded for {days:g} day{'' if days == 1 else 's'} more"
+        told = f"{capfirst(at.rollout.stable_words)} stays loaded for {days:g} day{'' if days == 1 else 's'} more"
         _record(at, actor, "rollout.keep_old", told)
     return at.rollout
 
@@ -230,7 +231,7 @@ def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = ""
         rollout = at.rollout
         if rollout.state != RolloutState.HOLDING:
             _refuse_elsewhere(rollout)
-        old = rollout.stable_words.capitalize()
+        old = capfirst(rollout.stable_words)
         if not _may_leave(at):
             name = next(name for name, number in at.newest.aliases.items() if number == rollout.stable)
             states.finish(rollout, reason=f"{old} stays loaded, for it is called '{name}'.", by=actor.name)

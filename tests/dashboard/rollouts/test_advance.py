@@ -139,7 +139,11 @@ def test_a_breach_on_any_server_ends_the_rollout_with_its_reason(
     assert (back.state, back.reason) == ("rolled_back", "12 % of version 2's answers are errors.")
     assert (newest_release(model).versions, newest_release(model).traffic) == ([1], {})
     event = ServerEvent.objects.get(kind="breached")
-    assert (event.server, event.model_name, event.message) == (other, "relu", back.reason)
+    assert (event.server, event.model_name, event.message) == (
+        other,
+        "relu",
+        "relu: version 2 was taken out: 12 % of version 2's answers are errors.",
+    )
     look(other, {"breach": BREACH, "weight": 0})
     assert ServerEvent.objects.filter(kind="breached").count() == 1
 
