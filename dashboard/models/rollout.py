@@ -189,6 +189,11 @@ class Rollout(models.Model):
         return steps[self.step + 1]["weight"] if self.step + 1 < len(steps) else None
 
     @property
+    def under_way(self) -> bool:
+        """Whether requests are shared, or mirrored."""
+        return self.state in (RolloutState.RUNNING, RolloutState.PAUSED)
+
+    @property
     def in_words(self) -> str:
         """What it does now, or why it ended, as a sentence."""
         if self.reason:

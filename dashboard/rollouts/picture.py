@@ -14,6 +14,7 @@ from dashboard.servers.selectors import all_down
 from dashboard.shared.choices import RolloutKind, RolloutState
 
 _ROOM = 1.25  # that a line leaves behind its largest value
+_EDGE = 1.5  # per cent, so that a mark at either end is whole
 _STORY = 200  # entries
 SHOWN_AFTER = timedelta(hours=24)  # that the end of a rollout is told on the page of releases
 
@@ -60,7 +61,7 @@ class Picture:
 
     @property
     def under_way(self) -> bool:
-        return self.rollout.state in UNDER_WAY
+        return self.rollout.under_way
 
     @property
     def back(self) -> str:
@@ -144,4 +145,7 @@ def _drawn(line: GuardrailLine) -> DrawnGuardrail:
 
 
 def _place(value: float | None, top: float) -> float | None:
-    return None if value is None else round(min(100 * value / top, 100), 2) if top > 0 else 0.0
+    if value is None:
+        return None
+    share = min(value / top, 1.0) if top > 0 else 0.0
+    return round(_EDGE + (100 - 2 * _EDGE) * share, 2)

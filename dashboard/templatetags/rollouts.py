@@ -48,7 +48,7 @@ def about(text: str, name: str) -> str:
 
 @register.filter
 def probability(value: float) -> str:
-    return "under 0.001" if value < 0.001 else three_digits(value)
+    return "< 0.001" if value < 0.001 else f"= {three_digits(value)}"
 
 
 @register.filter
