@@ -1,4 +1,4 @@
-"""Every model that is or was loaded, and which of them a name means.
+"""Every model that is or was loaded and is not forgotten since, and which of them a name means.
 
 Clients and Python models name a model and nothing else: that means the one model of the name whose load was requested and that
 was not unloaded since, and no model where several namespaces have one. A step of an ensemble prefers the ensemble's own
@@ -33,6 +33,15 @@ class ModelRegistry:
         self._all[lifecycle.identifier] = lifecycle
         self._namesakes[lifecycle.name].append(lifecycle)
         self._settle(lifecycle.name)
+
+    def remove(self, lifecycle: ModelLifecycle) -> None:
+        del self._all[lifecycle.identifier]
+        self._namesakes[lifecycle.name].remove(lifecycle)
+        if self._namesakes[lifecycle.name]:
+            self._settle(lifecycle.name)
+        else:
+            del self._namesakes[lifecycle.name]
+            self.by_name.pop(lifecycle.name, None)
 
     def set_requested(self, lifecycle: ModelLifecycle, requested: bool) -> None:
         """Say whether a model's load has been requested, or its unload."""

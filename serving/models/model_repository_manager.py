@@ -200,6 +200,12 @@ class ModelRepositoryManager:
         """Return when what was taken out of service of a model is freed."""
         await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models.named(name)))
 
+    def forget(self, name: str) -> None:
+        """Know no longer of a model that is unloaded and has left the repository, as if it had never been loaded."""
+        for lifecycle in self._models.named(name):
+            if not lifecycle.requested and not lifecycle.lock.locked() and not lifecycle.busy():
+                self._models.remove(lifecycle)
+
     async def refresh_memory(self) -> None:
         """Return when what models hold in processes of their own has been read anew, or that takes too long."""
         await self._runtime.child_memory.refreshed()

@@ -419,6 +419,10 @@ class InferenceServer:
         """Return when what was taken out of service of a model has answered its requests and is freed."""
         await self._manager.drained(name)
 
+    def forget_registered(self, name: str) -> None:
+        """Know no longer of one that was unloaded and is drained: names that come and go would be kept for ever."""
+        self._manager.forget(name)
+
     def model_processes(self, name: str, version: str = "") -> list[ModelProcess]:
         """Return the processes of a version's instances; none for what runs in the server's own."""
         return self._manager.processes(name, version)

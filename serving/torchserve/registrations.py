@@ -484,6 +484,7 @@ class Registrations:
                 await asyncio.to_thread(self._files.remove_version, found.name, found.number)
             else:
                 await asyncio.to_thread(self._files.remove, found.name)
+                self._server.forget_registered(found.name)
             if found.url:
                 await asyncio.to_thread(self.store.release, found.archive)
 

@@ -202,6 +202,7 @@ class Workflows(KnownWorkflows):
         """Unload the ensemble and unregister its nodes, as far as they are there."""
         await self._server.unload_registered(workflow.name)
         await self._server.registered_drained(workflow.name)
+        self._server.forget_registered(workflow.name)
         await asyncio.to_thread(shutil.rmtree, self._repository / workflow.name, ignore_errors=True)
         for node in workflow.spec.nodes:
             try:

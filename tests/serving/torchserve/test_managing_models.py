@@ -247,6 +247,17 @@ def test_a_handler_adds_what_it_says_of_itself(server: TorchServeServer) -> None
     assert found["customizedMetadata"] == {"labels": ["cat", "dog"]}
 
 
+def test_an_unregistered_model_is_forgotten_over_v2_too(server: TorchServeServer) -> None:
+    for _ in range(2):  # and may come again
+        assert server.manage("POST", "/models?url=noop-1.0.mar&model_name=passing&initial_workers=1").status == 200
+        assert server.predict("/predictions/passing", b"x").status == 200
+        assert "passing" in str(server.ask("http", "POST", "/v2/repository/index").body)
+        assert server.manage("DELETE", "/models/passing").status == 200
+        assert "passing" not in str(server.ask("http", "POST", "/v2/repository/index").body)
+        assert server.ask("torchserve_inference", "GET", "/v2/models/passing").status == 404
+    assert server.ask("torchserve_inference", "GET", "/v2/health/ready").status == 200
+
+
 def test_the_list_comes_in_pages(server: TorchServeServer, registered: str) -> None:
     first = server.manage("GET", "/models?limit=1").body
     assert first == {"nextPageToken": "1", "models": [{"modelName": "noop", "modelUrl": "noop-1.0.mar"}]}
