@@ -20,7 +20,7 @@ OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", 
 # from files of their own; what TorchServe's handlers of images and texts need, and bring.
 NOT_INSTALLED = {
     *("triton_python_backend_utils", "ink", "tensorrt", "tensorflow", "opentelemetry"),
-    *("PIL", "torchvision", "torchtext", "captum"),
+    *("PIL", "torchvision", "torchtext", "captum", "transformers"),
 }
 # They run in environments of their own, from requirements/bench and requirements/formats, or are served.
 APART = (

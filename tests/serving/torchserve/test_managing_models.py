@@ -68,6 +68,15 @@ def test_a_model_of_the_command_line_is_described_with_its_worker(server: TorchS
     assert found["jobQueueStatus"] == {"remainingCapacity": 100, "pendingRequests": 0}
 
 
+def test_time_outs_of_nought_stand_for_the_default(server: TorchServeServer) -> None:
+    asked = "/models?url=noop-1.0.mar&model_name=hurried&initial_workers=1&startup_timeout=0&response_timeout=0"
+    try:
+        assert server.manage("POST", asked).status == 200
+        assert server.predict("/predictions/hurried", b"x").status == 200
+    finally:
+        server.manage("DELETE", "/models/hurried")
+
+
 @pytest.mark.parametrize(
     ("asked", "status", "kind", "message"),
     [
