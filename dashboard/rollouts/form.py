@@ -4,6 +4,7 @@ What is wrong stands beside its field, and everything that was typed stays. A ro
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from django.http import QueryDict
 
 from dashboard.models.rollout import Plan
 from dashboard.rollouts.plan import default_plan
+from dashboard.rollouts.remotes import is_listed
 from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.templatetags.slipway import sentence
@@ -188,12 +190,14 @@ class Form:
             steps: list[JsonObject] = []
             for row in self.steps:
                 with self._in(row):
-                    steps.append({"weight": _number(row.values["weight"]), "bake_s": _seconds(row.values["bake"])})
+                    steps.append({"weight": _percent(row.values["weight"]), "bake_s": _seconds(row.values["bake"])})
+            if not self.steps:
+                self.errors["steps"] = "Write at least one step."
             return steps
         step: JsonObject = {"weight": 0, "bake_s": 0}
         if self.kind == RolloutKind.AB:
             with self._beside("share"):
-                step["weight"] = _number(self.values["share"])
+                step["weight"] = _percent(self.values["share"])
         elif self.values["stop_after"]:
             with self._beside("stop_after"):
                 step["bake_s"] = _seconds(self.values["stop_after"])
@@ -214,13 +218,14 @@ class Form:
         shadow: JsonObject = {}
         for name in ("shadow_share", "absolute", "relative"):
             with self._beside(name):
-                shadow[name.removeprefix("shadow_")] = _number(self.values[name])
+                value = _percent(self.values[name]) if name == "shadow_share" else _number(self.values[name], least=0)
+                shadow[name.removeprefix("shadow_")] = value
         if self.values["private"]:
             return {**shadow, "keep": False}
         keep: JsonObject = {}
         for name in ("keep_count", "keep_days"):
             with self._beside(name):
-                value = _number(self.values[name])
+                value = _number(self.values[name], least=1 if name == "keep_count" else 0)
                 keep[name.removeprefix("keep_")] = int(value) if name == "keep_count" and value.is_integer() else value
         return {**shadow, "keep": keep}
 
@@ -228,6 +233,8 @@ class Form:
         given = self.remotes[arm]
         if not given["url"]:
             raise Invalid("write the address of the other server, such as http://host:8000")
+        if not is_listed(given["url"]):
+            raise Invalid("this address is not listed in the file of SLIPWAY_TRAFFIC_REMOTES: add it there first")
         remote: JsonObject = {name: given[name] for name in ("url", "protocol", "model", "version") if given[name]}
         if given["timeout_s"] and (timeout := _number(given["timeout_s"])) != Remote("").timeout_s:
             remote["timeout_s"] = timeout
@@ -277,9 +284,9 @@ def _typed_guardrail(guardrail: Mapping[str, Json]) -> dict[str, str]:
 def _guardrail(typed: Mapping[str, str]) -> JsonObject:
     metric, limit = typed["metric"], _number(typed["limit"])
     if metric == "errors":
-        return {"metric": "errors", "margin": limit / 100}
+        return {"metric": "errors", "margin": _percent(typed["limit"]) / 100}
     if metric == "disagreement":
-        return {"metric": "disagreement", "limit": limit / 100}
+        return {"metric": "disagreement", "limit": _percent(typed["limit"]) / 100}
     if metric == "metric":
         return {"metric": "prometheus", "name": _given(typed, "name", "the name of the metric"), "ratio": limit}
     if metric == "query":
@@ -301,13 +308,23 @@ def _given(typed: Mapping[str, str], name: str, what: str) -> str:
     return typed[name]
 
 
-def _number(text: str) -> float:
+def _percent(text: str) -> float:
+    """Return a share as a person writes it, from 0 to 100."""
+    value = _number(text)
+    if not 0 <= value <= 100:
+        raise Invalid(f"write a number from 0 to 100, not {value:g}")
+    return value
+
+
+def _number(text: str, least: float = -math.inf) -> float:
     try:
         value = float(text.removesuffix("%").strip().replace(",", "."))
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
         raise Invalid(f"'{text[:40]}' is not a number: write it as 5 or 0.5" if text else "write a number")
+    if value < least:
+        raise Invalid(f"write a number from {least:g} on, not {value:g}")
     return value
 
 

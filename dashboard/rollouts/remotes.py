@@ -1,6 +1,7 @@
 """Which other servers a rollout may name: the addresses in the file of SLIPWAY_TRAFFIC_REMOTES, never the headers in it."""
 
 import json
+from urllib.parse import urlsplit
 
 from django.conf import settings
 
@@ -14,3 +15,19 @@ def remotes_listed() -> list[str]:
     except (OSError, ValueError, RecursionError):
         return []
     return list(rows) if isinstance(rows, dict) else []
+
+
+def is_listed(url: str) -> bool:
+    """Return whether an address lies below a listed one. The server reads both more strictly, and has the last word."""
+    try:
+        origin, path = _parts(url)
+        return any(origin == listed and path.startswith(below) for listed, below in map(_parts, remotes_listed()))
+    except ValueError:
+        return False
+
+
+def _parts(url: str) -> tuple[tuple[str, str, int], str]:
+    """Return scheme, host and port, and the path with a slash last. ValueError: it is no URL."""
+    parts = urlsplit(url)
+    usual = 443 if parts.scheme == "https" else 80
+    return (parts.scheme, parts.hostname or "", parts.port or usual), f"{parts.path.rstrip('/')}/"

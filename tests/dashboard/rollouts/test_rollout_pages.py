@@ -223,13 +223,16 @@ def test_everything_of_the_form_reaches_the_plan(model: Model, as_person: Callab
         ({"step_weight": ["50", "25", "5", "100"]}, "put them in order"),
         ({"step_weight": ["five", "25", "50", "100"]}, "&#x27;five&#x27; is not a number"),
         ({"step_bake": ["soon", "1", "1", "1"]}, "&#x27;soon&#x27; is not a time"),
-        ({"step_weight": ["5", "25", "50", "101"]}, "per cent of the requests, from 0 to 100"),
+        ({"step_weight": ["5", "25", "50", "101"]}, "Write a number from 0 to 100, not 101."),
         ({"hold_days": "-1"}, "a number of days from 0"),
         ({"sticky": "header"}, "Write the name of the header"),
         ({"guardrail_metric": ["disagreement", "p99"]}, "Disagreement is counted where answers are compared"),
         ({"guardrail_limit": ["", "1.5"]}, "Write a number."),
         ({"alpha": "2"}, "&#x27;alpha&#x27; to be a number above 0"),
-        ({"shadow_share": "200"}, "&#x27;share&#x27; to be a number from 0 to 100"),
+        ({"shadow_share": "200"}, "Write a number from 0 to 100, not 200."),
+        ({"guardrail_limit": ["101", "1.5"]}, "Write a number from 0 to 100, not 101."),
+        ({"shadow_share": "5", "keep_count": "-1"}, "Write a number from 1 on, not -1."),
+        ({"step_weight": ["", ""]}, "Write at least one step."),
     ],
 )
 def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_stays(
@@ -277,6 +280,12 @@ def test_a_model_on_another_server_is_chosen_where_one_is_listed(
     given = form(kind="shadow", candidate="remote", shadow_share="10", candidate_protocol="v2", candidate_url="")
     refused = client.post("/models/relu/rollouts/new", given).content.decode()
     assert "Write the address of the other server" in refused
+    refused = client.post(
+        "/models/relu/rollouts/new", {**given, "candidate_url": "http://other:80001/"}
+    ).content.decode()
+    assert "This address is not listed" in refused
+    refused = client.post("/models/relu/rollouts/new", {**given, "candidate_url": "http://other:8001"}).content.decode()
+    assert "This address is not listed" in refused
     client.post("/models/relu/rollouts/new", {**given, "candidate_url": "http://other:8000", "candidate_model": "old"})
     rollout = rollout_now(model)
     assert rollout is not None
