@@ -252,7 +252,7 @@ def settle(page: Page) -> None:
     """Live, and every chart drawn: those out of sight are drawn when they come into sight."""
     if page.locator("#freshness").count():
         expect(page.locator("#freshness")).to_have_text("up to date", timeout=30_000)
-    for figure in page.locator("[data-chart]").all():
+    for figure in page.locator("[data-chart]:visible").all():
         figure.scroll_into_view_if_needed()
         figure.locator(".main-svg, .blank").first.wait_for()
     if page.locator("#config-status").count():
