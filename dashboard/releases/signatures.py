@@ -45,6 +45,29 @@ def tensor_changes(before: Signature, after: Signature) -> list[str]:
     return found
 
 
+def refused_requests(before: Signature, after: Signature) -> list[str]:
+    """Return why a model with other tensors refuses what clients send and ask of one with `before`, one clause each.
+
+    A side of which nothing is known refuses nothing that could be told; shapes are left to the server.
+    """
+    found: list[str] = []
+    then, now = _by_name(before, "inputs"), _by_name(after, "inputs")
+    if then and now:
+        found += [f"it has no input '{name}'" for name in then if name not in now]
+        found += [
+            f"it needs the input '{name}' too" for name in now if name not in then and not now[name].get("optional")
+        ]
+        found += [
+            f"its input '{name}' is {now[name]['datatype']}, not {row['datatype']}"
+            for name, row in then.items()
+            if name in now and _known(row) and _known(now[name]) and row["datatype"] != now[name]["datatype"]
+        ]
+    then, now = _by_name(before, "outputs"), _by_name(after, "outputs")
+    if then and now:
+        found += [f"it has no output '{name}'" for name in then if name not in now]
+    return found
+
+
 def _by_name(signature: Signature, side: str) -> dict[str, TensorRow]:
     rows: Iterable[TensorRow] = signature.get(side, [])  # type: ignore[assignment]  # either side is a list of them
     return {row["name"]: row for row in rows}

@@ -21,7 +21,7 @@ from dashboard.releases import rollout_states as states
 from dashboard.releases.going_back import text_to_return
 from dashboard.releases.selectors import current_text, lives_of, newest_release
 from dashboard.releases.services import release_make
-from dashboard.releases.signatures import answering_number
+from dashboard.releases.signatures import answering_number, refused_requests
 from dashboard.releases.texts import (
     aliases_in,
     answered_text,
@@ -332,6 +332,13 @@ def _refuse_candidate(model: Model, candidate: int, stable: int | None) -> None:
     if candidate not in published_numbers(model):
         raise Invalid.at(
             "candidate", f"there is no published version {candidate} of '{model.name}': publish or restore it first"
+        )
+    found = {row.number: row.signature for row in model.versions.filter(number__in=[candidate, stable or 0])}
+    if stable in found and (refused := refused_requests(found[stable], found[candidate])):
+        raise Invalid.at(
+            "candidate",
+            f"version {candidate} would refuse requests that version {stable} answers: {'; '.join(refused)}. Make it live when "
+            "clients ask by its tensors",
         )
 
 

@@ -16,12 +16,12 @@ from tests.support.ports import free_port
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
 
-def run(data: Path, *arguments: str) -> "subprocess.Popen[str]":
+def run(data: Path, *arguments: str, output: int = subprocess.PIPE) -> "subprocess.Popen[str]":
     environment = {**os.environ, "SLIPWAY_DATA": str(data), "DJANGO_SETTINGS_MODULE": "dashboard.settings"}
     command = [sys.executable, *arguments]
     with (data.parent / "errors").open("ab") as errors:
         return subprocess.Popen(
-            command, cwd=settings.BASE_DIR, env=environment, stdout=subprocess.PIPE, stderr=errors, text=True
+            command, cwd=settings.BASE_DIR, env=environment, stdout=output, stderr=errors, text=True
         )
 
 
@@ -37,7 +37,9 @@ def listening(data: Path, *program: str) -> Iterator[tuple[str, psutil.Process]]
     """The address and the process of a dashboard on this data folder."""
     port = free_port()
     address = f"http://127.0.0.1:{port}"
-    with run(data, *program, "-b", "127.0.0.1", "-p", str(port), "dashboard.asgi:application") as process:
+    where = ("-b", "127.0.0.1", "-p", str(port), "dashboard.asgi:application")
+    # Nobody reads what it writes: a full pipe would stop it at its next line.
+    with run(data, *program, *where, output=subprocess.DEVNULL) as process:
         try:
             wait_until(lambda: answers(address) or process.poll() is not None, START_TIMEOUT_S, "an answer")
             assert process.poll() is None

@@ -305,6 +305,26 @@ def test_what_is_wrong_with_a_plan_is_told_with_its_field_and_what_to_write(
     assert not Rollout.objects.exists()
 
 
+def test_a_version_that_refuses_what_the_live_one_answers_is_no_candidate(model: Model, actor: Actor):
+    row = Version.objects.get(model=model, number=2)
+    known = Version.objects.get(model=model, number=1).signature
+    changed = {
+        "it has no input 'x'; it needs the input 'z' too": {**known, "inputs": [{**known["inputs"][0], "name": "z"}]},
+        "its input 'x' is INT64, not FP32": {**known, "inputs": [{**known["inputs"][0], "datatype": "INT64"}]},
+        "it has no output 'y'": {**known, "outputs": [{**known["outputs"][0], "name": "score"}]},
+    }
+    for clause, signature in changed.items():
+        row.signature = signature  # type: ignore[assignment]  # as a file of another make has it
+        row.save()
+        with pytest.raises(Invalid, match="would refuse requests that version 1 answers") as raised:
+            start(model, actor)
+        assert clause in raised.value.message
+    more = [*known["inputs"], {**known["inputs"][0], "name": "threshold", "optional": True}]
+    row.signature = {**known, "inputs": more, "outputs": []}  # type: ignore[typeddict-item]
+    row.save()
+    start(model, actor)
+
+
 def test_a_rollout_begins_only_where_something_serves_and_no_other_is_under_way(
     model: Model, actor: Actor, person: Any
 ):
