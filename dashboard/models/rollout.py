@@ -197,7 +197,9 @@ class Rollout(models.Model):
     def in_words(self) -> str:
         """What it does now, or why it ended, as a sentence."""
         if self.state == RolloutState.ROLLED_BACK:
-            return f"{capfirst(self.stable_words)} answers everything: {self.candidate_words} was taken out. {self.reason}"
+            return (
+                f"{capfirst(self.stable_words)} answers everything: {self.candidate_words} was taken out. {self.reason}"
+            )
         if self.reason:
             return self.reason
         if self.state == RolloutState.HOLDING:
