@@ -23,7 +23,7 @@ RANGES = {
     "30d": timedelta(days=30),
     "1y": timedelta(days=365),
 }
-_BARS = 2000  # the newest ones: more than a picture can show
+_BARS = 500  # spans, the newest ones: more than a picture can show
 _NARROWEST = 0.25  # per cent of the width, so that what served for a moment can be seen and clicked
 _TICKS = 4
 _HEIGHT = 20  # of a row in pixels; a share of nothing is still a line
@@ -66,6 +66,13 @@ class Bar:
         found = [part.share for part in self.parts]
         changed = [share for place, share in enumerate(found) if place == 0 or share != found[place - 1]]
         return ", ".join(f"{share:g} %" for share in changed)
+
+    @property
+    def words(self) -> str:
+        """Return what it shows, with its times; a template would take much longer for so many."""
+        who = f"Rollout {self.rollout}" if self.rollout else f"Release {self.release}"
+        ended = _in_words(self.ended) if self.ended else "now"
+        return f"{who}: {self.shares} of requests, {_in_words(self.began)} to {ended}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,10 @@ def _fitting(model: Model, until: datetime) -> str:
     )
     age = until - (first or until)
     return next((name for name, length in RANGES.items() if age <= length), "30d")
+
+
+def _in_words(moment: datetime) -> str:
+    return f"{timezone.localtime(moment):%-d %b %H:%M}"
 
 
 def _share(moment: datetime, since: datetime, until: datetime) -> float:
