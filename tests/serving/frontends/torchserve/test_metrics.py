@@ -11,6 +11,7 @@ from serving.frontends.torchserve.metric_families import DEFAULTS, Families, Fam
 from serving.frontends.torchserve.metrics_page import LEGACY
 from tests.serving.frontends.raw_http import RawClient
 from tests.serving.frontends.torchserve.apis import Apis, apis
+from tests.support.serving_process import wait_until
 
 
 def page(apis: Apis, query: str = "") -> str:
@@ -101,9 +102,11 @@ def test_in_log_mode_metrics_are_lines_of_a_file_and_in_legacy_mode_three_famili
         assert page(running) == ""
         with RawClient(running.http) as client:
             client.request("GET", "/nothing")
+        file = tmp_path / "log" / "ts_metrics.log"
+        wait_until(lambda: file.exists() and "MemoryUsed" in file.read_text(), what="what is measured at start")
     with apis(models, metrics_mode="legacy", metrics_location=tmp_path / "legacy") as running:
         assert {line.split()[2] for line in page(running).splitlines()} == LEGACY
-    lines = (tmp_path / "log" / "ts_metrics.log").read_text().splitlines()
+    lines = file.read_text().splitlines()
     assert any(
         re.search(r" - Requests2XX\.Count:1\.0\|#Level:Host\|#hostname:.+,timestamp:\d+$", line) for line in lines
     )
