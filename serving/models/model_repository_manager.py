@@ -205,6 +205,7 @@ class ModelRepositoryManager:
         for lifecycle in self._models.named(name):
             if not lifecycle.requested and not lifecycle.lock.locked() and not lifecycle.busy():
                 self._models.remove(lifecycle)
+                self._residency.remove(lifecycle)
 
     async def refresh_memory(self) -> None:
         """Return when what models hold in processes of their own has been read anew, or that takes too long."""

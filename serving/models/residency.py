@@ -46,6 +46,9 @@ class ResidencyManager:
     def add(self, model: ResidentModel) -> None:
         self._models.append(model)
 
+    def remove(self, model: ResidentModel) -> None:
+        self._models.remove(model)
+
     def watch(self, version: ModelVersion) -> None:
         """Follow a version that has been loaded or put to sleep, where its residency lets it go."""
         version.mark_used(time.monotonic())
