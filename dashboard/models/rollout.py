@@ -197,9 +197,8 @@ class Rollout(models.Model):
     def in_words(self) -> str:
         """What it does now, or why it ended, as a sentence."""
         if self.state == RolloutState.ROLLED_BACK:
-            return (
-                f"{capfirst(self.stable_words)} answers everything: {self.candidate_words} was taken out. {self.reason}"
-            )
+            taken_out = f"{capfirst(self.candidate_words)} was taken out: {self.reason}"
+            return f"{capfirst(self.stable_words)} answers everything. {taken_out}"
         if self.reason:
             return self.reason
         if self.state == RolloutState.HOLDING:

@@ -119,7 +119,7 @@ def test_a_rollback_is_told_with_its_reason_and_what_answers(
     for address in (RELEASES, f"/models/relu/rollouts/{canary.name}/"):
         page = text_of(as_person("operate"), address).replace("&#x27;", "'")
         assert "20 % of version 2's answers were errors." in page
-        assert "Version 1 answers everything: version 2 was taken out." in page
+        assert "Version 1 answers everything. Version 2 was taken out: 20 % of version 2's answers were errors." in page
         assert "Nothing has to be undone." in page
         assert "ended here" in page
         assert "Go on to" not in page
