@@ -8,10 +8,11 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
-from repository.core.histogram import Counts, Histogram, subtract
+from repository.core.histogram import Counts, Histogram, merge, subtract
 
 READINGS = 60  # of a window: it is right to a 60th of its length
 LONGEST_WAIT_S = 15
+MOST_SECONDS = 600  # that are kept one by one
 
 
 class Window(NamedTuple):
@@ -23,6 +24,11 @@ class Window(NamedTuple):
     latency: Counts
     given_up: Counts
     refused: int
+
+
+def lasted(window: Window) -> Counts:
+    """Return how long requests took at least, those that clients gave up too."""
+    return merge([window.latency, window.given_up])
 
 
 class Compared(NamedTuple):
@@ -63,10 +69,12 @@ class ArmFigures:
     fault of the client. withdrawn: those that count for neither, being cancelled, or refused as the client's mistake.
     latency: from the decoded request to the answer, of the requests that did not fail. given_up: how long those had waited
     that their clients cancelled, which are withdrawn too: their answers would have taken longer still.
+    seconds: how long requests took in each second of the window, the oldest first.
     """
 
     __slots__ = (
         "_begun_before",
+        "_lasted",
         "_readings",
         "begun",
         "errors",
@@ -74,6 +82,7 @@ class ArmFigures:
         "latency",
         "refused",
         "requests",
+        "seconds",
         "withdrawn",
     )
 
@@ -86,7 +95,10 @@ class ArmFigures:
 
     def set_window(self, window_s: float) -> None:
         """Look at so many seconds from here on; the window is short until it has filled."""
-        self._readings = Readings(window_s, self._reading())
+        now = self._reading()
+        self._readings = Readings(window_s, now)
+        self._lasted = lasted(now)
+        self.seconds: deque[Counts] = deque(maxlen=min(MOST_SECONDS, max(1, int(window_s))))
 
     # -- counted with each request ---------------------------------------------------------------------------------
     def begin(self) -> None:
@@ -116,6 +128,8 @@ class ArmFigures:
         """A second has passed."""
         self._begun_before.append(self.begun)
         self._readings.tick(self._reading)
+        before, self._lasted = self._lasted, lasted(self._reading())
+        self.seconds.append(subtract(self._lasted, before))
 
     def window(self) -> Window:
         """Return what was counted since the oldest reading."""

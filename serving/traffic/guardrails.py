@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from repository.config.traffic import Guardrail, TrafficPolicy
-from repository.core.histogram import BOUNDS_US, Counts, merge, quantiles_ms
-from serving.traffic.figures import LONGEST_WAIT_S, ArmFigures, ShadowFigures, Window
+from repository.core.histogram import BOUNDS_US, Counts, quantiles_ms
+from serving.traffic.figures import LONGEST_WAIT_S, ArmFigures, ShadowFigures, Window, lasted
 from serving.traffic.significance import ranks_above, share_above, share_exceeds
 
 UNANSWERED_S = 10  # a request that waits for so long counts as an error
 GIVEN_UP_S = 1  # so does one that its client cancelled after so long
+SIGN_WEIGHT = (
+    10  # of alpha: a sign test knows nothing of how much slower: seven bad seconds of seven, with the usual alpha
+)
 MIN_READINGS = 20  # of a Prometheus metric, for each arm
 
 WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
@@ -60,9 +63,11 @@ class _Finding(NamedTuple):
 
 
 class _Arm(NamedTuple):
-    """An arm's window, with the requests that it leaves without an answer. waiting: how many, for so many seconds."""
+    """An arm's window, second by second, with the requests that it leaves without an answer. waiting: how many, for so many
+    seconds."""
 
     window: Window
+    seconds: Sequence[Counts]
     waiting: Callable[[int], int]
 
 
@@ -99,8 +104,8 @@ class Guardrails:
     def evaluate(self) -> list[GuardrailState]:
         """Judge every guardrail, once a second, behind the figures' `tick`."""
         window, remembered = self._stable_window()
-        stable = _Arm(window, self._stable.waiting if not remembered else lambda seconds: 0)
-        candidate = _Arm(self._candidate.window(), self._candidate.waiting)
+        stable = _Arm(window, self._stable.seconds, self._stable.waiting if not remembered else lambda seconds: 0)
+        candidate = _Arm(self._candidate.window(), self._candidate.seconds, self._candidate.waiting)
         return [
             self._judged(
                 guardrail, _Sample(stable, candidate, self._shadow, self._values.get(place), self.policy, remembered)
@@ -158,7 +163,7 @@ def _beyond(latency: Counts, limit_ms: float) -> int:
 def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     """A quantile of the latency in ms, against so many times the stable version's."""
     q = guardrail.quantile
-    before, latency = (_lasted(arm.window) for arm in (sample.stable, sample.candidate))
+    before, latency = (lasted(arm.window) for arm in (sample.stable, sample.candidate))
     slow = sum(before.values()), sum(latency.values())
     stable = quantiles_ms(before, [q])[0]
     if stable is None:
@@ -170,7 +175,10 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     if few := _too_few(samples, sample.policy.min_samples):
         return _Finding(few, samples=samples)
     candidate = quantiles_ms(latency, [q])[0]
-    p = share_above(_beyond(latency, limit) + unanswered, samples[1], 1.0 - q)
+    p = share_above(unanswered, samples[1], 1.0 - q)
+    if p >= sample.policy.alpha:
+        p = share_above(_beyond(latency, limit) + unanswered, samples[1], 1.0 - q)
+        p = max(p, _persists(sample, limit, 1.0 - q) / SIGN_WEIGHT)
     name = f"p{100 * q:g}"
     if candidate is None:
         told = f"{unanswered} requests had no answer after {waited_s} s"
@@ -190,9 +198,21 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     )
 
 
-def _lasted(window: Window) -> Counts:
-    """Return how long requests took at least, those that clients gave up too."""
-    return merge([window.latency, window.given_up])
+def _persists(sample: _Sample, limit: float, allowed: float) -> float:
+    """Return the p-value for: the candidate is slower than stable in most seconds, not in a few bad ones.
+
+    Requests of one bad moment are slow together, so that counting them one by one would accuse whichever arm had more of them
+    just then. A second counts where more of the candidate's requests than of stable's took longer than `limit` (ms), and more
+    than `allowed`; a sign test is told so many seconds that counted, of those in which the arms differed.
+    """
+    worse = differ = 0
+    for stable, candidate in zip(reversed(sample.stable.seconds), reversed(sample.candidate.seconds), strict=False):
+        if not candidate:
+            continue
+        shares = [_beyond(each, limit) / (sum(each.values()) or 1) for each in (stable, candidate)]
+        worse += shares[1] > max(shares[0], allowed)
+        differ += shares[0] != shares[1]
+    return share_above(worse, differ, 0.5)
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
