@@ -88,7 +88,7 @@ def test_pause_resume_promote_keep_and_unload_are_buttons(canary: Rollout, as_pe
         ("pause", {}, "paused", "Resume"),
         ("resume", {}, "running", "Pause"),
         ("promote", {"step": "0"}, "holding", "Unload now"),
-        ("keep-old", {"days": "7"}, "holding", "Keep 7 days more"),
+        ("keep-old", {"days": "7"}, "holding", "Keep 7 days from now"),
         ("unload-old", {}, "done", "Start another"),
     ):
         page = client.post(f"{at}/{act}", {**given, "next": f"{at}/"}, follow=True).content.decode()
