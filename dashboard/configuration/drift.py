@@ -9,7 +9,8 @@ from dashboard.catalog.model_archives import BACKEND, facts_in
 from dashboard.configuration.needs import code_of_version
 from dashboard.configuration.services import text_check
 from dashboard.models import Model, Release, Upload, Version
-from dashboard.releases.selectors import newest_release
+from dashboard.releases.rollout_rules import traffic_adopted
+from dashboard.releases.selectors import current_text, newest_release
 from dashboard.releases.services import generation_bump, release_make, text_take_back
 from dashboard.releases.storage import adopted_fingerprint, disk_text, managed_repository, remember_config
 from dashboard.shared.choices import ReleaseKind, UploadState, VersionState
@@ -82,7 +83,7 @@ def _adopt(model: Model, actor: Actor) -> Release:
     with transaction.atomic():
         model = Model.locked(model.pk)
         # Read under the lock, as it is written again below: an edit that came meanwhile would be overwritten.
-        text = _adoptable_text(model.name)
+        text = traffic_adopted(model, current_text(model), _adoptable_text(model.name))
         text_check(model=model, text=text, with_files=False)  # the files may have changed, too
         known = model.releases.exists()
         found, sentences = _look(model)

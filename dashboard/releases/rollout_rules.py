@@ -28,6 +28,18 @@ def traffic_kept(model: Model, before: str, text: str) -> str:
     return with_traffic(text, now)
 
 
+def traffic_adopted(model: Model, before: str, text: str) -> str:
+    """Return a text that was written by hand as it can be adopted while a rollout is under way.
+
+    What the rollout decides stays where the text still has its policy. Where another version answers by default, requests are
+    shared no more: that ends the rollout, as taking the policy out does.
+    """
+    rollout, given = under_way(model), traffic_in(text)
+    if rollout is None or given is None or given.get("rollout") != rollout.name:
+        return text
+    return with_traffic(text, traffic_in(before) if _answers(model, before) == _answers(model, text) else None)
+
+
 def refuse_other_default(model: Model, before: str, text: str) -> None:
     """Raise Conflict where another version would become the stable one of the rollout under way."""
     rollout = under_way(model)

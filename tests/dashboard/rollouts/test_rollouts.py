@@ -9,12 +9,13 @@ from django.utils import timezone
 
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.catalog.services import model_unload
+from dashboard.configuration.drift import drift_adopt
 from dashboard.configuration.services import config_apply
 from dashboard.models import AuditEntry, Model, Release, Rollout, Server, Version
 from dashboard.releases.selectors import current_text, newest_release, protected_versions, way_back
 from dashboard.releases.signatures import answering_number
-from dashboard.releases.storage import disk_text
-from dashboard.releases.texts import traffic_in
+from dashboard.releases.storage import disk_text, managed_repository
+from dashboard.releases.texts import traffic_in, with_aliases, with_traffic
 from dashboard.rollouts.services import (
     rollout_abort,
     rollout_advance,
@@ -31,6 +32,7 @@ from dashboard.versions.moves import version_archive
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
 from dashboard.versions.timeline import timeline
 from repository.config.release_stamp import unstamped
+from repository.files import publish
 from tests.dashboard.rollouts.conftest import served
 
 pytestmark = pytest.mark.django_db
@@ -379,6 +381,29 @@ def test_whoever_is_killed_between_text_and_commit_has_done_nothing(
     assert disk_text(model.name) == newest_release(model).text
     assert newest_release(model).number == before.number + 1
     assert AuditEntry.objects.filter(action="release.take_back").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("policy", "default", "state", "shares"),
+    [
+        ({"weight": 77, "min_samples": 1}, 1, "running", {"1": 95, "2": 5}),  # the rollout decides its policy
+        (None, 1, "aborted", {}),
+        ({"rollout": "mine", "weight": 20}, 1, "aborted", {"1": 80, "2": 20}),
+        ({"candidate": 1}, 2, "done", {}),  # the candidate answers by default
+    ],
+)
+def test_a_text_that_is_adopted_in_the_middle_leaves_rollout_and_release_alike(
+    model: Model, actor: Actor, policy: dict[str, Any] | None, default: int, state: str, shares: dict[str, float]
+):
+    rollout = start(model, actor)
+    now = disk_text(model.name) or ""
+    text = with_traffic(now, {**(traffic_in(now) or {}), **policy} if policy is not None else None)
+    publish.write_config(managed_repository(), name=model.name, text=with_aliases(text, {"default": default}))
+    release = drift_adopt(model=model, actor=actor)
+    rollout.refresh_from_db()
+    assert (rollout.state, release.traffic) == (state, shares)
+    assert (release.rollout == rollout) == (state == "running")
+    assert disk_text(model.name) == release.text
 
 
 def test_a_file_that_was_changed_by_hand_stops_a_rollout_with_a_sentence(model: Model, actor: Actor, data_folder: Any):
