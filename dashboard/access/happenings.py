@@ -165,6 +165,11 @@ def marked(*, server: Server, model_name: str, since: datetime, until: datetime)
     return Happenings(entries, events, Job.objects.none())
 
 
+def alters_serving(row: Happening) -> bool:
+    """Whether a happening may have changed what is served."""
+    return row.source == "event" or (row.kind.startswith(_CHANGES) and row.kind not in _NO_CHANGES)
+
+
 def _changing() -> Q:
     return Q(*[("action__startswith", prefix) for prefix in _CHANGES], _connector=Q.OR)
 

@@ -10,7 +10,7 @@ from django.db.models import Exists, OuterRef, QuerySet
 from django.utils import timezone
 from django.utils.text import capfirst
 
-from dashboard.access.happenings import Happening, changes
+from dashboard.access.happenings import Happening, alters_serving, changes
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
 from dashboard.models.rollout import GuardrailTold, arm_in_words
 from dashboard.releases import rollout_states as states
@@ -23,6 +23,7 @@ from dashboard.shared.exceptions import NotFound
 from repository.core.histogram import Counts, quantiles_ms, subtract
 from repository.core.json_types import JsonObject
 
+_LOOKED_BACK = 20  # entries among which the last change is looked for
 RECENT_ENDS = timedelta(hours=24)
 MOST_POINTS = 200  # of a chart
 
@@ -267,7 +268,8 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
     """Return what changed last of a model, and how to undo it. release: the newest; back: the way back (releases.selectors)."""
     rollout = rollout_now(model)
     # A breach is told by what was done about it.
-    happening = next((one for one in changes(model=model)[:2] if one.kind != EventKind.BREACHED), None)
+    newest = changes(model=model)[:_LOOKED_BACK]
+    happening = next((one for one in newest if alters_serving(one) and one.kind != EventKind.BREACHED), None)
     if rollout is not None:
         promoted = rollout.state == RolloutState.HOLDING
         stays = ", which is still loaded," if promoted else ""

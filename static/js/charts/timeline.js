@@ -14,7 +14,7 @@ import { Plot } from "./plot.js";
  * @property {{ at: number, text: string, bad: boolean }[]} steps
  */
 
-const SHORTEST_S = 60;
+const SHORTEST_S = 20;
 
 /**
  * Returns the series of all arms, each named by its arm too.

@@ -13,6 +13,7 @@ from dashboard.models import Model, Rollout, Server, ServerState, Version
 from dashboard.rollouts.figures import figures_store, mismatches_store
 from dashboard.rollouts.selectors import rollout_now
 from dashboard.rollouts.services import rollout_promote, rollout_roll_back, rollout_start
+from dashboard.versions.services import version_annotate
 from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
 from tests.dashboard.rollouts.told import guardrail, mismatch, told
@@ -385,3 +386,9 @@ def test_a_model_with_one_version_says_what_a_rollout_needs(
     refused = client.post("/models/relu/rollouts/new", form(candidate="7"))
     assert refused.status_code == 400
     assert "publish or restore it first" in refused.content.decode()
+
+
+def test_a_note_is_no_change_of_what_serves(canary: Rollout, actor: Actor, as_person: Callable[..., Client]) -> None:
+    version_annotate(version=canary.model.versions.get(number=2), actor=actor, note="looked at")
+    page = text_of(as_person(), RELEASES)
+    assert "5 % of requests to version 2." in page[page.index("What changed last") :][:400]

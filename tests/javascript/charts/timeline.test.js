@@ -15,7 +15,7 @@ test("readings and steps are shown from the first to the last", () => {
   assert.deepEqual(spanOf({ times: [100, 300], steps }), [90, 400]);
 });
 
-test("what has just begun has a minute of room, and nothing at all too", () => {
-  assert.deepEqual(spanOf({ times: [], steps: [{ at: 90, text: "started", bad: false }] }), [90, 150]);
-  assert.deepEqual(spanOf({ times: [], steps: [] }), [0, 60]);
+test("what has just begun has some seconds of room, and nothing at all too", () => {
+  assert.deepEqual(spanOf({ times: [], steps: [{ at: 90, text: "started", bad: false }] }), [90, 110]);
+  assert.deepEqual(spanOf({ times: [], steps: [] }), [0, 20]);
 });
