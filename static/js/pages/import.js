@@ -3,7 +3,7 @@
 import { complain, el, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
 import { request, sentenceOf } from "../core/request.js";
-import { fromDrop, fromInput, proposedName } from "../uploads/files.js";
+import { fromDrop, proposedName, watchInput } from "../uploads/files.js";
 import { Transfer } from "../uploads/transfer.js";
 
 /**
@@ -108,11 +108,7 @@ async function begin(chosen) {
 }
 
 need("#choose", HTMLButtonElement).addEventListener("click", () => input.click());
-input.addEventListener("change", () => {
-  const chosen = fromInput(input);
-  input.value = "";
-  if (chosen.length) begin(chosen);
-});
+watchInput(input, begin);
 drop.addEventListener("dragover", (event) => {
   event.preventDefault();
   drop.classList.add("over");

@@ -3,7 +3,7 @@
 import { $, $$, complain, data, el, icon, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
 import { RequestError, request } from "../core/request.js";
-import { asMissing, fromDrop, fromInput, matchFiles, proposedName, tidy } from "../uploads/files.js";
+import { asMissing, fromDrop, fromInput, matchFiles, proposedName, tidy, watchInput } from "../uploads/files.js";
 import { judge } from "../uploads/judgement.js";
 import { Transfer } from "../uploads/transfer.js";
 import { startEditor } from "../configuration/editor.js";
@@ -304,20 +304,6 @@ function showRefusal({ refused, valid }) {
   need("p", HTMLElement, box).textContent = why;
   need("#publish", HTMLButtonElement).disabled = Boolean(why);
   for (const badge of $$("[data-publishable]")) badge.hidden = (badge.dataset.publishable === "yes") === Boolean(why);
-}
-
-/**
- * Takes what a person chooses with a file input.
- * @param {HTMLInputElement} input
- * @param {(chosen: ChosenFile[]) => void} take
- */
-function watchInput(input, take) {
-  const taken = () => {
-    if (input.files?.length) take(fromInput(input));
-    input.value = "";
-  };
-  input.addEventListener("change", taken);
-  if (input.files?.length) taken(); // chosen before this module ran
 }
 
 /**

@@ -14,6 +14,21 @@ export function fromInput(input) {
 }
 
 /**
+ * Takes what a person chooses with a file input, also before this module ran.
+ * @param {HTMLInputElement} input
+ * @param {(chosen: ChosenFile[]) => void} take
+ */
+export function watchInput(input, take) {
+  const taken = () => {
+    const chosen = fromInput(input);
+    input.value = "";
+    if (chosen.length) take(chosen);
+  };
+  input.addEventListener("change", taken);
+  if (input.files?.length) taken();
+}
+
+/**
  * Returns what a drop carries. The entries must be taken at once: the browser empties the list when the event is over.
  * @param {DataTransfer} dataTransfer
  * @returns {Promise<ChosenFile[]>}
