@@ -164,7 +164,7 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
         held = isinstance(rollout.stable, int) and days > 0
         leaving = set() if held or not _may_leave(at) else {rollout.stable}
         text = answered_text(at.model, with_traffic(at.text, None), {*at.newest.versions} - leaving, candidate)
-        stays = f"; {rollout.stable_words} stays loaded for {days:g} day{'' if days == 1 else 's'}" if held else ""
+        stays = f"; {rollout.stable_words} stays loaded for {_days(days)}" if held else ""
         _release(at, actor, text, f"Promoted {rollout.candidate_words}{stays}", "rollout.promote")
         states.promote(rollout, by=actor.name, days=days if held else 0)
         if not held:
@@ -216,7 +216,7 @@ def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
     with _opened(rollout, actor, drift=False) as at:
         until = timezone.now() + timedelta(days=days)
         states.keep(at.rollout, until=until)
-        told = f"{capfirst(at.rollout.stable_words)} stays loaded for {days:g} day{'' if days == 1 else 's'} more"
+        told = f"{capfirst(at.rollout.stable_words)} stays loaded for {_days(days)} more"
         _record(at, actor, "rollout.keep_old", told)
     return at.rollout
 
@@ -300,6 +300,10 @@ def _record(at: _Open, actor: Actor, action: str, summary: str) -> None:
         summary=f"{at.model.name}: {summary}",
         after={"rollout": rollout.name, "state": rollout.state},
     )
+
+
+def _days(days: float) -> str:
+    return f"{days:g} day{'' if days == 1 else 's'}"
 
 
 def _at_weight(rollout: Rollout) -> str:

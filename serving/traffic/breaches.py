@@ -6,7 +6,6 @@ its rollout, so that a policy with another name is not held back.
 
 import json
 import logging
-import time
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -40,11 +39,10 @@ class Breaches:
         found = self._known.get(model)
         return found if found is not None and found.rollout == rollout else None
 
-    def keep(self, model: str, rollout: str, guardrail: int, reason: str) -> Breach:
+    def keep(self, model: str, breach: Breach) -> None:
         """Remember one. It is on disk when this returns; where that fails it is said in the log, and holds all the same."""
-        breach = self._known[model] = Breach(rollout, guardrail, reason, time.time())
+        self._known[model] = breach
         self._write()
-        return breach
 
     def forget(self, model: str) -> None:
         """The model's policy has another name, or there is none any more."""

@@ -5,7 +5,6 @@ readings. Nothing here is cleaned up request by request.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from repository.core.histogram import Counts, Histogram, merge, subtract
@@ -51,11 +50,11 @@ class Readings(Generic[T]):
         self._second = 0
         self._readings: deque[T] = deque([now], maxlen=max(1, int(window_s) // self._step_s))
 
-    def tick(self, read: Callable[[], T]) -> None:
+    def tick(self, now: T) -> None:
         """A second has passed."""
         self._second += 1
         if self._second % self._step_s == 0:
-            self._readings.append(read())
+            self._readings.append(now)
 
     @property
     def oldest(self) -> T:
@@ -127,8 +126,9 @@ class ArmFigures:
     def tick(self) -> None:
         """A second has passed."""
         self._begun_before.append(self.begun)
-        self._readings.tick(self._reading)
-        before, self._lasted = self._lasted, lasted(self._reading())
+        now = self._reading()
+        self._readings.tick(now)
+        before, self._lasted = self._lasted, lasted(now)
         self.seconds.append(subtract(self._lasted, before))
 
     def window(self) -> Window:
@@ -192,7 +192,7 @@ class ShadowFigures:
 
     def tick(self) -> None:
         """A second has passed."""
-        self._readings.tick(self._reading)
+        self._readings.tick(self._reading())
 
     def window(self) -> Compared:
         """Return what was counted since the oldest reading."""

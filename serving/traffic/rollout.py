@@ -172,10 +172,10 @@ class Rollout:
 
     def breach(self, guardrail: int, reason: str) -> None:
         """Give the candidate no more requests. guardrail: its place in the policy."""
-        self.breached = Breach(self.policy.rollout, guardrail, reason, time.time())
-        self._share()  # at once: the disk may be slow
-        self.breached = self._services.breaches.keep(str(self.identifier), self.policy.rollout, guardrail, reason)
         name = self.policy.rollout
+        self.breached = Breach(name, guardrail, reason, time.time())
+        self._share()  # at once: the disk may be slow
+        self._services.breaches.keep(str(self.identifier), self.breached)
         log.warning("rollout '%s' of '%s': the candidate gets no more requests: %s", name, self.identifier, reason)
 
     def _share(self) -> None:

@@ -67,8 +67,7 @@ class Rollouts:
         config: of the version that answers without a policy, completed. labels: its names of classes. ServingError where this
         server may not call another one, or what is there cannot stand for this model.
         """
-        for url in policy.urls:
-            self._allow_list.of(url)
+        allowed = {url: self._allow_list.of(url) for url in policy.urls}
         seen = _seen(config)
         rollout = self._rollouts.get(identifier)
         found: dict[str, Connected] = {}
@@ -76,8 +75,7 @@ class Rollouts:
             if isinstance(side, Remote):
                 known = rollout.connected.get(name) if rollout is not None else None
                 if known is None or (known.remote, known.seen) != (side, seen):
-                    access = self._allow_list.of(side.url)
-                    known = Connected(side, seen, RemoteModel(side, config, access, self._memory(), labels))
+                    known = Connected(side, seen, RemoteModel(side, config, allowed[side.url], self._memory(), labels))
                 found[name] = known
         return found
 

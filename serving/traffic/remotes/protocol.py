@@ -13,11 +13,11 @@ from typing import Any, ParamSpec, TypeVar
 
 import orjson
 
+from repository.config.listed_servers import Address
 from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError, internal, unavailable
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import Parameters
-from serving.traffic.remotes.allow_list import Address
 
 P = ParamSpec("P")
 T = TypeVar("T")

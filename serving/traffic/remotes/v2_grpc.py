@@ -12,6 +12,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.listed_servers import Address
 from repository.config.traffic import Remote
 from serving.core.datatypes import DATATYPES, Tensor, datatype_of, raw_bytes
 from serving.core.errors import ServingError, internal, unavailable
@@ -19,7 +20,7 @@ from serving.core.grpc_parameters import set_parameter
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import Parameters
 from serving.resources.request_memory import RequestMemory
-from serving.traffic.remotes.allow_list import Address, RemoteAccess
+from serving.traffic.remotes.allow_list import RemoteAccess
 from serving.traffic.remotes.http_client import MAX_ANSWER
 from serving.traffic.remotes.protocol import MAX_QUOTED, RemoteAnswer, RemoteProtocol, not_permitted, version_number
 from serving.traffic.remotes.v2_http import array_of, parameters_of, tensor_of

@@ -12,13 +12,14 @@ import numpy as np
 import orjson
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.listed_servers import Address
 from repository.config.traffic import Remote
 from serving.core.datatypes import DATATYPES, Tensor, datatype_of, deserialize_bytes, raw_bytes
 from serving.core.errors import ServingError, internal, unsupported
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import Parameters
 from serving.resources.request_memory import RequestMemory
-from serving.traffic.remotes.allow_list import Address, RemoteAccess
+from serving.traffic.remotes.allow_list import RemoteAccess
 from serving.traffic.remotes.http_client import Chunk, HttpClient
 from serving.traffic.remotes.protocol import (
     RemoteAnswer,

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from serving.traffic.breaches import Breaches
+from serving.traffic.breaches import Breach, Breaches
+
+BREACH = Breach("r-1", 0, "errors: 9 % failed", 1.5)
 
 
 def test_a_breach_is_known_to_the_next_process(tmp_path: Path) -> None:
     path = tmp_path / "traffic.json"
-    breach = Breaches(path).keep("chat", "r-1", 0, "errors: 9 % failed")
-    assert Breaches(path).of("chat", "r-1") == breach
+    Breaches(path).keep("chat", BREACH)
+    assert Breaches(path).of("chat", "r-1") == BREACH
     assert Breaches(path).of("chat", "r-2") is None, "another rollout is not held back"
     assert Breaches(path).of("other", "r-1") is None
 
@@ -19,7 +21,7 @@ def test_a_breach_is_known_to_the_next_process(tmp_path: Path) -> None:
 def test_a_breach_is_forgotten_with_its_rollout(tmp_path: Path) -> None:
     path = tmp_path / "traffic.json"
     breaches = Breaches(path)
-    breaches.keep("chat", "r-1", 0, "errors")
+    breaches.keep("chat", BREACH)
     breaches.forget("chat")
     assert breaches.of("chat", "r-1") is None
     assert Breaches(path).of("chat", "r-1") is None
@@ -48,9 +50,9 @@ def test_a_file_that_cannot_be_read_is_none_and_said(
 
 def test_what_is_whole_in_a_damaged_file_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "traffic.json"
-    breach = Breaches(path).keep("chat", "r-1", 0, "errors")
+    Breaches(path).keep("chat", BREACH)
     path.write_text(path.read_text().replace("{", '{"other": 3, ', 1))
-    assert Breaches(path).of("chat", "r-1") == breach
+    assert Breaches(path).of("chat", "r-1") == BREACH
 
 
 def test_a_breach_holds_where_it_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -58,12 +60,13 @@ def test_a_breach_holds_where_it_cannot_be_written(tmp_path: Path, caplog: pytes
     path.mkdir()
     breaches = Breaches(path / "missing" / "traffic.json")
     with caplog.at_level(logging.ERROR):
-        breach = breaches.keep("chat", "r-1", 0, "errors")
-    assert breaches.of("chat", "r-1") == breach
+        breaches.keep("chat", BREACH)
+    assert breaches.of("chat", "r-1") == BREACH
     assert "a restart would forget them" in caplog.text
 
 
 def test_without_a_file_a_breach_lasts_as_long_as_the_process() -> None:
     breaches = Breaches(None)
     assert breaches.of("chat", "r-1") is None
-    assert breaches.keep("chat", "r-1", 1, "latency") == breaches.of("chat", "r-1")
+    breaches.keep("chat", BREACH)
+    assert breaches.of("chat", "r-1") == BREACH
