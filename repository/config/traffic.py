@@ -34,10 +34,12 @@ PROTOCOLS = ("v2", "v2-grpc", "torchserve", "json")
 METRICS = ("errors", "latency", "disagreement", "prometheus")
 STICKY = ("header", "parameter", "id")
 MAX_GUARDRAILS = 20
+MAX_DEPTH = 50  # of objects and lists in each other
 
 _EXAMPLE = 'an object such as {"rollout": "r-1", "candidate": 4, "weight": 5}'
 _NAME = re.compile(r"[a-z0-9_.-]{1,64}", re.ASCII)
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what neither UTF-8 nor every database can hold
 _MAX_NUMBER = 2**63 - 1
 _MAX_TEXT = 4096  # characters of a URL or a query
 
@@ -227,6 +229,8 @@ def traffic_problem(value: Json, config: ModelConfig) -> str:
     """Return what is wrong with `slipway.traffic` in itself, "" for nothing."""
     if not isinstance(value, dict):
         return f"expected {_EXAMPLE}"
+    if wrong := _unsuitable(value):
+        return wrong
     if wrong := _fields("", value, _POLICY, ("rollout", "candidate")) or _inner_problem(value):
         return wrong
     policy = policy_of(value)
@@ -238,6 +242,22 @@ def traffic_problem(value: Json, config: ModelConfig) -> str:
     default = _aliases(config).get(DEFAULT_ALIAS)
     if policy.stable is None and policy.candidate == default:
         return f"'candidate' is version {default}, which the alias 'default' means: name another version, or move the alias"
+    return ""
+
+
+def _unsuitable(value: Json) -> str:
+    """Return what in a value could not be written again, told of or kept wherever the policy goes; "" for nothing."""
+    waiting = [(value, 1)]
+    while waiting:
+        one, depth = waiting.pop()
+        if depth > MAX_DEPTH:
+            return f"expected no more than {MAX_DEPTH} levels of objects and lists in each other"
+        if isinstance(one, dict):
+            waiting += [(inner, depth + 1) for pair in one.items() for inner in pair]
+        elif isinstance(one, list):
+            waiting += [(inner, depth + 1) for inner in one]
+        elif isinstance(one, str) and _NO_TEXT.search(one):
+            return "expected text without the character NUL and without half of a surrogate pair"
     return ""
 
 

@@ -17,6 +17,9 @@ def exception_handler(error: Exception, context: dict[str, object]) -> Response 
     if isinstance(error, DashboardError):
         set_rollback()
         return Response(_body(error), status=status_of(error))
+    if isinstance(error, RecursionError):  # of what a parser took, which had fewer frames below it
+        set_rollback()
+        return Response({"error": "the JSON is nested too deeply"}, status=400)
     response = rest_handler(error, context)
     if response is not None:
         response.data = _rest_body(error, response.data)

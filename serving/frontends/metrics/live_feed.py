@@ -10,6 +10,7 @@ Source of the format: the HTML standard, server-sent events.
 """
 
 import asyncio
+import logging
 import time
 import uuid
 from ipaddress import ip_address, ip_network
@@ -24,6 +25,8 @@ from serving.frontends.metrics.hardware import SampledHardware
 from serving.resources.memory import MemoryUse
 from serving.server.inference_server import InferenceServer
 from serving.telemetry.statistics import Duration, Key, ModelStatistics, VersionStatus
+
+log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
 SLOW_ABOVE = 256 << 10  # bytes not yet taken: such a subscriber is passed over until it catches up
@@ -104,8 +107,11 @@ class LiveFeed:
             if not self._subscribers:
                 self._timer = None
                 return
-            await self._refresh()
-            self._send([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
+            try:
+                await self._refresh()
+                self._send([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
+            except Exception:  # the streams stay open, and nobody would begin them anew
+                log.exception("an event of the live feed could not be made; the next one is tried")
 
     async def _send_first(self, exchange: Exchange) -> None:
         await self._refresh()

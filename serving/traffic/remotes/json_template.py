@@ -23,7 +23,6 @@ ROW = "[row]"
 WHOLE = "$"  # path
 _PICKS = re.compile(r"(?:\[row\])?(?:\[[0-9]{1,9}\])*")
 _INDEX = re.compile(r"\[([0-9]+)\]")
-_MAX_DEPTH = 50
 
 
 class Slot(NamedTuple):
@@ -55,19 +54,17 @@ class RequestTemplate:
         self.rowwise = False
         self._names = sorted((one.name for one in config.input), key=len, reverse=True)
         self._batches = config.max_batch_size > 0
-        self._parsed = self._parse(template, 0)
+        self._parsed = self._parse(template)
 
     def fill(self, inputs: Mapping[str, Tensor], row: int = 0) -> bytes:
         """Return the JSON for a row, or for all."""
         return orjson.dumps(_filled(self._parsed, inputs, row), option=orjson.OPT_SERIALIZE_NUMPY)
 
-    def _parse(self, value: object, depth: int) -> object:
-        if depth > _MAX_DEPTH:
-            raise invalid("the template of the other server is nested too deeply")
+    def _parse(self, value: object) -> object:
         if isinstance(value, Mapping):
-            return {key: self._parse(one, depth + 1) for key, one in value.items()}
+            return {key: self._parse(one) for key, one in value.items()}
         if isinstance(value, Sequence) and not isinstance(value, str):
-            return [self._parse(one, depth + 1) for one in value]
+            return [self._parse(one) for one in value]
         return self._slot(value) if isinstance(value, str) and value.startswith("$") else value
 
     def _slot(self, text: str) -> Slot:

@@ -102,6 +102,15 @@ def test_every_field_of_a_plan_takes_any_value_or_refuses_it_with_a_sentence(
     assert disk_text("relu")
 
 
+def test_nesting_as_deep_as_the_parser_goes_is_refused_with_a_sentence(model: Model, api: APIClient):
+    """What reads the value later has more frames below it than the parser had."""
+    for depth in range(820, 980):
+        body = f'{{"candidate": 2, "plan": {{"hold_days": {"[" * depth}{"]" * depth}}}}}'
+        answer = api.post(ADDRESS, body, content_type="application/json")
+        assert answer.status_code == 400, depth
+        assert answer.json()["error"]
+
+
 def test_acts_take_no_nonsense(model: Model, api: APIClient):
     name = send(api, ADDRESS, {"candidate": 2}).json()["rollout"]["name"]
     more = ({"step": 10**400}, {"step": "\0"}, {"step": -1}, {"days": 10**400}, {"days": "nan"}, {"x": 1})

@@ -23,10 +23,14 @@ from repository.config.traffic import (
 )
 from repository.config.validation import validate
 from repository.core.errors import InvalidConfig
-from repository.core.json_types import JsonObject
+from repository.core.json_types import Json, JsonObject
 
 PLAIN: JsonObject = {"rollout": "r-1", "candidate": 4, "weight": 5}
 THERE: JsonObject = {"url": "http://elsewhere:8000", "model": "m"}
+
+DEEP: Json = "$x"
+for _ in range(60):
+    DEEP = [DEEP]
 
 
 def config(traffic: object = None, **aliases: int) -> ModelConfig:
@@ -109,6 +113,9 @@ def test_what_a_policy_says_by_default_is_not_written() -> None:
         ({"guardrails": [{"metric": "prometheus", "url": "http://p", "stable": "q"}]}, "one for 'candidate'"),
         ({"min_samples": 1.5}, "'min_samples' to be a whole number"),
         ({"alpha": 0}, "'alpha' to be a number above 0"),
+        ({"sticky": {"parameter": "\ud800"}}, "without half of a surrogate pair"),
+        ({"guardrails": [{"metric": "prometheus", "name": "a\0"}]}, "without the character NUL"),
+        ({"candidate": THERE | {"protocol": "json", "request": DEEP, "response": {"y": "y"}}}, "50 levels"),
     ],
 )
 def test_a_policy_with_a_mistake_is_refused_in_one_sentence(change: JsonObject, said: str) -> None:

@@ -1,15 +1,22 @@
 """GET /v2/slipway/live: hello, then once a second what changed, for as many as listen, at no cost when none does."""
 
+import asyncio
+import dataclasses
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from serving.frontends.metrics.live_feed import MAX_OF_ADDRESS
+from serving.frontends.metrics_server import MetricsServer
+from serving.frontends.shared.authorisation import Authoriser
 from tests.serving.frontends.metrics.live_subscriber import PATH, Refused, Subscriber
 from tests.serving.frontends.raw_http import RawClient, infer_body, tensor
-from tests.support.serving_process import ServerProcess, wait_until
+from tests.serving.in_process import core
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 
 @pytest.fixture
@@ -136,3 +143,21 @@ def test_a_shutdown_ends_the_streams(http_models: Any) -> None:
         while one.client.chunk():
             pass
         assert one.client.closed()
+
+
+@pytest.mark.asyncio
+async def test_an_event_that_cannot_be_made_does_not_end_the_feed(tmp_path: Path) -> None:
+    async with core(tmp_path) as server:
+        options = dataclasses.replace(server.options, http_address="127.0.0.1", metrics_port=0)
+        listener = MetricsServer(server, options, Authoriser.from_options(options, "http"))
+        await listener.start()
+        asks = server.all_statistics
+        server.all_statistics = Mock(side_effect=[RuntimeError("of a test"), RuntimeError("of a test"), asks()])
+        reader, writer = await asyncio.open_connection(*listener.address)
+        try:
+            writer.write(f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            async with asyncio.timeout(PATIENCE_S):
+                await reader.readuntil(b"event: stats")
+        finally:
+            writer.close()
+            await listener.close()
