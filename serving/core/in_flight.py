@@ -150,6 +150,7 @@ class InFlightRequest:
     inputs, requested_outputs, sequence: as the model gets them: what was asked until a scheduler adds controls and states.
     batch_size: its rows, 1 where the model does not batch. batch_key: requests of unequal keys never share a batch.
     arrival_ns, queued_ns: when it was decoded and when a model accepted it (monotonic ns).
+    origin: a number that all have in common which are made for one request of a client; 0 where it is that request.
     stream: of a request to a decoupled model, which may answer any number of times; else None.
     started: an instance has had it. cancelled: nobody waits for it. finished: it has had its last answer.
     """
@@ -165,6 +166,7 @@ class InFlightRequest:
         "finished",
         "inputs",
         "observers",
+        "origin",
         "queued_ns",
         "requested_outputs",
         "responder",
@@ -186,6 +188,7 @@ class InFlightRequest:
         self.batch_key: object = None
         self.arrival_ns = time.monotonic_ns()
         self.queued_ns = 0
+        self.origin = 0
         self.stream: ResponseStream | None = None
         self.started = self.cancelled = self.finished = False
         self._owner: RequestOwner | None = None
@@ -204,6 +207,10 @@ class InFlightRequest:
     def trace_sending(self, trace: SendTrace) -> None:
         """Let the frontend tell `trace` what it sends."""
         self.trace = trace
+
+    def made_for(self, other: "InFlightRequest") -> None:
+        """Tell that this request is made for the sake of `other`, as others may be: a rollout has one arm answer them all."""
+        self.origin = other.origin or other.arrival_ns
 
     # -- with a model ----------------------------------------------------------------------------------------------
     def accept(self, owner: RequestOwner, queued_ns: int = 0) -> None:

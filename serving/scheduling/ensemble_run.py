@@ -291,6 +291,7 @@ class Run:
         owner = self._owner
         parent = owner.request
         child = InFlightRequest(asked, _StepResponder(self, index, parent.responder.flow), owner.observers)
+        child.made_for(parent)
         for observer in parent.observers:
             safely("observing a step", observer.step, child)
         self._running[index] = child

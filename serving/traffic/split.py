@@ -3,7 +3,9 @@
 Without a key it is drawn. A key (a header, a parameter, the request's id) is hashed with the rollout's name to a number, and
 goes to the candidate where that lies below the weight: so it stays on its side, on every server and after every restart, and a
 weight that grows takes keys from the stable side only. A request of a sequence without another key has the sequence's: those of
-an ensemble, which no scheduler holds together, stay on one side of a weight that does not change.
+an ensemble, which no scheduler holds together, stay on one side of a weight that does not change. What is asked for the sake of
+one request (steps of an ensemble, what a Python model calls, choices of a completion) has that request's: no answer mixes two
+versions.
 """
 
 from hashlib import blake2b
@@ -70,6 +72,8 @@ class TrafficSplit:
         key = self._key(request) if self._sticky is not None else None
         if key is None and sequence:
             key = f"sequence {sequence}"
+        if key is None and request.origin:
+            key = f"origin {request.origin}"
         if key is None:
             return random() < self._share
         found = self._rollout.copy()

@@ -33,6 +33,7 @@ class CompletionRequest:
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool
+    user: str  # whom the answer is for, "" where that is not said
     echo: bool = False
 
 
@@ -111,6 +112,7 @@ def _asked(body: JsonObject, input_name: str, prompts: tuple[str, ...], echo: bo
         stops=_stops(body.get("stop")),
         stream=stream,
         include_usage=_include_usage(body, stream),
+        user=_user(body.get("user")),
         echo=echo,
     )
 
@@ -138,6 +140,12 @@ def _include_usage(body: JsonObject, stream: bool) -> bool:
     if not stream or not isinstance(options, dict):
         raise WrongField("stream_options", "'stream_options' is an object that goes with a 'stream' of true only")
     return _flag(options, "include_usage")
+
+
+def _user(value: object) -> str:
+    if value is not None and not isinstance(value, str):
+        raise WrongField("user", "expected 'user' to be a text")
+    return value or ""
 
 
 def _stops(value: object) -> tuple[str, ...]:

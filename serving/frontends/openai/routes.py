@@ -16,6 +16,7 @@ from repository.config.text_generation import TextGeneration, text_generation
 from serving.core.errors import ServingError, invalid, not_found
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest
+from serving.core.rollout_arm import arm_of
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply, json_reply
 from serving.frontends.openai.completion import INPUT_TOKENS, OUTPUT_TOKENS, Choice, Completion
@@ -89,14 +90,16 @@ def _complete(
     if declared is None:
         raise invalid(f"the model '{name}' does not generate text: it has no slipway.text_generation")
     asked = read(body, declared)
-    shared = (
-        version == DEFAULT_ALIAS and server.rollout(name) is not None
-    )  # which version answers, each request decides
+    shared = version == DEFAULT_ALIAS and server.rollout(name) is not None
     answering = str(server.resolved_version(name, version)) if version and not shared else version
     completion = Completion(exchange, asked, _id(name, answering), declared.output, chat)
-    start(
-        server, exchange, *(_request(config, answering, declared, completion, choice) for choice in completion.choices)
-    )
+    requests = [_request(config, answering, declared, completion, choice) for choice in completion.choices]
+    for request in requests:
+        request.made_for(requests[0])
+    start(server, exchange, *requests)
+    arm = arm_of(requests[0])
+    if arm is not None and arm.version:
+        completion.model = _id(name, arm.version)
 
 
 def _request(
@@ -109,7 +112,8 @@ def _request(
         settings["seed"] = int(settings["seed"]) + choice.index % asked.n
     known = {tensor.name for tensor in config.input}
     extra = {key: value for key, value in _backend_inputs(asked, settings).items() if key in known}
-    inputs, parameters = by_name(config, {asked.input_name: prompt} | settings | extra)
+    user = {"user": asked.user or None}
+    inputs, parameters = by_name(config, {asked.input_name: prompt} | user | settings | extra)
     counts = [output.name for output in config.output if output.name in (INPUT_TOKENS, OUTPUT_TOKENS)]
     requested = (declared.output, *counts)
     request = InferenceRequest(

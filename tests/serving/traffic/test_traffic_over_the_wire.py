@@ -14,7 +14,8 @@ import tritonclient.grpc
 import tritonclient.http
 
 from tests.serving.frontends.metrics.live_subscriber import Subscriber
-from tests.serving.traffic.rollouts_in_process import policy, scale
+from tests.serving.traffic.rollouts_in_process import BOTH, parameter, policy, scale
+from tests.support import model_factory
 from tests.support.serving_process import ServerProcess, wait_until
 
 USERS = [f"user-{number}" for number in range(40)]
@@ -26,12 +27,16 @@ def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     folder = tmp_path_factory.mktemp("rollout")
     repository = folder / "models"
     scale(repository, policy(50, sticky=STICKY))
+    for number in (1, 2):
+        generates = parameter("text_generation", {"prompt_input": "INPUT0", "output": "OUTPUT0"})
+        text = f"{BOTH} {generates} {policy(50, sticky={'parameter': 'user'})}"
+        model_factory.onnx_identity(repository, "echo", "BYTES", [1], version=number, extra=text)
     flags = [f"--frontend-workers={request.param}"] if request.param else []
     log, traces = f"--request-log={folder}/requests.log", f"--trace-config=triton,file={folder}/traces"
     settings = ("triton,log-frequency=1", "rate=1", "level=TIMESTAMPS")
     trace = [f"--trace-config={setting}" for setting in settings]
     with ServerProcess(
-        repository, "--model-control-mode=explicit", "--load-model=scale", log, traces, *trace, *flags
+        repository, "--model-control-mode=explicit", "--load-model=*", log, traces, *trace, *flags
     ) as one:
         wait_until(
             lambda: len({version(one, "http", "user-1") for _ in range(20)}) == 1, what="workers know the header"
@@ -81,9 +86,27 @@ def test_a_server_tells_what_each_arm_did(server: ServerProcess) -> None:
         assert client.get(f"{server.http_url}/v2/slipway/models/nothing/traffic").status_code == 404
     with closing(Subscriber(server.metrics)) as subscriber:
         subscriber.next()
-        (told,) = subscriber.next()[1]["traffic"]
+        told = next(one for one in subscriber.next()[1]["traffic"] if one["model"] == "scale")
         assert told["arms"]["stable"]["requests"] >= after["arms"]["stable"]["requests"]
         assert wait_until(lambda: subscriber.next()[1]["traffic"] == [], what="an event without a change")
+
+
+def test_one_version_makes_all_choices_of_a_completion_and_is_named(server: ServerProcess) -> None:
+    def counts() -> dict[str, int]:
+        return {name: arm["requests"] for name, arm in server.get(path)[1]["arms"].items()}
+
+    path, versions = "/v2/slipway/models/echo/traffic", {"stable": "1", "candidate": "2"}
+    found: dict[str, set[str]] = {}
+    for user in (*USERS[:8], *USERS[:8]):
+        before = counts()
+        body = {"model": "echo", "prompt": ["a", "b"], "n": 3, "user": user}
+        answer = server.post("/v1/completions", body)[1]
+        grown = {name: count - before[name] for name, count in counts().items() if count > before[name]}
+        ((arm, count),) = grown.items()
+        assert (count, answer["model"]) == (6, f"echo@{versions[arm]}")
+        found.setdefault(user, set()).add(arm)
+    assert all(len(arms) == 1 for arms in found.values())
+    assert {arm for arms in found.values() for arm in arms} == {"stable", "candidate"}
 
 
 def test_log_and_traces_say_version_and_arm(server: ServerProcess) -> None:

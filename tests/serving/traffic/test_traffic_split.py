@@ -90,6 +90,23 @@ async def test_steps_of_ensembles_follow_the_policy_of_their_model_or_pin_a_vers
             assert next(iter(outputs.values())).item() == factor
 
 
+async def test_what_is_asked_for_one_request_is_answered_by_one_version(tmp_path):
+    scale(tmp_path, policy(50))
+    steps = " ".join(
+        f'step {{ model_name: "scale" model_version: -1 input_map {{ key: "INPUT0" value: "INPUT0" }} '
+        f'output_map {{ key: "OUTPUT0" value: "{name}" }} }}'
+        for name in "AB"
+    )
+    tensors = [model_factory.tensors_text("input", [("INPUT0", "FP32", [1])])]
+    tensors += [model_factory.tensors_text("output", [(name, "FP32", [1]) for name in "AB"])]
+    text = f'platform: "ensemble" max_batch_size: 8 {" ".join(tensors)} ensemble_scheduling {{ {steps} }}'
+    model_factory.write_config(tmp_path / "pair", text)
+    (tmp_path / "pair/1").mkdir()
+    async with core(tmp_path, load_model=("pair",)) as server:
+        answers = [(await response(server, "pair", ONE)).outputs for _ in range(40)]
+        assert {(answer["A"].item(), answer["B"].item()) for answer in answers} == {(1.0, 1.0), (2.0, 2.0)}
+
+
 async def test_the_requests_of_a_sequence_stay_together_where_no_scheduler_holds_them(tmp_path):
     scale(tmp_path, policy(50, sticky={"id": True}))
     async with core(tmp_path, load_model=("scale",)) as server:

@@ -150,7 +150,7 @@ def test_settings_go_to_the_inputs_of_their_names_else_into_parameters(client):
         model="teller", prompt="tell me", temperature=0.5, top_p=0.25, seed=7, max_tokens=9, user="me"
     )
     told = json.loads(answer.choices[0].text)
-    settings = {"max_tokens": 9, "seed": 7, "top_p": 0.25}
+    settings = {"max_tokens": 9, "seed": 7, "top_p": 0.25, "user": "me"}
     assert told.pop("sampling_parameters") is not None
     assert told == {"ask": "tell me", "temperature": 0.5, "stream": False, "parameters": settings}
     answer = client.completions.create(model="teller", prompt="a", stop=["@"])
