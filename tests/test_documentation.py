@@ -10,12 +10,13 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.shared.environment import VARIABLES
 from repository.config import model_config
 from repository.config.traffic import METRICS, policy_of, traffic_of, traffic_problem
-from repository.config.validation_parameters import OWN_PARAMETERS
+from repository.config.validation_parameters import OWN_PARAMETERS, parameters
 from tests.support.flags import known_flags
 from tests.test_architecture import ROOMS
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
+SERVER = (ROOT / "docs" / "server.md").read_text()
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
 PAGES = [
     ROOT / "README.md",
@@ -64,8 +65,12 @@ def test_the_examples_of_traffic_are_policies() -> None:
     policies.append({"rollout": "r", "candidate": 2, "shadow": {"share": 1}, "guardrails": guardrails})
     assert [traffic_problem(policy, ModelConfig()) for policy in policies] == [""] * len(policies)
     assert {one.metric for policy in policies for one in policy_of(policy).guardrails} == set(METRICS)
-    (line,) = re.findall(r"^parameters \{ .*$", section, re.MULTILINE)
-    assert traffic_of(model_config.parse(line)) is not None
+    by_hand = SERVER.partition("\n### Rollouts by hand\n")[2].partition("\n### ")[0]
+    for text in (section, by_hand):
+        (example,) = re.findall(r"```\n( *(?:version_policy|parameters) .*?)```", text, re.DOTALL)
+        config = model_config.parse(example)
+        assert traffic_of(config) is not None
+        assert list(parameters(config)) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

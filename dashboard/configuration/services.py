@@ -30,6 +30,7 @@ from repository.config.file_check import Misfit
 from repository.config.release import unserved_alias
 from repository.config.release_stamp import same_text, unstamped
 from repository.config.traffic import unserved_candidate
+from repository.config.validation_parameters import unknown_parameters
 from repository.core.errors import InvalidConfig
 
 EFFECTS = {
@@ -214,6 +215,10 @@ def _check(
     problems = [
         Problem(found.message, field_for(found.field), found.field, _line(text, found.field))
         for found in validation.validate(config, name=name, complete=False)
+    ]
+    problems += [
+        Problem(found.message, field_for(found.field), found.field, _line(text, found.field), severity="warning")
+        for found in unknown_parameters(config)
     ]
     there = [*published, *([arriving.number] if arriving else [])] if model else []
     missing = version_policy.missing(config, there) if model else []

@@ -75,7 +75,7 @@ def parse(text: str) -> ModelConfig:
     try:
         text_format.Parse(text, config)
     except text_format.ParseError as error:
-        raise _explained(error) from None
+        raise _explained(error, text) from None
     _refuse_unknown_numbers(config)
     return config
 
@@ -222,9 +222,19 @@ def get_parameter(config: ModelConfig, name: str, default: Json = None) -> Json:
         return default
     try:
         value: Json = json.loads(config.parameters[key].string_value)
-    except (ValueError, RecursionError):
-        raise InvalidConfig(f"the value of '{key}' is not JSON", field=f'parameters["{key}"]') from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidConfig(
+            f"the value of '{key}' is not JSON{_json_mistake(error)}", field=f'parameters["{key}"]'
+        ) from None
     return value
+
+
+def _json_mistake(error: Exception) -> str:
+    """Return where a JSON text goes wrong, and how one is written, as the end of a sentence; "" where that is not known."""
+    if not isinstance(error, json.JSONDecodeError):
+        return ""
+    what = error.msg[:1].lower() + error.msg[1:]
+    return f""" (character {error.pos + 1}: {what}); write it between single quotes, string_value: '"text"' or '{{"key": 1}}'"""
 
 
 def _content(path: Path) -> bytes:
@@ -284,10 +294,12 @@ _POSITION = re.compile(r"^\d+:\d+ : ")
 _QUOTED_LINE = re.compile(r"^'.*': ", re.DOTALL)
 
 
-def _explained(error: text_format.ParseError) -> InvalidConfig:
+def _explained(error: text_format.ParseError, text: str) -> InvalidConfig:
     """Return the parser's error as one sentence of ours."""
     line, column = error.GetLine() or 0, error.GetColumn() or 0
     message, field = _sentence(str(error))
+    if line and text.split("\n")[line - 1][: column - 1].endswith('"'):  # JSON between double quotes, most often
+        message += """; a double quote ends a text: put single quotes around one with quotes inside, '{"key": 1}'"""
     place = f"line {line}, column {column}: " if line else ""
     return InvalidConfig(place + message, line=line, column=column, field=field)
 

@@ -1,5 +1,7 @@
 """Rules about optimization and parameters: those that a backend reads as numbers or switches, and slipway's own."""
 
+import difflib
+import json
 import re
 from collections.abc import Callable, Iterator
 
@@ -26,6 +28,7 @@ _ACCELERATORS = {
 }
 
 EXECUTION_TIMEOUT = "execution_timeout_s"
+ISOLATION = "isolation"
 # Backends whose instances always run in processes of their own.
 _APART = ("python", "tensorflow", "torchserve")
 
@@ -111,16 +114,30 @@ def _own(config: ModelConfig, key: str) -> Iterator[Problem]:
         yield Problem(f'parameters["{key}"]', wrong)
 
 
+def unknown_parameters(config: ModelConfig) -> Iterator[Problem]:
+    """Yield the parameters that are named as Slipway's own and are none: misspelt, or of another release of Slipway."""
+    for key in sorted(config.parameters):
+        name = key.removeprefix(SLIPWAY_PREFIX)
+        if name != key and name not in OWN_PARAMETERS:
+            close = difflib.get_close_matches(name.lower(), OWN_PARAMETERS, n=1)
+            meant = f"; did you mean '{SLIPWAY_PREFIX}{close[0]}'?" if close else ""
+            yield Problem(f'parameters["{key}"]', f"'{key}' means nothing and is ignored{meant}")
+
+
 def _execution_timeout_problem(value: Json, config: ModelConfig) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         return f"expected a number of seconds over 0, not {value!r}"
     try:
-        apart = backend_of(config) in _APART or get_parameter(config, "isolation") == "process"
+        apart = backend_of(config) in _APART or get_parameter(config, ISOLATION) == "process"
     except InvalidConfig:  # told of that parameter itself
         return ""
     if not apart:
         return 'expected slipway.isolation "process" beside it: only a process of its own can be ended by itself'
     return ""
+
+
+def _isolation_problem(value: Json, config: ModelConfig) -> str:
+    return "" if value in ("none", "process") else f'expected "none" or "process", not {json.dumps(value)}'
 
 
 # name of a slipway.* parameter -> what is wrong with its value, "" for nothing
@@ -129,6 +146,7 @@ OWN_PARAMETERS: dict[str, Callable[[Json, ModelConfig], str]] = {
     variable_batch.PARAMETER: variable_batch.problem,
     residency.PARAMETER: residency.problem,
     inline_execution.PARAMETER: inline_execution.problem,
+    ISOLATION: _isolation_problem,
     EXECUTION_TIMEOUT: _execution_timeout_problem,
     text_generation.PARAMETER: text_generation.problem,
     release.RELEASE: release.release_problem,

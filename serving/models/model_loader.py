@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.validation_parameters import unknown_parameters
 from repository.core.layout import ignored_folders
 from serving.cli.options import Options
 from serving.configuration.effective_config import effective_config
@@ -258,7 +259,10 @@ class ModelLoader:
         for sentence in ignored_folders(folder) if files else ():
             log.warning("'%s': %s", model, sentence)
         override = config or self._overrides.kept(model, files)
-        return Reading(self._read(model, folder, override), override, files)
+        sources = self._read(model, folder, override)
+        for sentence in dict.fromkeys(each.message for source in sources for each in unknown_parameters(source.config)):
+            log.warning("'%s': %s", model, sentence)
+        return Reading(sources, override, files)
 
     def _read(self, model: ModelIdentifier, folder: Path, override: str = "") -> list[VersionSource]:
         options = self._options

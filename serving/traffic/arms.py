@@ -51,6 +51,11 @@ class Arm:
         self.figures = figures
         self.target: Target | None = None
 
+    @property
+    def words(self) -> str:
+        """Return what it is, for a log."""
+        return f"the model at {self.remote.url}" if self.remote is not None else f"version {self.version}"
+
     def submit(self, request: InFlightRequest) -> None:
         """Hand a request to what answers here at present, without counting it."""
         target = self.target

@@ -6,6 +6,7 @@ its rollout, so that a policy with another name is not held back.
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -15,6 +16,7 @@ from repository.files import storage
 
 log = logging.getLogger(__name__)
 
+LOCK_S = 1.0  # that another server may take to write
 _FAR_FUTURE = 1e11  # unix time
 
 
@@ -28,11 +30,15 @@ class Breach(NamedTuple):
 
 
 class Breaches:
-    """Those of one server, by the key of the model. Without a path they last as long as the process."""
+    """Those of one server, by the key of the model. Without a path they last as long as the process.
+
+    Where several servers were given one file, each writes its own changes into what the others have left there.
+    """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known: dict[str, Breach] = _read(path) if path is not None else {}
+        self._write(None)  # a file that cannot be written is told of now, not when the first breach is lost
 
     def of(self, model: str, rollout: str) -> Breach | None:
         """Return the breach of a rollout; None where there was none."""
@@ -42,25 +48,29 @@ class Breaches:
     def keep(self, model: str, breach: Breach) -> None:
         """Remember one. It is on disk when this returns; where that fails it is said in the log, and holds all the same."""
         self._known[model] = breach
-        self._write()
+        self._write(lambda known: known.update({model: breach}))
 
     def forget(self, model: str) -> None:
         """The model's policy has another name, or there is none any more."""
-        if self._known.pop(model, None) is not None:
-            self._write()
+        before = self._known.pop(model, None)
+        if before is not None:
+            self._write(lambda known: known.pop(model) if known.get(model) == before else None)
 
-    def _write(self) -> None:
-        """Write them: a few lines, rarely, so that it is done at once."""
-        if self._path is None:
+    def _write(self, change: Callable[[dict[str, Breach]], object] | None) -> None:
+        """Change what the file holds: a few lines, rarely, so that it is done at once."""
+        path = self._path
+        if path is None:
             return
-        content = {model: breach._asdict() for model, breach in sorted(self._known.items())}
         try:
-            storage.write_atomic(self._path, json.dumps(content, indent=1).encode())
+            with storage.locked(path.with_name(f".{path.name}.lock"), path.name, wait_s=LOCK_S):
+                if change is not None:
+                    known = _read(path)
+                    change(known)
+                    content = {model: breach._asdict() for model, breach in sorted(known.items())}
+                    storage.write_atomic(path, json.dumps(content, indent=1).encode())
         except (OSError, RepositoryError) as error:
             reason = error.message if isinstance(error, RepositoryError) else error.strerror or "the disk failed"
-            log.error(
-                "breaches of rollouts could not be written to %s: %s; a restart would forget them", self._path, reason
-            )
+            log.error("breaches of rollouts cannot be written to %s: %s; a restart would forget them", path, reason)
 
 
 def _read(path: Path) -> dict[str, Breach]:

@@ -70,6 +70,7 @@ class Rollout:
         self._values = PrometheusValues(services.page, services.fetch)
         self._guardrails = self._new_guardrails()
         self._states: list[GuardrailState] = []  # as they were judged last; after a breach, as they stood then
+        self._logged = ""  # what the log said of it last
         self.configure(policy, None)
 
     # -- what takes part -------------------------------------------------------------------------------------------
@@ -117,6 +118,7 @@ class Rollout:
         self._share()
         if self.breached is not None:
             self._states = self._judged()  # told with the first word
+        self._log()
 
     def detach(self) -> None:
         """Nothing of the model serves."""
@@ -176,7 +178,7 @@ class Rollout:
         self.breached = Breach(name, guardrail, reason, time.time())
         self._share()  # at once: the disk may be slow
         self._services.breaches.keep(str(self.identifier), self.breached)
-        log.warning("rollout '%s' of '%s': the candidate gets no more requests: %s", name, self.identifier, reason)
+        self._log()
 
     def _share(self) -> None:
         """Have requests shared, and mirrored, as they are to be now."""
@@ -214,6 +216,20 @@ class Rollout:
             self.mirror.close()
 
     # -- what it tells ---------------------------------------------------------------------------------------------
+    def _log(self) -> None:
+        """Say which requests the candidate gets, where that is news: a server may have no dashboard that tells."""
+        stable, candidate, asked = self.stable.words, self.candidate.words, f"{self.policy.weight:g} %"
+        said = f"{candidate} gets {asked} of the requests that name no version, {stable} the others"
+        if self.policy.shadow is not None:
+            said += f"; {self.policy.shadow.share:g} % of those are asked of {candidate}, too"
+        if self.breached is not None:
+            said = f"{candidate} gets no more requests (the policy says {asked}): {self.breached.reason}"
+            said += ". A policy with another 'rollout' name begins anew"
+        if said != self._logged:
+            self._logged = said
+            level = logging.INFO if self.breached is None else logging.WARNING
+            log.log(level, "rollout '%s' of '%s': %s", self.policy.rollout, self.identifier, said)
+
     def told(self) -> JsonObject:
         """Return what the live feed and the route of the control API say."""
         breach = self.breached

@@ -1,6 +1,7 @@
 """All rollouts of one server, and what they share: the clock of their guardrails, and the headers that clients are known by."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Mapping
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -19,6 +20,8 @@ from serving.traffic.remotes.allow_list import RemoteAllowList
 from serving.traffic.remotes.fetch import RemotePages
 from serving.traffic.remotes.remote_model import RemoteModel
 from serving.traffic.rollout import Connected, Rollout, RolloutServices
+
+log = logging.getLogger(__name__)
 
 TICK_S = 1.0
 
@@ -93,6 +96,7 @@ class Rollouts:
         if policy is None or self._breaches.of(key, policy.rollout) is None:
             self._breaches.forget(key)
         if rollout is not None and (policy is None or rollout.policy.rollout != policy.rollout):
+            log.info("rollout '%s' of '%s' is over", rollout.policy.rollout, identifier)
             self._rollouts.pop(identifier).close()
             rollout = None
         if policy is not None:

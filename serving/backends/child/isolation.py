@@ -10,24 +10,18 @@ from typing import ClassVar
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import get_parameter
-from repository.core.errors import RepositoryError
+from repository.config.validation_parameters import ISOLATION
 from serving.backends.base.backend import Backend, BackendInstance, ModelSpec
 from serving.backends.channel.messages import InitializeBackend
 from serving.backends.child.instance import ChildInstance
 from serving.backends.environments.interpreter import Interpreter, model_interpreter
 from serving.core.devices import Device
-from serving.core.errors import invalid, unsupported
+from serving.core.errors import unsupported
 
 
 def wants_process(config: ModelConfig) -> bool:
-    """Whether the configuration asks for it; INVALID_ARG for a word that is neither "none" nor "process"."""
-    try:
-        value = get_parameter(config, "isolation", "none")
-    except RepositoryError as error:
-        raise invalid(str(error)) from None
-    if value not in ("none", "process"):
-        raise invalid(f"""slipway.isolation must be "none" or "process", but is {value!r}""")
-    return bool(value == "process")
+    """Whether a validated configuration asks for it."""
+    return bool(get_parameter(config, ISOLATION) == "process")
 
 
 def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:

@@ -176,6 +176,13 @@ def _traffic(rollouts: list[Rollout]) -> Iterator[str]:
         rows = "".join(f"{name}{{{labels}}} {value(rollout, arm)}\n" for labels, rollout, arm in arms)
         if rows:
             yield _header(name, kind, text) + rows
+    rows = "".join(
+        f"slipway_rollout_breached{{{labels}}} {int(rollout.breached is not None)}\n"
+        for labels, rollout, arm in arms
+        if arm is rollout.candidate
+    )
+    if rows:
+        yield _header("slipway_rollout_breached", "gauge", "Whether a guardrail has taken the candidate out") + rows
     yield from _shadows(rollouts)
 
 

@@ -55,6 +55,7 @@ def test_any_text_is_a_configuration_or_a_stated_error(text: str) -> None:
         ("max_batch_size: many", 1, 17, "couldn't parse integer: many"),
         ('name: "x', 1, 7, "string missing ending quote"),
         ("input {", 1, 7, 'expected "}"'),
+        ('parameters { key: "a" value { string_value: "{"b": 1}" } }', 1, 48, "put single quotes around"),
     ],
 )
 def test_an_error_names_the_field_and_the_place(text: str, line: int, column: int, says: str) -> None:

@@ -6,6 +6,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import parse
 from repository.config.validation import check, validate
+from repository.config.validation_parameters import unknown_parameters
 from repository.core.errors import InvalidConfig
 from tests.repository.samples import BERT_CLASSIFIER, RESNET50, model_configs
 
@@ -292,6 +293,25 @@ def test_tensors_that_are_not_known_yet_are_not_missed() -> None:
     config = parse('name: "t" backend: "python"')
     config.parameters["slipway.text_generation"].string_value = '{"prompt_input": "any"}'
     assert validate(config, complete=False) == []
+
+
+def test_a_misspelt_parameter_of_slipways_is_said_and_one_of_others_is_not() -> None:
+    config = parse('name: "t" backend: "python"')
+    for key in ("slipway.Trafic", "slipway.from_the_future", "slipway.isolation", "traffic"):
+        config.parameters[key].string_value = '"none"'
+    future, misspelt = (problem.message for problem in sorted(unknown_parameters(config), reverse=True))
+    assert misspelt == "'slipway.Trafic' means nothing and is ignored; did you mean 'slipway.traffic'?"
+    assert future == "'slipway.from_the_future' means nothing and is ignored"
+
+
+@pytest.mark.parametrize(
+    ("value", "says"), [('"thread"', 'not "thread"'), ("process", "(character 1: expecting value)")]
+)
+def test_the_word_for_isolation_is_checked(value: str, says: str) -> None:
+    config = parse('name: "t" backend: "python"')
+    config.parameters["slipway.isolation"].string_value = value
+    (problem,) = validate(config, complete=False)
+    assert says in problem.message
 
 
 BOUND = 'parameters["slipway.execution_timeout_s"]'

@@ -8,7 +8,7 @@ import pytest
 from serving.backends.table import make_backend
 from serving.core.datatypes import DATATYPES
 from serving.core.devices import CPU
-from serving.core.errors import Code, ServingError
+from serving.core.errors import ServingError
 from tests.serving.instances import execute, infer, instance_of, request, spec_of
 from tests.support.model_factory import onnx_add_sub, onnx_identity, onnx_mlp, torchscript_add_sub
 from tests.support.serving_process import kill_and_wait, new_descendants
@@ -86,16 +86,6 @@ def test_a_model_file_that_is_broken_fails_the_load_with_the_backends_words(tmp_
     apart = load_error(onnx_add_sub(tmp_path, "apart", extra=PROCESS))
     assert (plain.code, plain.message) == (apart.code, apart.message.replace("apart", "plain"))
     assert not new_descendants()
-
-
-@pytest.mark.parametrize(("value", "expected"), [('\\"thread\\"', "is 'thread'"), ("process", "is not JSON")])
-def test_another_word_is_refused(tmp_path, value, expected):
-    with (
-        pytest.raises(ServingError, match=expected) as error,
-        instance_of(onnx_add_sub(tmp_path, extra=isolation(value))),
-    ):
-        pass
-    assert error.value.code is Code.INVALID_ARG
 
 
 def test_none_is_the_default_and_may_be_said(tmp_path):

@@ -28,7 +28,8 @@ def told(server):
     return rollout.told()
 
 
-async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path):
+async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplog):
+    caplog.set_level("INFO", "serving.traffic")
     models, state = tmp_path / "models", tmp_path / "traffic.json"
     limits = {"guardrails": [{"metric": "errors"}], "min_samples": 20}
     scale(models, policy(50, **limits))
@@ -49,6 +50,15 @@ async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path):
         assert first["guardrails"][0]["state"] == "breached"
         await reload(server, models, policy(90, **limits))
         assert await answering(server, 30) == {1: 30}
+        said = [
+            record.getMessage().partition("of 'scale': ")[2]
+            for record in caplog.records
+            if record.name == "serving.traffic.rollout"
+        ]
+        assert said[0] == "version 2 gets 50 % of the requests that name no version, version 1 the others"
+        assert said[-1].startswith(
+            f"version 2 gets no more requests (the policy says 90 %): {first['breach']['reason']}"
+        )
     async with core(models, load_model=("scale",), traffic_state=state) as server:  # as after a restart
         assert await answering(server, 30) == {1: 30}
         assert told(server)["breach"] == first["breach"]

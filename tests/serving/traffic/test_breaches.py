@@ -56,13 +56,24 @@ def test_what_is_whole_in_a_damaged_file_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_breach_holds_where_it_cannot_be_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "traffic.json"
-    path.mkdir()
-    breaches = Breaches(path / "missing" / "traffic.json")
-    with caplog.at_level(logging.ERROR):
-        breaches.keep("chat", BREACH)
+    (tmp_path / "file").touch()
+    breaches = Breaches(tmp_path / "file" / "traffic.json")
+    assert "a restart would forget them" in caplog.text, "said when the server starts"
+    caplog.clear()
+    breaches.keep("chat", BREACH)
     assert breaches.of("chat", "r-1") == BREACH
     assert "a restart would forget them" in caplog.text
+
+
+def test_servers_with_one_file_keep_each_others_breaches(tmp_path: Path) -> None:
+    path = tmp_path / "traffic.json"
+    one, other = Breaches(path), Breaches(path)
+    one.keep("chat", BREACH)
+    other.keep("digits", BREACH)
+    other.keep("chat", BREACH._replace(rollout="r-2"))
+    one.forget("chat")
+    assert Breaches(path).of("digits", "r-1") == BREACH
+    assert Breaches(path).of("chat", "r-2") is not None, "one forgets its own alone"
 
 
 def test_without_a_file_a_breach_lasts_as_long_as_the_process() -> None:
