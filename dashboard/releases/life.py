@@ -33,17 +33,26 @@ does changes a state: what they want makes the next release, and these facts fol
 
 After a SIGKILL of `watch` a check may say RUNNING that nobody runs: `settle` ends those when `watch` begins to watch a server.
 A span that is open then is ended or kept by the first index that the server answers.
+
+A span is what was seen. Where two looks at a server are too far apart to know what it did between them, the span ends with the
+first and another begins with the second: `watch` was away, or all was, the machine slept, or its clock was set.
 """
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from django.db import transaction
+from django.db.models import Value
+from django.db.models.functions import Greatest
 from django.utils import timezone
 
 from dashboard.models import Release, ReleaseCheck, ReleaseSpan, Server
 from dashboard.models.release import CheckStep
 from dashboard.shared.choices import CheckState, ReleaseState
+
+# What served at one look and so soon afterwards served in between.
+UNSEEN = timedelta(seconds=10)
 
 _BROKEN_OFF = "The check was broken off."
 
@@ -156,6 +165,7 @@ def serving(*, server: Server, releases: Mapping[int, int]) -> None:
         )
 
 
-def lost(*, server: Server) -> None:
-    """The server does not answer: nothing of it serves."""
-    ReleaseSpan.objects.filter(server=server, ended_at=None).update(ended_at=timezone.now())
+def lost(*, server: Server, at: datetime) -> None:
+    """The server does not answer, or nobody looked: nothing of it is known to serve since it was seen last, at that time."""
+    open_spans = ReleaseSpan.objects.filter(server=server, ended_at=None)
+    open_spans.update(ended_at=Greatest("started_at", Value(at)))

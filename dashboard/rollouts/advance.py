@@ -16,6 +16,7 @@ from dashboard.access.authorisation import SYSTEM
 from dashboard.metrics.selectors import last_requested
 from dashboard.models import ReleaseCheck, ReleaseSpan, Rollout, RolloutFigures, Server
 from dashboard.models.rollout import TrafficTold
+from dashboard.releases import life
 from dashboard.releases import rollout_states as states
 from dashboard.rollouts.figures import figures_store
 from dashboard.rollouts.services import (
@@ -25,6 +26,7 @@ from dashboard.rollouts.services import (
     rollout_roll_back,
     rollout_unload_old,
 )
+from dashboard.servers.server_state import last_seen
 from dashboard.servers.services import server_event_record
 from dashboard.shared.choices import CheckState, EventKind, RolloutKind, RolloutState
 from dashboard.shared.exceptions import DashboardError, WrongState
@@ -83,25 +85,27 @@ def _next(rollout: Rollout) -> None:
         rollout_promote(rollout=rollout, actor=SYSTEM, step=rollout.step)
 
 
-def bake_left(rollout: Rollout, server: Server, now: datetime | None = None) -> float | None:
+def bake_left(rollout: Rollout, server: Server) -> float | None:
     """Return the seconds until the next step comes by itself, 0 where it is due; None where none will, or it is not known when.
 
     A step's time counts while the server serves it, and ends when no guardrail waits for samples any more.
     """
     if rollout.state != RolloutState.RUNNING or not _comes_by_itself(rollout):
         return None
-    served = served_seconds(rollout, server, now)
+    served = served_seconds(rollout, server)
     if served is None:
         return None
     left = max(0.0, rollout.bake_s - served)
     return left if left or not _waits(rollout, server) else None
 
 
-def served_seconds(rollout: Rollout, server: Server, now: datetime | None = None) -> float | None:
-    """Return for how many seconds a server has served the present step; None while it does not."""
+def served_seconds(rollout: Rollout, server: Server) -> float | None:
+    """Return for how many seconds a server has been seen to serve the present step; None while it does not."""
     if rollout.step_release is None:
         return None
-    now = now or timezone.now()
+    now = timezone.now()
+    if (seen := last_seen(server=server)) is not None:
+        now = min(now, seen + life.UNSEEN)
     spans = ReleaseSpan.objects.filter(
         model=rollout.model_id,
         server=server,

@@ -101,6 +101,11 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
         rows.update(checked_at=timezone.now())
 
 
+def last_seen(*, server: Server) -> datetime | None:
+    """Return when the server answered last, right to the seconds between two records; None where it never has."""
+    return ServerState.objects.filter(server=server).values_list("checked_at", flat=True).first()
+
+
 def server_lost(*, server: Server, reason: str) -> None:
     """Record that the server does not answer. States that `up` knows better (starting, stopped) stay."""
     now, sentence = timezone.now(), f"{reason[:1].upper()}{reason[1:]}."

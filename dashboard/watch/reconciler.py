@@ -7,10 +7,12 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager, suppress
+from datetime import datetime
 from typing import NamedTuple, TypedDict
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
+from django.utils import timezone
 
 from dashboard.examples.outcomes import outcomes_of_check
 from dashboard.examples.selectors import golden_checks
@@ -86,6 +88,7 @@ class Reconciler:
         self._answers: bool | None = None
         self._returning = False  # the server was down, and its models are on their way back
         self._seen: tuple[bool, str] | None = None
+        self._looked_at: datetime | None = None  # when the server was seen last, by an earlier `watch` too
         self._missing: dict[str, MissingVersions] = {}  # as of the last step
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
         self._index_at = self._seen_at = 0.0
@@ -93,6 +96,7 @@ class Reconciler:
 
     async def run(self) -> None:
         await sync_to_async(life.settle)(server=self.server)
+        self._looked_at = await sync_to_async(server_state.last_seen)(server=self.server)
         try:
             while True:
                 pause = await self._step_or_wait()
@@ -201,6 +205,10 @@ class Reconciler:
         )
 
     async def _record_states(self, statuses: list[VersionStatus], *, ready: bool) -> None:
+        now = timezone.now()
+        if self._looked_at is not None and abs(now - self._looked_at) > life.UNSEEN:
+            await sync_to_async(life.lost)(server=self.server, at=self._looked_at)
+            self._statuses = None
         if statuses != self._statuses:
             await sync_to_async(server_state.model_states_record)(server=self.server, statuses=statuses)
             await sync_to_async(releases_observed)(server=self.server, statuses=statuses)
@@ -211,6 +219,7 @@ class Reconciler:
             await sync_to_async(server_state.server_seen)(server=self.server, ready=ready, instance=self._feed.instance)
             self._answers, self._seen = True, seen
             self._seen_at = time.monotonic() + SEEN_INTERVAL_S
+        self._looked_at = timezone.now()
 
     async def _returned(self, names: list[str], states: dict[str, set[str]]) -> None:
         """Record, as an event, that the models of a server that was down are loaded again, or which of them are not."""
@@ -227,8 +236,8 @@ class Reconciler:
         self._returning = self._returning or self._answers is True
         if self._answers is not False:
             logger.warning("%s", error.message)
+            await sync_to_async(life.lost)(server=self.server, at=self._looked_at or timezone.now())
             await sync_to_async(server_state.server_lost)(server=self.server, reason=error.message)
-            await sync_to_async(life.lost)(server=self.server)
         self._answers, self._statuses, self._seen = False, None, None
 
     # -- calls -----------------------------------------------------------------------------------------------------

@@ -29,6 +29,9 @@ class Breach(NamedTuple):
     at: float
 
 
+Change = Callable[[dict[str, Breach]], object]  # of what the file holds
+
+
 class Breaches:
     """Those of one server, by the key of the model. Without a path they last as long as the process.
 
@@ -38,7 +41,9 @@ class Breaches:
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known: dict[str, Breach] = _read(path) if path is not None else {}
-        self._write(None)  # a file that cannot be written is told of now, not when the first breach is lost
+        self._unwritten: list[Change] = []
+        self._written = True  # the file could be written when that was tried last
+        self._write(LOCK_S)  # a file that cannot be written is told of now, not when the first breach is lost
 
     def of(self, model: str, rollout: str) -> Breach | None:
         """Return the breach of a rollout; None where there was none."""
@@ -48,29 +53,44 @@ class Breaches:
     def keep(self, model: str, breach: Breach) -> None:
         """Remember one. It is on disk when this returns; where that fails it is said in the log, and holds all the same."""
         self._known[model] = breach
-        self._write(lambda known: known.update({model: breach}))
+        self._unwritten.append(lambda known: known.update({model: breach}))
+        self._write(LOCK_S)
 
     def forget(self, model: str) -> None:
         """The model's policy has another name, or there is none any more."""
         before = self._known.pop(model, None)
         if before is not None:
-            self._write(lambda known: known.pop(model) if known.get(model) == before else None)
+            self._unwritten.append(lambda known: known.pop(model) if known.get(model) == before else None)
+            self._write(LOCK_S)
 
-    def _write(self, change: Callable[[dict[str, Breach]], object] | None) -> None:
-        """Change what the file holds: a few lines, rarely, so that it is done at once."""
+    def tick(self) -> None:
+        """A second has passed: write what could not be written, for the disk may have room by now."""
+        if self._unwritten:
+            self._write(0.0)
+
+    def _write(self, wait_s: float) -> None:
+        """Bring what the file holds up to date: a few lines, rarely, so that it is done at once."""
         path = self._path
         if path is None:
+            self._unwritten = []
             return
         try:
-            with storage.locked(path.with_name(f".{path.name}.lock"), path.name, wait_s=LOCK_S):
-                if change is not None:
+            with storage.locked(path.with_name(f".{path.name}.lock"), path.name, wait_s=wait_s):
+                if self._unwritten:
                     known = _read(path)
-                    change(known)
+                    for change in self._unwritten:
+                        change(known)
                     content = {model: breach._asdict() for model, breach in sorted(known.items())}
                     storage.write_atomic(path, json.dumps(content, indent=1).encode())
         except (OSError, RepositoryError) as error:
             reason = error.message if isinstance(error, RepositoryError) else error.strerror or "the disk failed"
-            log.error("breaches of rollouts cannot be written to %s: %s; a restart would forget them", path, reason)
+            if self._written:
+                log.error("breaches of rollouts cannot be written to %s: %s; a restart would forget them", path, reason)
+            self._written = False
+        else:
+            if not self._written:
+                log.info("breaches of rollouts are written to %s again", path)
+            self._unwritten, self._written = [], True
 
 
 def _read(path: Path) -> dict[str, Breach]:

@@ -166,6 +166,7 @@ class Rollouts:
         self._timer = self._loop.call_later(TICK_S, self._tick)
         for rollout in self._rollouts.values():
             safely("looking at a rollout", rollout.tick)
+        self._breaches.tick()
 
 
 def _seen(config: ModelConfig) -> bytes:

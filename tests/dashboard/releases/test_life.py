@@ -5,6 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
+from django.utils import timezone
 
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import model_summary
@@ -152,7 +153,7 @@ def test_what_was_replaced_before_it_served_was_skipped(model: Model, actor: Act
 
 def test_a_lost_server_serves_nothing(model: Model, server: Server) -> None:
     said(server, ready(1))
-    life.lost(server=server)
+    life.lost(server=server, at=timezone.now())
     assert serving_release(model) is None
     assert states(model) == ["wanted"]
     said(server, ready(1))

@@ -20,6 +20,7 @@ from dashboard.models import (
     RolloutSample,
     Server,
     ServerEvent,
+    ServerState,
 )
 from dashboard.releases import life
 from dashboard.releases.selectors import newest_release
@@ -102,12 +103,15 @@ def test_a_step_waits_for_the_samples_of_its_guardrails(rollout: Rollout, model:
 def test_time_in_which_the_server_was_away_is_no_time_of_a_step(rollout: Rollout, model: Model, server: Server):
     time_passes(model, 30)
     look(server, {})
-    life.lost(server=server)
+    life.lost(server=server, at=timezone.now())
     time_passes(model, 3600)
     assert look(server).step == 0
     assert standing(rollout).bake_left is None
     served(model, server)
     assert 25 < standing(rollout).bake_left <= 30
+    time_passes(model, 3600)
+    ServerState.objects.update_or_create(server=server, defaults={"checked_at": timezone.now() - timedelta(hours=1)})
+    assert look(server).step == 0  # nobody looked at it meanwhile
 
 
 def test_a_paused_rollout_and_one_that_is_promoted_by_hand_wait_for_a_person(

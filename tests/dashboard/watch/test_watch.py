@@ -4,6 +4,7 @@ import asyncio
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import httpx
@@ -11,12 +12,23 @@ import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.db.models import F
+from django.utils import timezone
 
 from dashboard.access.authorisation import Actor
 from dashboard.configuration.drift import drift_adopt
 from dashboard.metrics.feed import FeedReader
 from dashboard.metrics.selectors import metrics_range
-from dashboard.models import MetricSample, Model, ModelState, ModelSync, Server, ServerEvent, ServerState, Version
+from dashboard.models import (
+    MetricSample,
+    Model,
+    ModelState,
+    ModelSync,
+    ReleaseSpan,
+    Server,
+    ServerEvent,
+    ServerState,
+    Version,
+)
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import DesiredState, EventKind, ServerStatus
 from dashboard.watch.reconciler import Reconciler
@@ -262,3 +274,21 @@ def test_a_watcher_that_comes_back_finds_everything_in_step(inference: FixedServ
     ServerState.objects.filter(server=server).update(state=ServerStatus.RUNNING)
     watch(server, (nothing, lambda: settled(server)))
     assert len(events(EventKind.MODEL_LOADED)) == 1
+
+
+def test_what_served_while_nobody_looked_is_not_known(inference: FixedServer, repository: Path, actor: Actor):
+    """The machine was off, or slept, or its clock was set: the span ends with the last look before, and another begins."""
+    model_factory.onnx_identity(repository, "steady")
+    drift_adopt(model=(model := want("steady")), actor=actor)
+    server = inference.row()
+    serves = ReleaseSpan.objects.filter(model=model, ended_at=None)
+    watch(server, (inference.start, lambda: serves.exists() and settled(server)))
+    hour = timedelta(hours=1)
+    before = serves.get()
+    serves.update(started_at=F("started_at") - 2 * hour)
+    ServerState.objects.update(checked_at=(seen := timezone.now() - hour))
+    watch(server, (nothing, lambda: serves.exclude(pk=before.pk).exists()))
+    before.refresh_from_db()
+    assert before.ended_at == seen
+    ServerState.objects.update(checked_at=timezone.now() + hour)  # the clock is set back
+    watch(server, (nothing, lambda: ReleaseSpan.objects.count() == 3))
