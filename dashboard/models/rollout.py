@@ -57,8 +57,16 @@ class ArmTold(TypedDict):
     latency: Latency
 
 
+class Trouble(TypedDict):
+    """What a candidate said in place of an answer. at: Unix seconds."""
+
+    reason: str
+    at: float
+
+
 class ShadowTold(TypedDict):
-    """What comparing the answers of both arms found since the rollout began. dropped: mirrors that were not sent, by reason."""
+    """What comparing the answers of both arms found since the rollout began. dropped: mirrors that were not sent, by reason.
+    trouble: the last of those that were not answered."""
 
     compared: int
     disagreed: int
@@ -70,6 +78,7 @@ class ShadowTold(TypedDict):
     max_relative: float
     failed: int
     dropped: dict[str, int]
+    trouble: NotRequired[Trouble | None]
     stable_latency: Latency
     candidate_latency: Latency
 

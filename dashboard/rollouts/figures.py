@@ -99,7 +99,7 @@ def _told_sums(told: TrafficTold) -> Sums:
     }
     shadow: ShadowSums | None = None
     if (given := told["shadow"]) is not None:
-        rest = {name: value for name, value in given.items() if name != "mean_absolute"}
+        rest = {name: value for name, value in given.items() if name not in ("mean_absolute", "trouble")}
         shadow = cast(ShadowSums, {**rest, "sum_absolute": given["mean_absolute"] * given["compared"]})
     return {"weight": told["weight"], "arms": arms, "shadow": shadow}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import cast
 
@@ -12,7 +12,7 @@ from django.utils.text import capfirst
 
 from dashboard.access.happenings import Happening, alters_serving, changes
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
-from dashboard.models.rollout import GuardrailTold, arm_in_words
+from dashboard.models.rollout import GuardrailTold, ShadowTold, arm_in_words
 from dashboard.releases import rollout_states as states
 from dashboard.releases.selectors import told_by
 from dashboard.rollouts.advance import bake_left, last_request_in_words
@@ -47,7 +47,8 @@ class ArmFigures:
 
 @dataclass(frozen=True, slots=True)
 class ShadowFigures:
-    """What comparing found since the rollout began. Shares from 0 to 1, times in ms; None where nothing was compared."""
+    """What comparing found since the rollout began. Shares from 0 to 1, times in ms; None where nothing was compared.
+    trouble: what the candidate said last in place of an answer, "" for nothing; it may quote an input."""
 
     compared: int
     disagreed: int
@@ -59,6 +60,8 @@ class ShadowFigures:
     max_relative: float
     failed: int
     dropped: dict[str, int]
+    trouble: str
+    trouble_at: datetime | None
     stable_p50: float | None
     stable_p99: float | None
     candidate_p50: float | None
@@ -202,7 +205,7 @@ def standing(rollout: Rollout, server: Server | None = None) -> RolloutStanding:
         waits_for=_waits_for(rollout, told["guardrails"] if told else [], left),
         arms=_arms(rollout, sums),
         recent=_arms(rollout, _since(sums, before)) if sums is not None else [],
-        shadow=_shadow(shadow) if shadow is not None else None,
+        shadow=_shadow(shadow, told["shadow"] if told else None) if shadow is not None else None,
         guardrails=_guardrails(rollout, told["guardrails"] if told else []),
         told_at=row.at if row is not None else None,
         last_request=last_request(rollout, server) if rollout.state == RolloutState.HOLDING else "",
@@ -318,7 +321,8 @@ def _arm(name: str, arm: int | JsonObject, sums: ArmSums, total: int) -> ArmFigu
     )
 
 
-def _shadow(sums: ShadowSums) -> ShadowFigures:
+def _shadow(sums: ShadowSums, told: ShadowTold | None) -> ShadowFigures:
+    trouble = told.get("trouble") if told is not None else None
     compared, classes = sums["compared"], sums["top1_compared"]
     quantiles = [
         quantiles_ms(_counts(latency["counts"]), (0.5, 0.99))
@@ -335,6 +339,8 @@ def _shadow(sums: ShadowSums) -> ShadowFigures:
         max_relative=sums["max_relative"],
         failed=sums["failed"],
         dropped=sums["dropped"],
+        trouble=trouble["reason"] if trouble is not None else "",
+        trouble_at=datetime.fromtimestamp(trouble["at"], UTC) if trouble is not None else None,
         stable_p50=quantiles[0][0],
         stable_p99=quantiles[0][1],
         candidate_p50=quantiles[1][0],

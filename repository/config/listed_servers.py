@@ -2,8 +2,12 @@
 
 {"http://fastapi:8080": {}, "https://triton.internal:8443/team": {"headers": {"Authorization": "Bearer ..."}, "ca": "ca.pem"}}
 
+ca           the certificates that the server's own is checked against, in place of the machine's
+cert, key    what this side shows of itself where the server asks for it (mutual TLS)
+
 The server calls by it, and the dashboard tells by it before whether an address is listed. Scheme, host and port must be equal,
-and the path must lie below the listed one. Headers are secrets: no message, log or `repr` shows them.
+and the path must lie below the listed one. Names of files are below the folder of this one, or absolute. Headers are secrets:
+no message, log or `repr` shows them.
 """
 
 import json
@@ -17,6 +21,7 @@ from urllib.parse import urlsplit
 from repository.core.errors import RepositoryError
 
 MAX_BYTES = 1 << 20  # of the file
+_FILES = ("ca", "cert", "key")
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(r"[\x21-\x5b\x5d-\x7e]{1,2000}")  # printable ASCII without spaces and the backslash
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]")
@@ -25,7 +30,7 @@ _VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]{0,8000}")
 # What the client says itself about each request.
 _OURS = frozenset(
     (
-        *("host", "connection", "content-length", "transfer-encoding", "content-encoding"),
+        *("connection", "content-length", "transfer-encoding", "content-encoding"),
         *("accept-encoding", "expect"),
     )
 )
@@ -89,11 +94,13 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """One row of the file. ca: the file of certificates that its own is checked against, "" for those of this machine."""
+    """One row of the file. ca, cert, key: names of files, "" for none: then the machine's certificates are trusted."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     ca: str = ""
+    cert: str = ""
+    key: str = ""
 
 
 def read_listed(path: Path) -> dict[str, ListedServer]:
@@ -127,13 +134,17 @@ def _row(url: str, row: object, folder: Path) -> ListedServer:
         address = Address.of(url)
     except RepositoryError as error:
         raise RepositoryError(f"--traffic-remotes: {error.message}") from None
-    if not isinstance(row, dict) or row.keys() - {"headers", "ca"}:
-        raise RepositoryError(f"--traffic-remotes: expected an object with 'headers' and 'ca', or {{}}, for {address}")
-    headers, ca = row.get("headers", {}), row.get("ca", "")
-    if not isinstance(headers, dict) or not isinstance(ca, str):
+    if not isinstance(row, dict) or row.keys() - {"headers", *_FILES}:
         raise RepositoryError(
-            f"--traffic-remotes: expected 'headers' of {address} as an object and 'ca' as the name of a file"
+            f"--traffic-remotes: expected an object with 'headers', 'ca', 'cert' and 'key', or {{}}, for {address}"
         )
+    headers, files = row.get("headers", {}), [row.get(name, "") for name in _FILES]
+    if not isinstance(headers, dict) or not all(isinstance(one, str) for one in files):
+        raise RepositoryError(
+            f"--traffic-remotes: expected 'headers' of {address} as an object, and 'ca', 'cert' and 'key' as names of files"
+        )
+    if bool(row.get("cert")) != bool(row.get("key")):
+        raise RepositoryError(f"--traffic-remotes: expected 'cert' and 'key' of {address} together")
     for name, value in headers.items():
         if (
             not _HEADER.fullmatch(name)
@@ -142,4 +153,4 @@ def _row(url: str, row: object, folder: Path) -> ListedServer:
             or not _VALUE.fullmatch(value)
         ):
             raise RepositoryError(f"--traffic-remotes: a header of {address} has a name or a value that cannot be sent")
-    return ListedServer(address, tuple(headers.items()), str(folder / ca) if ca else "")
+    return ListedServer(address, tuple(headers.items()), *(str(folder / one) if one else "" for one in files))

@@ -6,6 +6,7 @@ ServingError(code, message)     everything that a client or an operator is told
     PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403, gRPC PERMISSION_DENIED)
     NotYet(message)             a model that will be loaded in a moment (HTTP 503 with Retry-After, gRPC UNAVAILABLE)
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
+    NoAnswer(message)           another server was asked, and has not answered (HTTP 503, gRPC UNAVAILABLE)
     StepFailed(ensemble, step, error)  what a step of an ensemble has raised
     HandlerFailed(...)          a model's code or process has failed, with TorchServe's words for it beside the sentence
     made by: worker_died(), and of what a child says of itself
@@ -82,6 +83,13 @@ class NotYet(ServingError):
 
 class Exhausted(ServingError):
     """The server has no room for this request now."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Code.UNAVAILABLE, message)
+
+
+class NoAnswer(ServingError):
+    """Another server was given the request, and its answer has not come."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.UNAVAILABLE, message)

@@ -184,7 +184,7 @@ class ModelLifecycle:
         """Go through the steps of a load; _Failed at the first one that fails."""
         progress.begin(Step.CHECK)
         changes = await self._each(sources, partial(self._plan, golden))
-        connected = self._prepare_traffic(sources, changes)
+        connected = await self._prepare_traffic(sources, changes)
         try:
             await self._build_and_switch(sources, changes, golden, progress, connected)
         except BaseException:
@@ -244,7 +244,7 @@ class ModelLifecycle:
         asked = any(check.digest not in version.answered for check in golden)
         return Change(version, source, config, built=not version.takes_in_place(source, config, awake=asked))
 
-    def _prepare_traffic(self, sources: list[VersionSource], changes: list[Change]) -> dict[str, Connected]:
+    async def _prepare_traffic(self, sources: list[VersionSource], changes: list[Change]) -> dict[str, Connected]:
         """Return the arms of a policy that are on other servers; _Failed where this server may not call them, or they cannot
         stand for this model."""
         policy = traffic_of(sources[0].config)
@@ -257,7 +257,7 @@ class ModelLifecycle:
             assert change.version.model is not None
             config = change.version.model.config
         try:
-            return self._rollouts.prepare(self.identifier, policy, config, self._labels)
+            return await self._rollouts.prepare(self.identifier, policy, config, self._labels)
         except ServingError as error:
             raise _Failed({default: error}) from None
 

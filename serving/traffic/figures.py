@@ -158,6 +158,7 @@ class ShadowFigures:
     top1_compared, top1_agreed: of outputs with classes, how often the first class is the same.
     max_absolute, max_relative: the greatest differences of any element; sum_absolute: of each pair's mean difference.
     failed: mirrors that the candidate did not answer. dropped: mirrors that were not sent, by reason.
+    trouble: what the candidate said last in place of an answer, and when (unix seconds).
     stable_latency, candidate_latency: of the same requests.
     """
 
@@ -175,6 +176,7 @@ class ShadowFigures:
         "sum_absolute",
         "top1_agreed",
         "top1_compared",
+        "trouble",
     )
 
     def __init__(self, window_s: float) -> None:
@@ -182,6 +184,7 @@ class ShadowFigures:
         self.top1_compared = self.top1_agreed = 0
         self.max_absolute = self.sum_absolute = self.max_relative = 0.0
         self.dropped: Counter[str] = Counter()
+        self.trouble: tuple[str, float] | None = None
         self.stable_latency = Histogram()
         self.candidate_latency = Histogram()
         self.set_window(window_s)

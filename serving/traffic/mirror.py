@@ -9,7 +9,7 @@ in_flight   as many mirrors are under way as the policy allows
 memory      they hold as many bytes as they may, or the server's memory for requests is scarce
 loop        the event loop is behind
 queue       requests wait for stable, or for the candidate
-refused     the candidate takes none now: its queue is full, it is being unloaded, its server is not there
+refused     the candidate takes none now: its queue is full, it is being unloaded, its server is not there or permits nothing
 too_large   one request with its answer is more than mirrors hold
 unfit       it cannot be asked again as it was: sequences, decoupled models, classes and shared memory as outputs, a GPU's or a
             client's memory as inputs
@@ -28,7 +28,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Shadow
 from serving.core.datatypes import COPIED_BYTES, Tensor
-from serving.core.errors import Code, ServingError, safely, unexpected
+from serving.core.errors import Code, NoAnswer, ServingError, safely, unexpected
 from serving.core.in_flight import CallbackResponder, InFlightRequest, Responder
 from serving.core.request import InferenceRequest
 from serving.core.response import Answer, InferenceResponse
@@ -38,6 +38,7 @@ from serving.resources.request_memory import RequestMemory
 from serving.traffic.comparison import Comparison, Tolerance, class_outputs, compare
 from serving.traffic.figures import ShadowFigures
 from serving.traffic.mismatches import Mismatches
+from serving.traffic.remotes.remote_model import NotAsDeclared
 
 TIMEOUT_S = 10.0  # for the candidate to answer a mirror
 MAX_BYTES = 64 << 20  # of all mirrors of a model
@@ -91,6 +92,8 @@ class Mirror:
         self._short_queue = max(SHORT_QUEUE, 4 * config.max_batch_size)
         self._outputs = _common(self._stable.outputs, self._candidate.outputs)
         self.mismatches.configure(shadow.keep)
+        if not self.mismatches.keeps:
+            self.figures.trouble = None
 
     def close(self) -> None:
         """Give up what is under way, and forget what is kept."""
@@ -190,7 +193,7 @@ class Mirror:
         if not final or mirrored not in self._under_way:
             return
         mirrored.request = None
-        if not isinstance(answer, InferenceResponse):
+        if not isinstance(answer, InferenceResponse | NotAsDeclared):
             self._failed(mirrored, answer)
             return
         took_ns = time.monotonic_ns() - mirrored.asked_ns
@@ -249,10 +252,12 @@ class Mirror:
         self._end(mirrored, kept)
 
     def _failed(self, mirrored: "_Mirrored", error: Answer) -> None:
-        """The candidate has not answered: it refuses, which says nothing of its answers, or it fails."""
+        """The candidate has not answered: it takes none, which says nothing of its answers, or it fails."""
         if mirrored not in self._under_way:
             return
-        if isinstance(error, ServingError) and error.code is Code.UNAVAILABLE:
+        if isinstance(error, ServingError) and self.mismatches.keeps:  # whose words may quote an input
+            self.figures.trouble = error.message, time.time()
+        if isinstance(error, ServingError) and error.code is Code.UNAVAILABLE and not isinstance(error, NoAnswer):
             self._drop(mirrored, "refused")
             return
         self.figures.failed += 1

@@ -1,4 +1,4 @@
-"""The worst mismatches of a shadow, with their inputs and both answers, within the policy's count and bytes.
+"""The worst mismatches of a shadow, with their inputs and both answers, within the policy's count, bytes and days.
 
 They lie in memory alone, and end with the rollout or the server: whoever wants them longer fetches them by their numbers.
 """
@@ -14,6 +14,8 @@ from repository.config.traffic import Keep
 from serving.core.datatypes import Tensor
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.comparison import Comparison
+
+DAY_S = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,22 @@ class Mismatches:
         self._bytes = 0
         self._ids = itertools.count(time.time_ns() // 1_000_000)  # a later start begins beyond those of an earlier one
 
+    @property
+    def keeps(self) -> bool:
+        """Whether something of inputs and outputs may be kept."""
+        return self._keep is not None
+
     def configure(self, keep: Keep | None) -> None:
         """Keep no more than that from here on."""
         self._keep = keep
         self._shrink()
+
+    def tick(self) -> None:
+        """Forget those that have been kept for the policy's days."""
+        if self._keep is not None:
+            since = time.time() - self._keep.days * DAY_S
+            for one in [one for one in self._kept.values() if one.at < since]:
+                self._forget(one.id)
 
     def offer(
         self,

@@ -26,6 +26,7 @@ from serving.traffic.figures import ArmFigures, ShadowFigures
 from serving.traffic.guardrails import BREACHED, Guardrails, GuardrailState, Values
 from serving.traffic.mirror import Mirror, Side
 from serving.traffic.prometheus_values import PrometheusValues
+from serving.traffic.remotes.allow_list import RemoteAccess
 from serving.traffic.remotes.remote_model import RemoteModel
 from serving.traffic.split import TrafficSplit
 
@@ -48,6 +49,7 @@ class Connected(NamedTuple):
     """A model on another server, ready to answer. seen: the configuration of the model here, as far as it matters there."""
 
     remote: Remote
+    access: RemoteAccess
     seen: bytes
     model: RemoteModel
 
@@ -191,6 +193,8 @@ class Rollout:
         """Judge the candidate."""
         for figures in self._all_figures():
             figures.tick()
+        if self.mirror is not None:
+            self.mirror.mismatches.tick()
         if self.breached is not None and self._states:
             return
         self._states = self._judged()
@@ -277,6 +281,7 @@ def _shadow_told(figures: ShadowFigures) -> JsonObject:
         "max_relative": figures.max_relative,
         "failed": figures.failed,
         "dropped": dict(figures.dropped),
+        "trouble": figures.trouble and {"reason": figures.trouble[0], "at": figures.trouble[1]},
         "stable_latency": _histogram_told(figures.stable_latency),
         "candidate_latency": _histogram_told(figures.candidate_latency),
     }

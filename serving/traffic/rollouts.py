@@ -62,7 +62,7 @@ class Rollouts:
             request.observe(ClientHeaders(noted))
 
     # -- begun, changed, ended -------------------------------------------------------------------------------------
-    def prepare(
+    async def prepare(
         self, identifier: ModelIdentifier, policy: TrafficPolicy, config: ModelConfig, labels: Callable[[], Labels]
     ) -> dict[str, Connected]:
         """Return the arms of a policy that are on other servers, before it is taken.
@@ -70,15 +70,16 @@ class Rollouts:
         config: of the version that answers without a policy, completed. labels: its names of classes. ServingError where this
         server may not call another one, or what is there cannot stand for this model.
         """
-        allowed = {url: self._allow_list.of(url) for url in policy.urls}
+        allowed = {url: await asyncio.to_thread(self._allow_list.of, url) for url in policy.urls}
         seen = _seen(config)
         rollout = self._rollouts.get(identifier)
         found: dict[str, Connected] = {}
         for name, side in ((STABLE, policy.stable), (CANDIDATE, policy.candidate)):
             if isinstance(side, Remote):
                 known = rollout.connected.get(name) if rollout is not None else None
-                if known is None or (known.remote, known.seen) != (side, seen):
-                    known = Connected(side, seen, RemoteModel(side, config, allowed[side.url], self._memory(), labels))
+                access = allowed[side.url]
+                if known is None or (known.remote, known.access, known.seen) != (side, access, seen):
+                    known = Connected(side, access, seen, RemoteModel(side, config, access, self._memory(), labels))
                 found[name] = known
         return found
 

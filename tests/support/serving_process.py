@@ -243,14 +243,15 @@ class ServerProcess:
             time.sleep(0.02)
 
     def _answers(self, path: str) -> bool:
-        if not self.http and not self._read_addresses():
+        if not self.http and not self.read_addresses():
             return False
         try:
             return self.get(path)[0] == 200
         except OSError:
             return False
 
-    def _read_addresses(self) -> bool:
+    def read_addresses(self) -> bool:
+        """Read where it listens; False while it has not said so."""
         try:
             addresses = self.addresses = json.loads(self._address_file.read_text())
         except (OSError, ValueError):

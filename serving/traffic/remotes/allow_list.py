@@ -8,38 +8,56 @@ import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from repository.config.listed_servers import Address, listed_for, read_listed
+from repository.config.listed_servers import Address, ListedServer, listed_for, read_listed
 from repository.core.errors import RepositoryError
-from serving.core.errors import invalid
+from serving.core.errors import ServingError, invalid
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """How one server may be called. ca: the certificates that its own is checked against, "" for those of this machine."""
+    """How one server may be called. Two are equal where it is called in the same way: a file that has changed makes another.
+
+    ca, cert, key: what the files of its row hold, b"" for none. tls: made of these; None where TLS is not spoken."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    ca: str = ""
+    ca: bytes = field(default=b"", repr=False)
+    cert: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+    tls: ssl.SSLContext | None = field(default=None, repr=False, compare=False)
 
-    def tls_context(self) -> ssl.SSLContext | None:
-        """Return how TLS is spoken to it; None where it is not. INVALID_ARG for a file of certificates that cannot be read."""
-        if not self.address.tls:
-            return None
-        try:
-            return ssl.create_default_context(cafile=self.ca or None)
-        except OSError:  # ssl.SSLError too
-            raise invalid(
-                f"--traffic-remotes: the 'ca' of {self.address.origin} cannot be read as certificates"
-            ) from None
+    @classmethod
+    def of(cls, address: Address, listed: ListedServer) -> "RemoteAccess":
+        """Read the files, which takes a while. INVALID_ARG for one that is not there, or holds something else."""
+        ca, cert, key = (_content(listed, name) for name in ("ca", "cert", "key"))
+        return cls(address, listed.headers, ca, cert, key, _tls_context(listed) if address.tls else None)
 
-    def certificates(self) -> bytes | None:
-        """Return the content of `ca`; None without one. INVALID_ARG where it cannot be read."""
-        try:
-            return Path(self.ca).read_bytes() if self.ca else None
-        except OSError:
-            raise invalid(
-                f"--traffic-remotes: the 'ca' of {self.address.origin} cannot be read as certificates"
-            ) from None
+
+def _content(listed: ListedServer, name: str) -> bytes:
+    path = getattr(listed, name)
+    try:
+        return Path(path).read_bytes() if path else b""
+    except OSError:
+        raise _unreadable(listed, f"the '{name}'") from None
+
+
+def _tls_context(listed: ListedServer) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=listed.ca or None)
+    except OSError:  # ssl.SSLError too
+        raise _unreadable(listed, "the 'ca'") from None
+    try:
+        if listed.cert:
+            context.load_cert_chain(
+                listed.cert, listed.key, password=bytes
+            )  # of a locked key, which nobody is asked for
+    except (OSError, ValueError):
+        raise _unreadable(listed, "'cert' and 'key'") from None
+    return context
+
+
+def _unreadable(listed: ListedServer, what: str) -> ServingError:
+    return invalid(f"--traffic-remotes: {what} of {listed.address.origin} cannot be read as what TLS needs, in PEM")
 
 
 class RemoteAllowList:
@@ -64,4 +82,4 @@ class RemoteAllowList:
             raise invalid(
                 f"'{address}' is not listed in --traffic-remotes: add \"{address.origin}\" to that file to have it called"
             )
-        return RemoteAccess(address, listed.headers, listed.ca)
+        return RemoteAccess.of(address, listed)

@@ -2,7 +2,8 @@
 
 post(path, headers, chunks) -> HttpAnswer      raises ServingError, which names the server
 
-Redirects are not followed: where they lead nobody has allowed. Proxies of the environment are not used.
+Redirects are not followed: where they lead nobody has allowed. Proxies of the environment are not used. What the other side
+sends is bounded, headers as well as bodies: it may mean no good, and what it sends is read on the loop that answers clients.
 Source: RFC 9112 (HTTP/1.1).
 """
 
@@ -14,14 +15,20 @@ from typing import NamedTuple, cast
 
 import httptools
 
-from serving.core.errors import ServingError, unavailable
+from serving.core.errors import NoAnswer, ServingError, unavailable
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.remotes.allow_list import RemoteAccess
+from serving.traffic.remotes.host_addresses import HostAddresses
 
 Chunk = bytes | memoryview
 
+MAX_CONNECTIONS = 64  # that are in use at a time
 MAX_ANSWER = 256 << 20  # bytes of a body
-MAX_HEADERS = 200
+MAX_FRAMING = (
+    64 << 10
+)  # bytes of an answer that are no body, headers above all; and as many more for each byte of that:
+FRAMING_OF_BYTE = 16  # it may come in chunks of one byte
+PIECE = 256 << 10  # bytes of a request that are handed to the transport at a time: TLS encrypts them all at once
 IDLE_S = 30.0  # a connection that waited longer is not used again: the other side may be about to close it
 
 
@@ -43,13 +50,15 @@ class _Broken(Exception):
 
 
 class HttpClient:
-    """Used on the event loop's thread. Whoever calls bounds the requests under way: each has a connection of its own."""
+    """Used on the event loop's thread. Each request under way has a connection of its own; more than MAX_CONNECTIONS wait."""
 
     def __init__(self, access: RemoteAccess, memory: RequestMemory) -> None:
         """memory: what answers take until they are whole."""
         self.address = access.address
         self.memory = memory
-        self._tls: ssl.SSLContext | None = access.tls_context()
+        self._tls = access.tls
+        self._addresses = HostAddresses(access.address.host.strip("[]"))
+        self._places = asyncio.Semaphore(MAX_CONNECTIONS)
         self._idle: list[_Connection] = []
         self._all: set[_Connection] = set()
         lines = [f"Host: {access.address.authority}", "Accept-Encoding: identity", "User-Agent: slipway"]
@@ -77,17 +86,17 @@ class HttpClient:
         size = sum(map(len, chunks))
         length = f"Content-Length: {size}\r\n" if method == "POST" else ""
         head = f"{method} {path} HTTP/1.1\r\n{self._standing}{own}{length}\r\n".encode("latin-1")
-        while True:
-            connection, used = self._take_idle(), True
-            if connection is None:
-                connection, used = await self._connect(), False
-            try:
-                answer = await connection.exchange([head, *chunks])
-            except _Broken as error:
-                if used and error.untouched:
-                    continue  # it was closed while nobody used it: this request was not begun
-                raise unavailable(f"the server at {self.address} {error.why}") from None
-            return answer
+        async with self._places:
+            while True:
+                connection, used = self._take_idle(), True
+                if connection is None:
+                    connection, used = await self._connect(), False
+                try:
+                    return await connection.exchange([head, *chunks])
+                except _Broken as error:
+                    if not used or not error.untouched:
+                        raise NoAnswer(f"the server at {self.address} {error.why}") from None
+                    # It was closed while nobody used it: this request was not begun.
 
     def _take_idle(self) -> "_Connection | None":
         now = asyncio.get_running_loop().time()
@@ -100,10 +109,10 @@ class HttpClient:
 
     async def _connect(self) -> "_Connection":
         address = self.address
-        host = address.host.strip("[]")
+        name = address.host.strip("[]") if self._tls is not None else None
         try:
-            _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: _Connection(self), host, address.port, ssl=self._tls
+            _, connection = await self._addresses.connect(
+                lambda: _Connection(self), address.port, ssl=self._tls, server_hostname=name
             )
         except ssl.SSLCertVerificationError as error:
             raise self._unreachable(f"its certificate is not trusted ({error.verify_message})") from None
@@ -142,8 +151,10 @@ class _Connection(asyncio.Protocol):
         self._answer: asyncio.Future[HttpAnswer] | None = None
         self._headers: dict[str, str] = {}
         self._body: list[bytes] = []
-        self._size = 0
+        self._size = self._received = 0
         self._touched = self._headed = self._done = self._keep = False
+        self._writable = asyncio.Event()
+        self._writable.set()
 
     @property
     def usable(self) -> bool:
@@ -158,18 +169,31 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers = {}
         self._touched = self._headed = self._done = self._keep = False
-        self._transport.writelines(chunks)
         try:
+            await self._send(self._transport, chunks)
             return await answer
         finally:
             self._answer = None
             self._client.memory.give(self._size)
-            self._size = 0
+            self._size = self._received = 0
             self._body = []
             if self._done and self._keep and self.usable:
                 self._client.free(self)
             else:
                 self.abort()  # where it was cancelled, what comes now would be taken for the next answer
+
+    async def _send(self, transport: asyncio.Transport, chunks: Sequence[Chunk]) -> None:
+        """Write a request, a large one as the other side takes it."""
+        if sum(map(len, chunks)) <= PIECE:
+            transport.writelines(chunks)
+            return
+        for chunk in chunks:
+            view = memoryview(chunk)
+            for start in range(0, len(view), PIECE):
+                if transport.is_closing():
+                    return
+                transport.write(view[start : start + PIECE])
+                await self._writable.wait()
 
     def abort(self) -> None:
         if self._transport is not None:
@@ -190,16 +214,25 @@ class _Connection(asyncio.Protocol):
             self.abort()  # nobody has asked
             return
         self._touched = True
+        self._received += len(data)
         try:
             self._parser.feed_data(data)
-        except ServingError as error:
-            self._fail(error)
-        except httptools.HttpParserError as error:
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             told = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
             self._fail(told if isinstance(told, ServingError) else _Broken(False, "did not answer in HTTP/1.1"))
+            return
+        if self._received - self._size > MAX_FRAMING + FRAMING_OF_BYTE * self._size:
+            self._fail(_Broken(False, "answers with too many headers"))
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self._writable.set()
         self._client.lost(self)
         if not self.ended.done():
             self.ended.set_result(None)
@@ -213,8 +246,7 @@ class _Connection(asyncio.Protocol):
 
     # -- httptools' callbacks --------------------------------------------------------------------------------------
     def on_header(self, name: bytes, value: bytes) -> None:
-        if len(self._headers) < MAX_HEADERS:
-            self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
         self._headed = self._parser.get_status_code() >= 200

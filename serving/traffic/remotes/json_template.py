@@ -17,6 +17,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelOutput
 
 from serving.core.datatypes import BY_CONFIG, Tensor, datatype_of
 from serving.core.errors import invalid, unsupported
+from serving.traffic.remotes.protocol import read_json
 from serving.traffic.remotes.v2_http import array_of
 
 ROW = "[row]"
@@ -140,7 +141,7 @@ class ResponseTemplate:
         OverflowError where they do not stand there, or are not of their datatype.
 
         wanted: the names asked for; empty for all."""
-        answers = [orjson.loads(body) for body in bodies]
+        answers = [read_json(body) for body in bodies]
         found = {}
         for name, place in self._places.items():
             if wanted and name not in wanted:

@@ -5,6 +5,7 @@ RemoteProtocol      asks; one class for each protocol, found by `protocols.py`
 """
 
 import asyncio
+import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable
@@ -15,7 +16,7 @@ import orjson
 
 from repository.config.listed_servers import Address
 from serving.core.datatypes import Tensor
-from serving.core.errors import ServingError, internal, unavailable
+from serving.core.errors import ServingError, internal, invalid, unavailable
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import Parameters
 
@@ -24,6 +25,7 @@ T = TypeVar("T")
 
 LARGE = 128 << 10  # bytes: to write or to read so much JSON takes the loop's time
 _VERSION = re.compile(r"([0-9]{1,9})(?:\.0)?", re.ASCII)
+REFUSALS = (400, 413, 415, 422)  # what is wrong with the request
 MAX_QUOTED = 300  # characters of another server's own words
 
 
@@ -56,6 +58,20 @@ def request_bytes(request: InFlightRequest) -> int:
     return sum(tensor.nbytes for tensor in request.inputs.values())
 
 
+def read_json(content: bytes | memoryview) -> Any:
+    """Return what JSON says. ValueError for what is none; the tokens NaN and Infinity are read, as many servers write them."""
+    try:
+        return orjson.loads(content)
+    except ValueError:
+        text = bytes(content)
+        if b"NaN" not in text and b"Infinity" not in text:
+            raise
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def version_number(text: object) -> int:
     """Return a version as a number, TorchServe's "2.0" as 2; 0 for one that is none."""
     found = _VERSION.fullmatch(text) if isinstance(text, str) else None
@@ -65,9 +81,8 @@ def version_number(text: object) -> int:
 def refused(address: Address, status: int, body: bytes) -> ServingError:
     """Return the error of an answer that is none, by its HTTP status.
 
-    The request has passed this server's checks, so that what another one finds wrong with it lies with the two servers, and not
-    with the client: a candidate that takes no request must count as one that fails. It is INTERNAL; what may pass by itself,
-    and what an operator has to put right over there (no such model, no permission), is UNAVAILABLE.
+    What that server finds wrong with the request is INVALID_ARG: guardrails hold what one arm refuses against the other. What
+    may pass by itself, and what an operator has to put right over there (no such model, no permission), is UNAVAILABLE.
     """
     if 300 <= status < 400:
         return unavailable(
@@ -78,6 +93,8 @@ def refused(address: Address, status: int, body: bytes) -> ServingError:
         return unavailable(f"{not_permitted(address)} (HTTP {status})")
     said = _said(body)
     message = f"the server at {address} answered with HTTP {status}{said and f': {said}'}"
+    if status in REFUSALS:
+        return invalid(message)
     return unavailable(message) if status in (404, 408, 429) or status >= 502 else internal(message)
 
 

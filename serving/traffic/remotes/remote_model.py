@@ -15,7 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository.config.traffic import Remote
 from serving.core.datatypes import BY_CONFIG, Tensor, datatype_of
 from serving.core.device_tensor import host_array
-from serving.core.errors import Exhausted, ServingError, internal, unavailable, unexpected, unsupported
+from serving.core.errors import Code, Exhausted, NoAnswer, ServingError, unavailable, unexpected, unsupported
 from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
 from serving.core.tensor_check import TensorCheck, wire_shape
@@ -28,6 +28,14 @@ from serving.traffic.remotes.protocols import KEEP_SEQUENCES, make_protocol
 
 MAX_IN_FLIGHT = 64  # requests that the other server has at a time
 MAX_WAITING = 512  # requests that wait for one of these places
+
+
+class NotAsDeclared(ServingError):
+    """The other server has answered, with outputs that are not those of the model here."""
+
+    def __init__(self, message: str, outputs: dict[str, Tensor]) -> None:
+        super().__init__(Code.INTERNAL, message)
+        self.outputs = outputs
 
 
 class RemoteModel:
@@ -150,7 +158,7 @@ class RemoteModel:
                     self._places.release()
             request.respond(self._response(request, answer))
         except TimeoutError:
-            request.respond(unavailable(f"the server at {self.address} has not answered within {self._timeout_s:g} s"))
+            request.respond(NoAnswer(f"the server at {self.address} has not answered within {self._timeout_s:g} s"))
         except Exception as error:
             request.respond(unexpected(error, f"asking the server at {self.address}"))
 
@@ -160,17 +168,11 @@ class RemoteModel:
         wanted = request.requested_outputs or [
             name for name in self._declared if self.outputs is None or name in self.outputs
         ]
-        outputs = {}
-        for name in self._declared:
-            if name not in wanted:
-                continue
-            output = answer.outputs.get(name)
-            wrong = self._wrong(name, output, request.batch_size)
-            if wrong or output is None:
-                return internal(
-                    f"the server at {self.address} does not answer as model '{self._name}' declares: {wrong}"
-                )
-            outputs[name] = output
+        outputs = {name: answer.outputs[name] for name in self._declared if name in wanted and name in answer.outputs}
+        for name in wanted:
+            if wrong := self._wrong(name, outputs.get(name), request.batch_size):
+                said = f"the server at {self.address} does not answer as model '{self._name}' declares: {wrong}"
+                return NotAsDeclared(said, outputs)
         response = InferenceResponse(self._name, answer.version, request.asked.id, outputs, answer.parameters)
         targets = request.asked.output_targets
         return apply_targets(response, targets, self._labels(), self._batches) if targets else response

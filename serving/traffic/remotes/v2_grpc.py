@@ -15,7 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from repository.config.listed_servers import Address
 from repository.config.traffic import Remote
 from serving.core.datatypes import DATATYPES, Tensor, datatype_of, raw_bytes
-from serving.core.errors import ServingError, internal, unavailable
+from serving.core.errors import ServingError, internal, invalid, unavailable
 from serving.core.grpc_parameters import set_parameter
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import Parameters
@@ -32,9 +32,11 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),  # of 30 s: a name may mean another address from one moment on
     # Channels to one address share their connections otherwise, also where the headers or certificates differ.
     ("grpc.use_local_subchannel_pool", 1),
 )
+_REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 _PASSES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND)
 _NO_PERMISSION = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
@@ -43,12 +45,15 @@ class V2Grpc(RemoteProtocol):
     def __init__(self, remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> None:
         self._address = address = access.address
         self._model, self._version = remote.model or config.name, remote.version
-        self._metadata = tuple((name.lower(), value) for name, value in access.headers)
+        headers = {name.lower(): value for name, value in access.headers}
+        host = headers.pop("host", "")  # ":authority" is the name of that here
+        options = (*_OPTIONS, ("grpc.default_authority", host)) if host else _OPTIONS
+        self._metadata = tuple(headers.items())
         if address.tls:
-            credentials = grpc.ssl_channel_credentials(access.certificates())
-            self._channel = grpc.aio.secure_channel(address.authority, credentials, _OPTIONS)
+            credentials = grpc.ssl_channel_credentials(access.ca or None, access.key or None, access.cert or None)
+            self._channel = grpc.aio.secure_channel(address.authority, credentials, options)
         else:
-            self._channel = grpc.aio.insecure_channel(address.authority, _OPTIONS)
+            self._channel = grpc.aio.insecure_channel(address.authority, options)
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
     async def infer(self, request: InFlightRequest) -> RemoteAnswer:
@@ -77,6 +82,8 @@ def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
         return unavailable(f"{not_permitted(address)} ({code.name})")
     said = " ".join((error.details() or "").split())[:MAX_QUOTED]
     message = f"the server at {address} answered with gRPC status {code.name}{said and f': {said}'}"
+    if code in _REFUSALS:
+        return invalid(message)
     return unavailable(message) if code in _PASSES else internal(message)
 
 

@@ -25,6 +25,7 @@ from serving.traffic.remotes.protocol import (
     RemoteAnswer,
     RemoteProtocol,
     off_loop,
+    read_json,
     refused,
     request_bytes,
     version_number,
@@ -57,13 +58,12 @@ class V2Http(RemoteProtocol):
         return await off_loop(read, decode, self._address, answer.body, length)
 
     async def _takes_binary(self) -> bool:
-        """Ask what extensions the server has."""
+        """Ask what extensions the server has; one that does not say has none. Raises what may pass."""
         answer = await self._client.get(f"{self._address.path}/v2")
-        if answer.status >= 500:
+        if answer.status not in (200, 404, 405):
             raise refused(self._address, answer.status, answer.body)
         try:
-            described = orjson.loads(answer.body)
-            return answer.status == 200 and BINARY in described["extensions"]
+            return answer.status == 200 and BINARY in orjson.loads(answer.body)["extensions"]
         except (ValueError, TypeError, KeyError):
             return False
 
@@ -132,7 +132,7 @@ def decode(address: Address, body: bytes, header_length: str) -> RemoteAnswer:
         size = int(header_length) if header_length else len(body)
         if not 0 <= size <= len(body):
             raise ValueError
-        answer = orjson.loads(memoryview(body)[:size])
+        answer = read_json(memoryview(body)[:size])
         outputs = _outputs(answer["outputs"], memoryview(body)[size:])
         parameters = answer.get("parameters")
         kept = (

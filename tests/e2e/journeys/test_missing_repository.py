@@ -10,7 +10,7 @@ def test_a_server_whose_repository_is_missing_answers_and_is_ready_once_it_is_th
     later = tmp_path / "later"
     flags = ("--exit-on-error=false", "--strict-readiness=false", "--model-control-mode=explicit")
     with ServerProcess([tmp_path, later], *flags, wait="") as server:
-        wait_until(server._read_addresses, what="the listeners")
+        wait_until(server.read_addresses, what="the listeners")
         with tritonclient.grpc.InferenceServerClient(server.grpc) as client:
             wait_until(lambda: "failed to poll model repository" in server.log, what="the sentence about it")
             assert not client.is_server_live()

@@ -2,6 +2,7 @@
 answer when the test says so; real models and servers are in test_shadow.py."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from tempfile import NamedTemporaryFile
@@ -13,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Keep, Shadow
 from serving.core.datatypes import DATATYPES
-from serving.core.errors import ServingError, internal, unavailable
+from serving.core.errors import NoAnswer, ServingError, internal, invalid, unavailable
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.output_target import MemoryRange, OutputRule, OutputTarget
 from serving.core.request import InferenceRequest, SequencePosition
@@ -24,6 +25,7 @@ from serving.resources.request_memory import RequestMemory
 from serving.traffic import mirror as mirrors
 from serving.traffic.figures import ShadowFigures
 from serving.traffic.mirror import Mirror, Side
+from serving.traffic.remotes.remote_model import NotAsDeclared
 from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
@@ -191,6 +193,43 @@ async def test_mirrors_are_dropped_where_requests_of_clients_wait_or_memory_is_s
     assert client.figures.dropped == {"queue": 2, "memory": 1, "refused": 1}
     assert client.memory.taken == 0
     assert client.candidate.asked == []
+
+
+async def test_what_the_candidate_says_in_place_of_an_answer_is_counted_by_what_it_means_and_told() -> None:
+    client = Client()
+    for refuses in (unavailable("no room"), NoAnswer("it has not answered"), invalid("7 is no age")):
+        client.candidate.refuses = refuses
+        client.ask()
+        await client.settled(lambda said=refuses.message: client.figures.trouble and client.figures.trouble[0] == said)
+    assert (client.figures.failed, client.figures.dropped) == (2, {"refused": 1})
+    client.candidate.refuses = None
+    client.ask()
+    await client.settled(lambda: client.candidate.asked)
+    other = {"y": np.array([[1, 2]])}
+    client.candidate.asked.pop().respond(NotAsDeclared("output 'y' came as INT64 [1, 2], expected FP32 [1, 2]", other))
+    assert (client.figures.compared, client.figures.mismatched, client.figures.failed) == (1, 1, 2)
+    assert client.mirror.mismatches.after(0)[0].candidate["y"].dtype == np.int64
+    client.mirror.configure(Shadow(share=100.0, keep=None), client.config)
+    client.candidate.refuses = invalid("8 is no age")
+    client.ask()
+    await client.settled(lambda: client.figures.failed == 3)
+    assert client.figures.trouble is None  # it may quote an input
+    client.mirror.close()
+
+
+async def test_mismatches_are_forgotten_after_their_days(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = Client(keep=Keep(days=2))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    client.ask()
+    await client.settled(lambda: client.candidate.asked)
+    client.candidate.answer([9.0, 9.0])
+    now += 2 * 24 * 3600 - 1
+    client.mirror.mismatches.tick()
+    assert len(client.mirror.mismatches.after(0)) == 1
+    now += 2
+    client.mirror.mismatches.tick()
+    assert (client.mirror.mismatches.after(0), client.memory.taken) == ([], 0)
 
 
 async def test_a_loop_that_is_behind_asks_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,6 +162,22 @@ def test_fastapi_beside_its_successor_in_either_direction(shadowed: Shadowed) ->
         assert shadowed.ask(5.0) == [11.0]
 
 
+def test_a_header_that_has_changed_in_the_list_is_sent_once_the_policy_is_taken_again(shadowed: Shadowed) -> None:
+    with service(lambda received: {"prediction": [2.0]}) as other:
+        remote = {
+            "url": other.url,
+            "protocol": "json",
+            "request": {"x": "$INPUT0"},
+            "response": {"OUTPUT0": "prediction"},
+        }
+        for key in ("first", "second"):
+            shadowed.remotes.write_text(json.dumps({other.url: {"headers": {"X-Key": key, "Host": "model.example"}}}))
+            assert shadowed.load(rollout="rotated", stable=remote, candidate=1)[0] == 200
+            shadowed.ask(1.0)
+        assert [one.headers["x-key"] for one in other.received] == ["first", "second"]
+        assert {one.headers["host"] for one in other.received} == {"model.example"}
+
+
 def test_a_template_that_does_not_fit_the_model_is_refused_with_the_load(shadowed: Shadowed) -> None:
     shadowed.list_remotes("http://127.0.0.1:1")
     remote = {

@@ -99,7 +99,13 @@ async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_replace
     ("status", "headers", "body", "code", "said"),
     [
         (500, {}, b'{"detail": "out of\\n cheese"}', Code.INTERNAL, "HTTP 500: out of cheese"),
-        (422, {}, b'{"detail": [{"loc": ["features"]}]}', Code.INTERNAL, 'HTTP 422: {"detail":[{"loc":["features"]}]}'),
+        (
+            422,
+            {},
+            b'{"detail": [{"loc": ["features"]}]}',
+            Code.INVALID_ARG,
+            'HTTP 422: {"detail":[{"loc":["features"]}]}',
+        ),
         (503, {}, b"<html>", Code.UNAVAILABLE, "answered with HTTP 503"),
         (404, {}, b'{"detail": "Not Found"}', Code.UNAVAILABLE, "HTTP 404: Not Found"),
         (401, {}, b"{}", Code.UNAVAILABLE, "does not permit it: --traffic-remotes has headers for that"),

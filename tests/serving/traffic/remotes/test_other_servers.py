@@ -18,7 +18,8 @@ from serving.core.output_target import OutputRule, OutputTarget
 from tests.serving.traffic.remotes.asking import ask, config, remote_model
 from tests.serving.traffic.remotes.services import Received, service
 from tests.support.certificates import Authority
-from tests.support.serving_process import PATIENCE_S, ServerProcess
+from tests.support.model_factory import onnx_scale
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import TorchServeServer
 
@@ -73,7 +74,7 @@ async def test_a_model_that_is_not_there_and_one_with_other_tensors_are_told_apa
     other = remote_model(tmp_path, remote_of(http_server, protocol, "identity_fp64"), identity("FP32"))
     with pytest.raises(ServingError, match="the model expects FP64") as caught:
         await ask(other, given)
-    assert caught.value.code is Code.INTERNAL  # the client has asked rightly
+    assert caught.value.code is Code.INVALID_ARG
     await other.close()
     wider = remote_model(tmp_path, remote_of(http_server, protocol, "identity_fp32"), identity("FP32", 3))
     with pytest.raises(ServingError, match=r"Expected \[-1, 3\], got \[2, 2\]"):
@@ -159,6 +160,39 @@ async def test_a_certificate_is_checked_against_the_listed_authority(tmp_path: P
         with pytest.raises(ServingError, match="its certificate is not trusted"):
             await ask(unknown, {"INPUT0": np.array([[1.0]], np.float32)})
         await unknown.close()
+
+
+async def test_a_server_may_ask_for_a_certificate_over_both_protocols(tmp_path: Path) -> None:
+    authority, stranger = Authority(tmp_path / "ca", "authority"), Authority(tmp_path / "other", "stranger")
+    theirs, ours = authority.sign("server"), authority.sign("client")
+    flags = [
+        f"--{protocol}-{name}={value}"
+        for protocol in ("http", "grpc")
+        for name, value in (
+            *(("use-ssl", 1), ("use-ssl-mutual", 1), ("server-cert", theirs.cert), ("server-key", theirs.key)),
+            ("root-cert", authority.cert),
+        )
+    ]
+    onnx_scale(tmp_path / "models", "here", factor=2.0)
+    own = {"cert": str(ours.cert), "key": str(ours.key)}
+    with ServerProcess(tmp_path / "models", *flags, wait="") as server:
+        wait_until(lambda: "loaded 'here'" in server.log and server.read_addresses())
+        for protocol in ("v2", "v2-grpc"):
+            address = server.grpc if protocol == "v2-grpc" else server.http
+            remote = Remote(f"https://{address}", protocol, "here")
+            known = remote_model(tmp_path, remote, identity("FP32"), ca=str(authority.cert), **own)
+            answer = await ask(known, {"INPUT0": np.array([[1.0]], np.float32)})
+            assert answer.outputs["OUTPUT0"].tolist() == [[2.0]]
+            await known.close()
+            for wrong, said in (
+                ({"ca": str(authority.cert)}, "closed"),
+                ({"ca": str(stranger.cert), **own}, "self.signed certificate"),
+            ):
+                refused = remote_model(tmp_path, remote, identity("FP32"), **wrong)
+                with pytest.raises(ServingError, match=said) as caught:
+                    await ask(refused, {"INPUT0": np.array([[1.0]], np.float32)})
+                assert caught.value.code is Code.UNAVAILABLE
+                await refused.close()
 
 
 # -- TorchServe --------------------------------------------------------------------------------------------------------

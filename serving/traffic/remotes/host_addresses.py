@@ -1,0 +1,84 @@
+"""Finds the addresses of another server's host, and connects to one of them.
+
+A look-up of the C library cannot be given up, and uvloop has four threads for those of the whole process: where a name server
+does not answer, the look-ups for one server would hold up the connections to all others. So each host has a thread of its own,
+while it is looked up, and one look-up at a time, which all wait for who need it.
+"""
+
+import asyncio
+import contextlib
+import ipaddress
+import socket
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+P = TypeVar("P", bound=asyncio.BaseProtocol)
+
+CONNECT_S = 3.0  # for one of several addresses
+
+
+class HostAddresses:
+    """Used on the event loop's thread. Nothing is kept but the address that answered last, which is tried first: names move."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._numeric = _is_numeric(host)
+        self._last = ""
+        self._looking: asyncio.Future[list[str]] | None = None
+
+    async def connect(self, protocol: Callable[[], P], port: int, **arguments: Any) -> tuple[asyncio.BaseTransport, P]:
+        """Return what `create_connection` does, to the first address that takes it; OSError where none does."""
+        addresses = await self._find()
+        addresses.sort(key=self._last.__ne__)
+        *others, last = addresses
+        for address in others:
+            try:
+                async with asyncio.timeout(CONNECT_S):
+                    return await self._connect(protocol, address, port, arguments)
+            except (OSError, TimeoutError):
+                pass
+        return await self._connect(protocol, last, port, arguments)
+
+    async def _connect(
+        self, protocol: Callable[[], P], address: str, port: int, arguments: dict[str, Any]
+    ) -> tuple[asyncio.BaseTransport, P]:
+        connected = await asyncio.get_running_loop().create_connection(protocol, address, port, **arguments)
+        self._last = address
+        return connected
+
+    async def _find(self) -> list[str]:
+        """Return the addresses, by the look-up that is under way or by one that begins."""
+        if self._numeric:
+            return [self._host]
+        if self._looking is None:
+            loop = asyncio.get_running_loop()
+            looking = self._looking = loop.create_future()
+            looking.add_done_callback(self._found)
+            threading.Thread(target=self._look_up, args=(loop, looking), name="look-up", daemon=True).start()
+        return list(await asyncio.shield(self._looking))
+
+    def _found(self, looking: asyncio.Future[list[str]]) -> None:
+        self._looking = None
+        looking.exception()  # whoever waited may have gone
+
+    def _look_up(self, loop: asyncio.AbstractEventLoop, looking: asyncio.Future[list[str]]) -> None:
+        """Runs on a thread of its own."""
+        try:
+            rows = socket.getaddrinfo(self._host, None, type=socket.SOCK_STREAM)
+            found = list(dict.fromkeys(str(row[4][0]) for row in rows))
+        except Exception as error:
+            tell: Callable[[], None] = partial(looking.set_exception, error)
+        else:
+            tell = partial(looking.set_result, found)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell)
+
+
+def _is_numeric(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
