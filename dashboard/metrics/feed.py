@@ -1,6 +1,7 @@
 """Reads a server's live feed: from its cumulative counters to what happened between two events."""
 
 import asyncio
+import logging
 from bisect import bisect_left
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
@@ -10,11 +11,14 @@ from typing import cast
 from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Usage, since
 from dashboard.models.rollout import Latency, ShadowTold, TrafficTold
-from dashboard.servers.client import AsyncServerClient
+from dashboard.servers.client import AsyncServerClient, Refused
 from dashboard.servers.messages import FeedEvent, Hello, HelloEvent, Memory, ProcessUsage, Stats, VersionCounters
 from dashboard.shared.choices import version_word
 from dashboard.shared.exceptions import DashboardError
+from dashboard.shared.json_shape import misfit
 from repository.core.histogram import BOUNDS_US, Counts, merge
+
+logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.5
 NO_VERSION = 0  # stands for the version where a request found none that served
@@ -61,6 +65,10 @@ class FeedReader:
     memory: dict[Key, int] = field(default_factory=dict)
     floors: set[Key] = field(default_factory=set)
     traffic: dict[str, TrafficTold] = field(default_factory=dict)  # the last word of each rollout, by its name
+    _at: dict[tuple[str, str], str] = field(
+        default_factory=dict
+    )  # model and namespace -> its rollout of which it told last
+    _odd: set[str] = field(default_factory=set)  # rollouts of which it told what is not understood
     _buckets: BucketMap | None = None
     _readings: dict[Key, Usage] = field(default_factory=dict)
     _unserved: dict[str, int] = field(default_factory=dict)
@@ -80,7 +88,7 @@ class FeedReader:
         if self.instance and data["instance"] != self.instance:
             # Another process: its counters began at zero while we watched.
             self._readings, self._unserved, self.states, self.memory, self.floors = {}, {}, {}, {}, set()
-            self.traffic = {}
+            self.traffic, self._at, self._odd = {}, {}, set()
             self._time, self._cpu_seconds = float(data["started"]), 0.0
         self.instance = data["instance"]
 
@@ -102,9 +110,20 @@ class FeedReader:
         return Tick(data["time"], seconds, busy, process, dict(self.memory), frozenset(self.floors))
 
     def hear(self, told: TrafficTold) -> None:
-        """Keep what the server tells of a rollout, with its histograms in our buckets; nothing of a model that is at none."""
-        if self._buckets is not None and told["rollout"] is not None:
-            self.traffic[told["rollout"]] = _in_our_buckets(told, self._buckets)
+        """Keep what the server tells of a rollout, with its histograms in our buckets; nothing of one that its model is at no
+        more, nor of one that is told otherwise than we know, which is logged."""
+        model, name = (told["model"], told.get("namespace", "")), told["rollout"]
+        if (before := self._at.pop(model, None)) is not None and before != name:
+            del self.traffic[before]
+        if self._buckets is None or name is None:
+            return
+        if wrong := misfit(told, TrafficTold):
+            if name not in self._odd:
+                logger.error("what the server tells of rollout %s is not understood, at %s: it waits", name, wrong)
+            self._odd.add(name)
+            return
+        self._at[model] = name
+        self.traffic[name] = _in_our_buckets(told, self._buckets)
 
     def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:
         """Return what was refused for want of a version: it is filed under NO_VERSION of the model."""
@@ -177,11 +196,19 @@ async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGen
         try:
             async with aclosing(client.feed()) as events:
                 async for event in events:
-                    if (tick := reader.read(event)) is not None:
+                    if (tick := _tick_of(reader, event)) is not None:
                         yield tick
         except DashboardError as error:
             yield error
         await asyncio.sleep(RECONNECT_S)
+
+
+def _tick_of(reader: FeedReader, event: FeedEvent) -> Tick | None:
+    """Return what `reader` makes of an event. Refused: it is none that a server of this release sends."""
+    try:
+        return reader.read(event)
+    except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Refused(f"the inference server's live feed is not understood ({error!r})") from error
 
 
 def _in_our_buckets(told: TrafficTold, buckets: BucketMap) -> TrafficTold:

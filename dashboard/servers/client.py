@@ -33,6 +33,7 @@ from dashboard.servers.messages import (
     TrafficSamples,
 )
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, NotFound, Unavailable
+from dashboard.shared.json_shape import misfit
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
@@ -151,7 +152,10 @@ def _traffic(name: str) -> Call[TrafficTold | None]:
 
 def _mismatches(name: str, after: int) -> Call[list[Mismatch]]:
     def read(response: httpx.Response) -> list[Mismatch]:
-        return cast(list[Mismatch], _json(response.content))
+        found = _json(response.content)
+        if wrong := misfit(found, list[Mismatch]):
+            raise Refused(f"the inference server's answer is not understood, at {wrong}")
+        return cast(list[Mismatch], found)
 
     path = f"/v2/slipway/models/{quote(name, safe='')}/traffic/mismatches?after={after}"
     return Call("GET", path, b"", read, control=True)

@@ -28,6 +28,7 @@ _MOST = 1e6  # that of numbers, at most
 _MAX_JSON = 1 << 20  # bytes of an element that is looked at as JSON
 _MAX_DETAILS = 5
 _SMALL = 64 << 10  # bytes that are first looked at as such: most answers of a good candidate are equal
+_LARGEST = 1e290  # that a difference is told as: sums of many stay finite, for JSON has no infinity
 _TINY = 5e-324  # in place of a divisor of 0; what is divided is 0 too, or the quotient infinite
 _AT_ONCE = 1 << 16  # elements, which become doubles
 
@@ -44,7 +45,8 @@ class Comparison:
     """What two answers to one request have in common.
 
     mismatched: names, shapes or datatypes differ. disagreed: that, or an element beyond the tolerance.
-    max_absolute, max_relative: the greatest differences of elements; mean_absolute: over all numbers of all outputs.
+    max_absolute, max_relative: the greatest differences of elements; mean_absolute: over all numbers of all outputs. They are
+    finite, whatever overflows.
     top1_compared, top1_agreed: rows with classes, and those whose first class is the same.
     score: how bad it is: how many times the tolerance the worst element is off; WORST for what are no numbers to compare.
     details: what differs, as clauses.
@@ -89,9 +91,9 @@ class Comparison:
             return None
         size = np.abs(stable)
         relative = difference / np.maximum(np.maximum(np.abs(candidate), size), _TINY)
-        self.max_absolute = max(self.max_absolute, greatest)
-        self.max_relative = max(self.max_relative, float(np.fmax.reduce(relative)))
-        self._sum += float(np.add.reduce(difference))
+        self.max_absolute = max(self.max_absolute, min(_LARGEST, greatest))
+        self.max_relative = max(self.max_relative, min(2.0, float(np.fmax.reduce(relative))))
+        self._sum = min(_LARGEST, self._sum + float(np.add.reduce(difference)))
         self._count += difference.size
         self.mean_absolute = self._sum / self._count
         allowed = size * tolerance.relative + tolerance.absolute

@@ -1,0 +1,56 @@
+"""Whether a value of JSON that came from elsewhere is what a TypedDict says: a server may be of another release than ours."""
+
+import functools
+import math
+from collections.abc import Mapping
+from types import NoneType, UnionType
+from typing import Any, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+_PLAIN = {bool: (bool,), int: (int,), float: (int, float), str: (str,), NoneType: (NoneType,)}
+HERE = "."
+
+
+def misfit(value: object, shape: Any) -> str:
+    """Return which part of a value is not of its shape, such as ".arms.stable.requests" or "." for the whole; "" where all is.
+
+    shape: a TypedDict, of which more fields may be there than it names; a list, a dict or a union; or a plain type, of which
+    numbers are finite. Of anything else no part is looked at.
+    """
+    if shape in _PLAIN:
+        right = isinstance(value, _PLAIN[shape]) and isinstance(value, bool) == (shape is bool)
+        return "" if right and (type(value) is not float or math.isfinite(value)) else HERE
+    if is_typeddict(shape):
+        return _of_fields(value, _fields(shape), shape.__required_keys__)
+    origin, inner = get_origin(shape), get_args(shape)
+    if origin in (Union, UnionType):
+        return "" if any(not misfit(value, one) for one in inner) else HERE
+    if origin is NotRequired:
+        return misfit(value, inner[0])
+    if origin is list:
+        return _first(enumerate(value), inner[0]) if isinstance(value, list) else HERE
+    if origin is dict:
+        return _first(value.items(), inner[1]) if isinstance(value, dict) else HERE
+    return ""
+
+
+def _of_fields(value: object, fields: Mapping[str, Any], required: frozenset[str]) -> str:
+    if not isinstance(value, dict):
+        return HERE
+    if missing := required - value.keys():
+        return f".{min(missing)}"
+    return next(
+        (found for name, kind in fields.items() if name in value and (found := _first([(name, value[name])], kind))), ""
+    )
+
+
+def _first(parts: Any, shape: Any) -> str:
+    """Return the first of some parts, by their names, that is not of the shape."""
+    for name, one in parts:
+        if wrong := misfit(one, shape):
+            return f".{name}{'' if wrong == HERE else wrong}"
+    return ""
+
+
+@functools.cache
+def _fields(shape: Any) -> Mapping[str, Any]:
+    return get_type_hints(shape, localns={"Json": Any}, include_extras=True)
