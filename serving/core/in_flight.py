@@ -225,6 +225,20 @@ class InFlightRequest:
         owner, self._owner = self._owner, None
         return owner is not None
 
+    def begin_again(self) -> None:
+        """Be as it was asked, and nobody's: what a model set that has not begun with it is forgotten."""
+        asked = self.asked
+        self.inputs, self.requested_outputs, self.sequence = asked.inputs, asked.requested_outputs, asked.sequence
+        self.batch_size, self.batch_key, self.stream = 1, None, None
+        self.give_back()
+
+    def hand_to(self, submit: "Callable[[InFlightRequest], None]") -> None:
+        """Have another model take it; where that refuses, it is answered with the reason."""
+        try:
+            submit(self)
+        except Exception as error:
+            self.respond(unexpected(error, "handing on a request"))
+
     def on_cancel(self, listener: Callable[[], None]) -> None:
         """Call `listener` when the request is cancelled, at once where it has ended already. Any thread."""
         with _listeners_lock:

@@ -237,6 +237,17 @@ class Model:
             return False
         return self.scheduler.sequence_begun(sequence.id) > 0
 
+    def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
+        """Let go of those requests that still wait for an instance and are wanted elsewhere; none of sequences."""
+        scheduler = self.scheduler
+        if self.config.HasField("sequence_batching"):
+            return []
+        taken = [request for request in scheduler.waiting() if wanted(request) and scheduler.remove(request)]
+        for request in taken:
+            request.begin_again()
+            self.request_ended(request)
+        return taken
+
     def _refuse(self, request: InFlightRequest, error: ServingError) -> None:
         if request.give_back():
             self.request_ended(request)

@@ -250,7 +250,7 @@ class ModelLifecycle:
         policy = traffic_of(sources[0].config)
         if policy is None:
             return {}
-        default = aliases_of(sources[0].config).get(DEFAULT_ALIAS, sources[-1].version)
+        default = _default_of(sources)
         change = next(change for change in changes if change.source.version == default)
         config = change.config
         if config is None:  # nothing of it has changed
@@ -361,8 +361,11 @@ class ModelLifecycle:
             self._retire(self.versions[number], "replaced under the version policy")
         config = sources[0].config
         self.aliases = aliases_of(config)
-        self._rollouts.settle(self.identifier, traffic_of(config), release_of(config), connected)
+        policy, release = traffic_of(config), release_of(config)
+        left = self._rollouts.settle(self.identifier, policy, release, _default_of(sources), connected)
         self._choose_answering()
+        for request in left:
+            request.hand_to(lambda request: self.taking("").submit(request))
         serves = [version.model for version in self.versions.values()]
         replaced = [model for model in served if model not in serves]
         return lambda: sum(model.in_flight for model in replaced)
@@ -578,6 +581,11 @@ def check_requested_version(version: str) -> None:
     """Raise INVALID_ARG for what can be neither a version's number nor an alias."""
     if not is_alias(version):
         parse_requested_version(version)
+
+
+def _default_of(sources: list[VersionSource]) -> int:
+    """Return the version that answers where none is named and no rollout has a say."""
+    return aliases_of(sources[0].config).get(DEFAULT_ALIAS, sources[-1].version)
 
 
 def _release_of(source: VersionSource) -> int | None:

@@ -58,6 +58,14 @@ class SleepingModel:
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
 
+    def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
+        """Let go of those requests that wait and are wanted elsewhere; none of sequences."""
+        taken = [request for request in self._waiting if wanted(request) and not request.sequence.id]
+        for request in taken:
+            del self._waiting[request]
+            request.begin_again()
+        return taken
+
     @property
     def keeps_sequences(self) -> bool:
         """Whether requests may belong to one that came before."""
@@ -89,10 +97,7 @@ class SleepingModel:
         waiting, self._waiting = self._waiting, {}
         for request in waiting:
             request.give_back()
-            try:
-                model.submit(request)
-            except Exception as error:
-                request.respond(unexpected(error, f"handing a request to '{self.spec.name}'"))
+            request.hand_to(model.submit)
 
     async def _wake_up(self) -> None:
         try:

@@ -34,6 +34,10 @@ class Scheduler:
     def configure(self, config: ModelConfig) -> None:
         """Take new batching settings; what is queued stays queued."""
 
+    def waiting(self) -> list[InFlightRequest]:
+        """Return all requests that wait."""
+        return []
+
     def sequence_begun(self, identifier: int | str) -> int:
         """Return when a sequence began that may take further requests, in monotonic ns; 0 where it is not known here."""
         return 0

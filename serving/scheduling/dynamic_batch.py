@@ -96,7 +96,7 @@ class DynamicBatchScheduler(InstanceScheduler):
             rows += request.batch_size
         return Batch(chosen, rows, send=instance.send)
 
-    def _waiting(self) -> list[InFlightRequest]:
+    def waiting(self) -> list[InFlightRequest]:
         return list(self._queue)
 
     def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:

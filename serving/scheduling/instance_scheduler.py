@@ -60,10 +60,6 @@ class InstanceScheduler(Scheduler):
         """Return the batch of these requests, which leave the queue."""
 
     @abstractmethod
-    def _waiting(self) -> list[InFlightRequest]:
-        """Return all requests that wait."""
-
-    @abstractmethod
     def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
         """Forget a request, whether it waits or was just taken; return it, and those that cannot run without it."""
 
@@ -115,7 +111,7 @@ class InstanceScheduler(Scheduler):
         try:
             callback(*arguments)
         except Exception as error:
-            self._fail(self._waiting(), error)
+            self._fail(self.waiting(), error)
 
     def _capacity(self, instance: Instance) -> int:
         """Return how many batches an instance may have at once. Resources are held while one executes, and by one alone."""
@@ -160,7 +156,7 @@ class InstanceScheduler(Scheduler):
         except Exception as error:
             if batch is not None:
                 self._unbind(instance, batch)
-            self._fail(chosen or self._waiting(), error)
+            self._fail(chosen or self.waiting(), error)
         if acquired and limiter is not None:
             safely("releasing resources", limiter.release, instance)
         return False

@@ -316,7 +316,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         size = sum(request.batch_size for request in rows)
         return Batch(rows, size, len(rows) - len(chosen), instance.send)
 
-    def _waiting(self) -> list[InFlightRequest]:
+    def waiting(self) -> list[InFlightRequest]:
         return [request for request, sequence in self._of.items() if request in sequence.requests]
 
     def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:

@@ -1,13 +1,14 @@
 """The arms of a rollout: what answers there, and what is counted of the requests that it is given."""
 
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 from repository.config.traffic import Remote
 from serving.core.errors import Code, ServingError
 from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.response import Answer
-from serving.core.rollout_arm import ArmObserver
+from serving.core.rollout_arm import ArmObserver, arm_of
 from serving.traffic.figures import ArmFigures
 
 STABLE, CANDIDATE = "stable", "candidate"
@@ -24,6 +25,9 @@ class Target(Protocol):
 
     def submit(self, request: InFlightRequest) -> None:
         """Take a request; raises ServingError (then the request is not answered)."""
+
+    def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
+        """Let go of those requests that have only waited so far and are wanted elsewhere; none of sequences."""
 
 
 class AsksCandidate(Protocol):
@@ -65,6 +69,18 @@ class Arm:
 
     def pending(self) -> int:
         return self.target.pending if self.target is not None else 0
+
+    def take_back(self) -> list[InFlightRequest]:
+        """Return the requests that were given to this arm and have only waited so far: another is to answer them."""
+        taken = self.target.take_back(lambda request: self._follows(request)) if self.target is not None else []
+        for request in taken:
+            request.observers = tuple(one for one in request.observers if not isinstance(one, Follower))
+            self.figures.give_up(time.monotonic_ns() - request.arrival_ns)
+        return taken
+
+    def _follows(self, request: InFlightRequest) -> bool:
+        follower = arm_of(request)
+        return isinstance(follower, Follower) and follower.side is self
 
 
 class Follower(ArmObserver):

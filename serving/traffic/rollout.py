@@ -187,6 +187,9 @@ class Rollout:
         self.split.set_weight(self.weight)
         taken_out = self.breached is not None or self.candidate.target is None
         self.split.set_mirror(None if taken_out else self.mirror)
+        if not self.weight:
+            for request in self.candidate.take_back():
+                request.hand_to(self.split.submit)
 
     # -- once a second ---------------------------------------------------------------------------------------------
     def tick(self) -> None:

@@ -88,16 +88,23 @@ class Rollouts:
         identifier: ModelIdentifier,
         policy: TrafficPolicy | None,
         release: int | None,
+        default: int,
         connected: Mapping[str, Connected],
-    ) -> None:
-        """Let a model serve with this policy from here on; its rollout goes on where that has the same name."""
+    ) -> list[InFlightRequest]:
+        """Let a model serve with this policy from here on; its rollout goes on where that has the same name.
+
+        default: the version that answers without a policy. Return the requests that waited for the candidate of a rollout which
+        is over, unless that has become the default: they are nobody's."""
         key = str(identifier)
         rollout = self._rollouts.get(identifier)
         before = rollout.connected if rollout is not None else {}
+        left: list[InFlightRequest] = []
         if policy is None or self._breaches.of(key, policy.rollout) is None:
             self._breaches.forget(key)
         if rollout is not None and (policy is None or rollout.policy.rollout != policy.rollout):
             log.info("rollout '%s' of '%s' is over", rollout.policy.rollout, identifier)
+            if rollout.candidate.version != default:
+                left = rollout.candidate.take_back()
             self._rollouts.pop(identifier).close()
             rollout = None
         if policy is not None:
@@ -106,6 +113,7 @@ class Rollouts:
             rollout.configure(policy, release, connected)
         self._leave(before, connected)
         self._follow()
+        return left
 
     def discard(self, identifier: ModelIdentifier, connected: Mapping[str, Connected]) -> None:
         """A policy that was prepared is not taken."""

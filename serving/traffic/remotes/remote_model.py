@@ -110,6 +110,15 @@ class RemoteModel:
             self._sequences[identifier] = task
             task.add_done_callback(lambda done: self._sequence_goes_on(identifier, done))
 
+    def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
+        """Let go of those requests that have not been sent and are wanted elsewhere; none of sequences."""
+        waiting = [one for one in self._tasks if not one.started and not one.asked.sequence.id]
+        taken = [request for request in waiting if wanted(request)]
+        for request in taken:
+            self._tasks.pop(request).cancel()
+            request.begin_again()
+        return taken
+
     def _sequence_goes_on(self, identifier: int | str, done: "asyncio.Task[None]") -> None:
         if self._sequences.get(identifier) is done:
             del self._sequences[identifier]

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+from collections import Counter
 
 import pytest
 
 from serving.core.errors import ServingError
 from tests.serving.in_process import core, response
-from tests.serving.traffic.rollouts_in_process import ONE, answering, policy, reload, scale
+from tests.serving.traffic.rollouts_in_process import ONE, answering, parameter, policy, reload, scale
 from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
@@ -23,6 +24,15 @@ class TritonPythonModel:
 """
 
 
+def replace_candidate(models, source):
+    """Make a Python model of version 2."""
+    (models / "scale/2/model.onnx").unlink()
+    (models / "scale/2/model.py").write_text(source)
+    (models / "scale/2/slipway.pbtxt").write_text('default_model_filename: "model.py"')
+    config = models / "scale/config.pbtxt"
+    config.write_text(config.read_text().replace('backend: "onnxruntime"', ""))
+
+
 def told(server):
     (rollout,) = server._manager.rollouts
     return rollout.told()
@@ -33,11 +43,7 @@ async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplo
     models, state = tmp_path / "models", tmp_path / "traffic.json"
     limits = {"guardrails": [{"metric": "errors"}], "min_samples": 20}
     scale(models, policy(50, **limits))
-    (models / "scale/2/model.onnx").unlink()
-    (models / "scale/2/model.py").write_text(FAILS_ON_TWO)
-    (models / "scale/2/slipway.pbtxt").write_text('default_model_filename: "model.py"')
-    config = models / "scale/config.pbtxt"
-    config.write_text(config.read_text().replace('backend: "onnxruntime"', ""))
+    replace_candidate(models, FAILS_ON_TWO)
     async with core(models, load_model=("scale",), traffic_state=state) as server:
         async with asyncio.timeout(PATIENCE_S):
             while told(server)["breach"] is None:
@@ -71,3 +77,45 @@ async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplo
             await answering(server)
         await reload(server, models, policy(0))
         assert told(server)["breach"] is None  # it was another rollout since
+
+
+WAITS_AT_GATE = """
+import os, time
+import numpy as np
+import triton_python_backend_utils as pb_utils
+
+
+class TritonPythonModel:
+    def execute(self, requests):
+        while not os.path.exists({gate!r}):
+            time.sleep(0.01)
+        array = np.full((1, 1), 2, np.float32)
+        return [pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", array)]) for _ in requests]
+"""
+
+
+@pytest.mark.parametrize("way", ["breach", "weight", "end"])
+async def test_what_waits_for_a_candidate_that_is_taken_out_is_answered_by_the_stable_version(tmp_path, way):
+    models, gate = tmp_path / "models", tmp_path / "gate"
+    scale(models, policy(100))
+    replace_candidate(models, WAITS_AT_GATE.format(gate=str(gate)))
+    async with core(models, load_model=("scale",)) as server:
+        asked = [asyncio.ensure_future(answering(server)) for _ in range(20)]
+        named = asyncio.ensure_future(answering(server, model_version="2"))
+        await asyncio.sleep(0)
+        (rollout,) = server._manager.rollouts
+        if way == "breach":
+            rollout.breach(0, "it hangs")
+        else:
+            await reload(server, models, policy(0) if way == "weight" else parameter("aliases", {"default": 1}))
+        async with asyncio.timeout(PATIENCE_S):
+            while sum(one.done() for one in asked) < 15:  # the process has begun with the first few
+                await asyncio.sleep(0.01)
+        gate.touch()
+        found = sum(await asyncio.gather(*asked), Counter())
+        assert found[1] >= 15
+        assert await named == {2: 1}
+        if way != "end":
+            arms = rollout.told()["arms"]
+            assert (arms["stable"]["requests"], arms["candidate"]["requests"]) == (found[1], found[2])
+            assert arms["candidate"]["withdrawn"] == found[1]
