@@ -166,6 +166,11 @@ def safely(what: str, function: Callable[P, T], *arguments: P.args, **named: P.k
 
 
 # -- what the exception of a model says to a client ---------------------------------------------------------------------
+def storable(text: str) -> str:
+    """Return what a model or another server has said, as UTF-8 and every database can hold it."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
+
+
 def without_addresses(text: str) -> str:
     """Return the text without the addresses of objects: "<Image object at 0x7f30>" -> "<Image object>"."""
     return _ADDRESS.sub("", text)

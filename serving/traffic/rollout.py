@@ -17,7 +17,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Remote, TrafficPolicy
 from repository.core.histogram import Histogram
-from serving.core.errors import safely
+from serving.core.errors import safely, storable
 from serving.core.model_identifier import ModelIdentifier
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.arms import CANDIDATE, STABLE, Arm, Follower, Target
@@ -247,10 +247,10 @@ class Rollout:
             "release": self.release,
             "weight": self.weight,
             "asked_weight": self.policy.weight,
-            "breach": breach and {"guardrail": breach.guardrail, "reason": breach.reason, "at": breach.at},
+            "breach": breach and {"guardrail": breach.guardrail, "reason": storable(breach.reason), "at": breach.at},
             "arms": {name: _arm_told(arm) for name, arm in self._arms.items()},
             "shadow": None if self.mirror is None else _shadow_told(self._shadow_figures),
-            "guardrails": [state._asdict() for state in self._states],
+            "guardrails": [{**state._asdict(), "detail": storable(state.detail)} for state in self._states],
         }
 
 
@@ -284,7 +284,7 @@ def _shadow_told(figures: ShadowFigures) -> JsonObject:
         "max_relative": figures.max_relative,
         "failed": figures.failed,
         "dropped": dict(figures.dropped),
-        "trouble": figures.trouble and {"reason": figures.trouble[0], "at": figures.trouble[1]},
+        "trouble": figures.trouble and {"reason": storable(figures.trouble[0]), "at": figures.trouble[1]},
         "stable_latency": _histogram_told(figures.stable_latency),
         "candidate_latency": _histogram_told(figures.candidate_latency),
     }

@@ -68,7 +68,8 @@ async def told(arms: dict[str, list[tuple[int, str]]], pairs: list[tuple[float, 
         rollout.mirror._found(_Mirrored({}, {}, 1000, 0), {}, 2000, found)
     rollout.tick()
     if breach and rollout.breached is None:
-        rollout.breach(0, "of a test")
+        rollout.breach(0, "half \ud800 of a pair, and \0")
+    rollout.mirror.figures.trouble = "half \ud800 of a pair, and \0", 1.0
     try:
         return orjson.dumps(rollout.told(), option=orjson.OPT_NON_STR_KEYS)
     finally:
@@ -82,7 +83,9 @@ def test_every_word_of_a_server_is_understood_and_means_the_same(
     stable: list[tuple[int, str]], candidate: list[tuple[int, str]], pairs: list[tuple[float, float]], breach: bool
 ) -> None:
     given_to = {"stable": stable, "candidate": candidate}
-    word = cast(TrafficTold, orjson.loads(asyncio.run(told(given_to, pairs, breach))))
+    content = asyncio.run(told(given_to, pairs, breach))
+    assert b"\\u0000" not in content, "PostgreSQL holds no NUL"
+    word = cast(TrafficTold, orjson.loads(content))
     reader = FeedReader()
     reader.read(HelloEvent({"server_id": "s", "instance": "i", "started": time.time(), "bounds_us": [*BOUNDS_US]}))
     reader.hear(word)
@@ -104,7 +107,7 @@ def test_every_word_of_a_server_is_understood_and_means_the_same(
         )
     shadow = twice["shadow"]
     assert shadow is not None
-    assert _shadow(shadow).compared == 2 * len(pairs)
+    assert _shadow(shadow, heard["shadow"]).compared == 2 * len(pairs)
     assert len(_guardrails(row, heard["guardrails"])) == len(GUARDRAILS)
     assert heard["weight"] == 0.0  # nothing takes the candidate's requests here
     assert (heard["breach"] is not None) == breach or any(one["state"] == "breached" for one in heard["guardrails"])
