@@ -12,7 +12,7 @@ from dashboard.accounts.accounts import account_create, account_update
 from dashboard.accounts.selectors import tokens
 from dashboard.accounts.tokens import token_create, token_revoke
 from dashboard.shared.exceptions import NotFound
-from dashboard.web.rest.endpoint import Endpoint, data_of
+from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 
 
 class Me(Endpoint):
@@ -45,7 +45,7 @@ class TokenList(Endpoint):
 class TokenDetail(Endpoint):
     rights = {"DELETE": Right.VIEW}
 
-    @extend_schema(responses={204: None})
+    @fieldless(responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
         """Revokes a token of one's own. Clients that use it are refused from then on."""
         token = tokens(self.person).filter(pk=pk).first()

@@ -12,7 +12,7 @@ from dashboard.catalog.services import model_delete, model_describe, model_load,
 from dashboard.servers.consumers import MODEL_LINES
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.model_logs import model_log_tail
-from dashboard.web.rest.endpoint import Endpoint, data_of
+from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 
 MOST_LINES = 5000  # of a model's log, in one answer
 
@@ -57,7 +57,7 @@ class ModelDetail(Endpoint):
         model_describe(model=select.model_get(name), actor=self.actor, **data)
         return summary_response(name)
 
-    @extend_schema(
+    @fieldless(
         parameters=[OpenApiParameter("confirm", str, required=True, description="The model's name.")],
         responses={204: None},
     )
@@ -71,7 +71,7 @@ class ModelDetail(Endpoint):
 class ModelLoad(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.ModelSummarySerializer)
+    @fieldless(responses=serializers.ModelSummarySerializer)
     def post(self, request: Request, name: str) -> Response:
         """Asks for the model to be served; its state says when it is."""
         model_load(model=select.model_get(name), actor=self.actor)
@@ -81,7 +81,7 @@ class ModelLoad(Endpoint):
 class ModelUnload(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.ModelSummarySerializer)
+    @fieldless(responses=serializers.ModelSummarySerializer)
     def post(self, request: Request, name: str) -> Response:
         """Asks for the model to be unloaded. Requests under way are finished, new ones refused."""
         model_unload(model=select.model_get(name), actor=self.actor)

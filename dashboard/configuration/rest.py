@@ -14,7 +14,7 @@ from dashboard.configuration.drift import drift_adopt, drift_overwrite, model_ad
 from dashboard.configuration.services import config_apply, config_preview, fields_in
 from dashboard.models import Model
 from dashboard.releases.selectors import newest_release
-from dashboard.web.rest.endpoint import Endpoint, data_of
+from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 from repository.config.release_stamp import unstamped
 
 
@@ -58,7 +58,7 @@ class ConfigPreview(Endpoint):
 class DriftAdopt(Endpoint):
     rights = {"POST": Right.UPLOAD_CODE}
 
-    @extend_schema(request=None, responses=serializers.ConfigSerializer)
+    @fieldless(responses=serializers.ConfigSerializer)
     def post(self, request: Request, name: str) -> Response:
         """Takes what was changed on disk as it is."""
         model = select.model_get(name)
@@ -69,7 +69,7 @@ class DriftAdopt(Endpoint):
 class DriftOverwrite(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.ConfigSerializer)
+    @fieldless(responses=serializers.ConfigSerializer)
     def post(self, request: Request, name: str) -> Response:
         """Writes the adopted text over what was changed on disk."""
         model = select.model_get(name)
@@ -93,7 +93,7 @@ def _config(model: Model) -> Response:
 class ModelAdopt(Endpoint):
     rights = {"POST": Right.UPLOAD_CODE}
 
-    @extend_schema(request=None, responses={201: ModelSummarySerializer})
+    @fieldless(responses={201: ModelSummarySerializer})
     def post(self, request: Request, name: str) -> Response:
         """Takes a folder that was copied into the repository under management. It is not loaded by that."""
         model_adopt(name=name, actor=self.actor)

@@ -11,7 +11,7 @@ from dashboard.examples.runs import example_answer, golden_run
 from dashboard.examples.selectors import example_get, examples
 from dashboard.examples.services import example_change, example_create, example_delete
 from dashboard.examples.traffic import traffic_sample
-from dashboard.web.rest.endpoint import Endpoint, data_of
+from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 from repository.core.golden import MAX_BYTES
 
 # The largest example, and what JSON may add to it where it is written with spaces or lists within lists.
@@ -51,7 +51,7 @@ class ExampleDetail(Endpoint):
         changed = example_change(example=example_get(model_get(name), example), actor=self.actor, **data)
         return Response(serializers.ExampleDetailSerializer(changed).data)
 
-    @extend_schema(responses={204: None})
+    @fieldless(responses={204: None})
     def delete(self, request: Request, name: str, example: str) -> Response:
         """Deletes an example."""
         example_delete(example=example_get(model_get(name), example), actor=self.actor)

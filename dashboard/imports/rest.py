@@ -12,7 +12,7 @@ from dashboard.imports.sources import import_folders
 from dashboard.jobs.selectors import job_get
 from dashboard.jobs.serializers import JobSerializer
 from dashboard.models import Job
-from dashboard.web.rest.endpoint import Endpoint, data_of
+from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 
 
 class ImportFolders(Endpoint):
@@ -46,7 +46,7 @@ class ImportList(Endpoint):
 class ImportResume(Endpoint):
     rights = {"POST": Right.UPLOAD_CODE}
 
-    @extend_schema(request=None, responses={202: JobSerializer})
+    @fieldless(responses={202: JobSerializer})
     def post(self, request: Request, pk: int) -> Response:
         """Goes on where an import that was cancelled, or failed, has ended: a new job, for what is not taken yet."""
         return _under_way(import_resume(job=job_get(pk), actor=self.actor))

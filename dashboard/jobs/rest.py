@@ -13,7 +13,7 @@ from dashboard.jobs.serializers import JobSerializer
 from dashboard.jobs.services import job_cancel
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
-from dashboard.web.rest.endpoint import Endpoint
+from dashboard.web.rest.endpoint import Endpoint, fieldless
 
 
 class JobList(Endpoint):
@@ -42,7 +42,7 @@ class JobDetail(Endpoint):
 class JobCancel(Endpoint):
     rights = {"POST": Right.VIEW}  # beside operators, whoever began it: see job_cancel
 
-    @extend_schema(request=None, responses=JobSerializer)
+    @fieldless(responses=JobSerializer)
     def post(self, request: Request, pk: int) -> Response:
         """A queued job ends at once, a running one at its next step. Nothing half done is left."""
         return Response(JobSerializer(job_cancel(job=select.job_get(pk), actor=self.actor)).data)

@@ -20,7 +20,7 @@ from dashboard.rollouts.services import (
     rollout_start,
     rollout_unload_old,
 )
-from dashboard.web.rest.endpoint import Endpoint, data_of, refuse_data
+from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 
 
 class RolloutList(Endpoint):
@@ -80,20 +80,18 @@ class RolloutAdvance(Endpoint):
 class RolloutPause(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.RolloutDetailSerializer)
+    @fieldless(responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
         """Lets it stay at its weight; guardrails go on to hold."""
-        refuse_data(request)
         return _told(rollout_pause(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
 class RolloutResume(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.RolloutDetailSerializer)
+    @fieldless(responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
         """Lets steps come by themselves again."""
-        refuse_data(request)
         return _told(rollout_resume(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
@@ -111,10 +109,9 @@ class RolloutPromote(Endpoint):
 class RolloutAbort(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.RolloutDetailSerializer)
+    @fieldless(responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
         """Lets the stable version answer everything again; also after the promotion, while it is held. Stops a shadow."""
-        refuse_data(request)
         return _told(rollout_abort(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
@@ -132,10 +129,9 @@ class RolloutKeepOld(Endpoint):
 class RolloutUnloadOld(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=serializers.RolloutDetailSerializer)
+    @fieldless(responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
         """Unloads the old version now."""
-        refuse_data(request)
         found = select.rollout_get(model_get(name), rollout)
         return _told(rollout_unload_old(rollout=found, actor=self.actor, last_request=select.last_request(found)))
 
@@ -149,7 +145,7 @@ class MismatchList(Endpoint):
         found = select.rollout_get(model_get(name), rollout)
         return self.page(select.mismatches(found), serializers.MismatchSerializer)
 
-    @extend_schema(operation_id="models_rollouts_mismatches_forget", responses={204: None})
+    @fieldless(operation_id="models_rollouts_mismatches_forget", responses={204: None})
     def delete(self, request: Request, name: str, rollout: str) -> Response:
         """Forgets them, with their inputs."""
         mismatches_forget(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor)

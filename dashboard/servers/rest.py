@@ -8,7 +8,7 @@ from dashboard.access.authorisation import Right
 from dashboard.servers import selectors as select
 from dashboard.servers import serializers
 from dashboard.servers.services import server_restart
-from dashboard.web.rest.endpoint import Endpoint
+from dashboard.web.rest.endpoint import Endpoint, fieldless
 
 
 class ServerList(Endpoint):
@@ -41,7 +41,7 @@ class ServerEvents(Endpoint):
 class ServerRestart(Endpoint):
     rights = {"POST": Right.ADMINISTER}
 
-    @extend_schema(request=None, responses={202: serializers.ServerSerializer})
+    @fieldless(responses={202: serializers.ServerSerializer})
     def post(self, request: Request, name: str) -> Response:
         """Asks for a restart; requests under way are finished first."""
         server = select.server_get(name)

@@ -25,7 +25,7 @@ from dashboard.uploads.services import (
     upload_receive_chunk,
 )
 from dashboard.versions.serializers import VersionSerializer
-from dashboard.web.rest.endpoint import Endpoint, data_of
+from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 from dashboard.web.rest.parsers import RawParser, read_body
 
 
@@ -53,7 +53,7 @@ class UploadDetail(Endpoint):
         """One upload, with its state and what the inspection found."""
         return _upload(pk)
 
-    @extend_schema(responses={204: None})
+    @fieldless(responses={204: None})
     def delete(self, request: Request, pk: UUID) -> Response:
         """Cancels the upload and removes what was received."""
         upload_cancel(upload=upload_get(pk, with_files=False), actor=self.actor)
@@ -113,7 +113,7 @@ class UploadChunk(Endpoint):
 class UploadComplete(Endpoint):
     rights = {"POST": Right.UPLOAD_DATA}
 
-    @extend_schema(request=None, responses={202: serializers.UploadSerializer})
+    @fieldless(responses={202: serializers.UploadSerializer})
     def post(self, request: Request, pk: UUID) -> Response:
         """All bytes are sent: queues the inspection. Its job, and then `proposal`, say what was found."""
         upload_complete(upload=upload_get(pk, with_files=False), actor=self.actor)

@@ -13,7 +13,7 @@ from dashboard.releases.selectors import lives_of, newest_release, release_get, 
 from dashboard.versions import release_serializers as serializers
 from dashboard.versions.compare import comparison
 from dashboard.versions.services import aliases_set, release_go_back
-from dashboard.web.rest.endpoint import Endpoint, data_of, refuse_data
+from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 
 
 class ReleaseList(Endpoint):
@@ -44,10 +44,9 @@ class ReleaseGoBack(Endpoint):
         model = select.model_get(name)
         return Response(serializers.GoingBackSerializer(going_back(model, release_get(model, number))).data)
 
-    @extend_schema(request=None, responses={201: serializers.ReleaseDetailSerializer})
+    @fieldless(responses={201: serializers.ReleaseDetailSerializer})
     def post(self, request: Request, name: str, number: int) -> Response:
         """Makes a release of what this one was: its versions and its configuration together."""
-        refuse_data(request)
         model = select.model_get(name)
         made = release_go_back(model=model, release=release_get(model, number), actor=self.actor)
         return _release(name, made.number, status=201)
@@ -56,10 +55,9 @@ class ReleaseGoBack(Endpoint):
 class ModelGoBack(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=ModelSummarySerializer)
+    @fieldless(responses=ModelSummarySerializer)
     def post(self, request: Request, name: str) -> Response:
         """Goes back to what served last and well before what is wanted now."""
-        refuse_data(request)
         release_go_back(model=select.model_get(name), actor=self.actor)
         return summary_response(name)
 

@@ -19,7 +19,7 @@ from dashboard.versions.moves import version_archive, version_restore
 from dashboard.versions.promotion import promotion
 from dashboard.versions.retention import retention_set
 from dashboard.versions.services import release_promote, version_annotate
-from dashboard.web.rest.endpoint import Endpoint, data_of
+from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 
 _MOVED = {200: serializers.VersionSerializer, 202: JobSerializer}
 
@@ -104,7 +104,7 @@ class ModelArchive(Endpoint):
 class VersionArchive(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=_MOVED)
+    @fieldless(responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
         """Takes a version out of the repository that nothing needs; its files are kept. To another disk, a large version
         goes as a job: 202."""
@@ -115,7 +115,7 @@ class VersionArchive(Endpoint):
 class VersionRestore(Endpoint):
     rights = {"POST": Right.OPERATE}
 
-    @extend_schema(request=None, responses=_MOVED)
+    @fieldless(responses=_MOVED)
     def post(self, request: Request, name: str, number: int) -> Response:
         """Brings an archived version back. A large one comes as a job: 202."""
         job = version_restore(version=select.version_get(select.model_get(name), number), actor=self.actor)

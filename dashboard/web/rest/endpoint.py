@@ -1,11 +1,13 @@
 """The base of every REST endpoint."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, cast
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -14,6 +16,9 @@ from rest_framework.views import APIView
 
 from dashboard.access.authorisation import Actor, Right, actor_of
 from dashboard.web.rest.pagination import Pages
+
+Arguments = ParamSpec("Arguments")
+Handler = Callable[Concatenate[Any, Request, Arguments], Response]
 
 
 class Endpoint(APIView):
@@ -57,10 +62,22 @@ def data_of(
     return dict(given.validated_data)
 
 
-def refuse_data(request: Request) -> None:
-    """Refuse a body with fields, where the address says everything. ValidationError: a 400."""
-    if request.data:
-        raise ValidationError("This takes no fields; the address says all of it.")
+def fieldless(**described: Any) -> Callable[[Handler[Arguments]], Handler[Arguments]]:
+    """Describe a method whose address says everything, as `extend_schema` does; it refuses fields, which would have no effect.
+
+    ValidationError: a 400.
+    """
+
+    def decorate(handler: Handler[Arguments]) -> Handler[Arguments]:
+        @wraps(handler)
+        def checked(self: Any, request: Request, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Response:
+            if request.data:
+                raise ValidationError("This takes no fields; the address says all of it.")
+            return handler(self, request, *args, **kwargs)
+
+        return cast("Handler[Arguments]", extend_schema(request=None, **described)(checked))
+
+    return decorate
 
 
 def _refuse_unknown(data: object, serializer: Any) -> None:
