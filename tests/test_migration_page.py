@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dashboard.rollouts.plan import plan_of, policy_of_plan, refuse_wrong_policy
+from dashboard.rollouts.plan import plan_of, policy_checked, policy_of_plan
 from repository.config import model_config
 from repository.config.traffic import policy_of, set_traffic, traffic_of, traffic_problem
 from repository.core.json_types import JsonObject
@@ -33,7 +33,7 @@ def policy(rollout: dict[str, Any], weight: float = 0) -> JsonObject:
 
 @pytest.mark.parametrize("rollout", ROLLOUTS, ids=lambda rollout: rollout["kind"])
 def test_every_rollout_of_the_page_is_one_that_starts(rollout: dict[str, Any]) -> None:
-    refuse_wrong_policy(policy(rollout, weight=5))
+    policy_checked(policy(rollout, weight=5))
 
 
 def test_every_server_that_the_page_calls_is_in_its_list(tmp_path: Path) -> None:

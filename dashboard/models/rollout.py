@@ -124,6 +124,7 @@ class TrafficTold(TypedDict):
 class Rollout(models.Model):
     """name: what the policy calls it, and the server its figures. stable, candidate: the number of a version, or a model on
     another server as the policy names it. step: the place in the plan. step_release: the release with which that step began.
+    baked_s: seconds that the step had served when it was paused last; resumed_at: since when they count again, if it was.
     base: what was wanted before the rollout, to which it goes back. reason: why it ended, a sentence. trouble: why it cannot
     go on, a clause; "" where it can. hold_until: until when the old version stays loaded.
     """
@@ -138,6 +139,8 @@ class Rollout(models.Model):
     step = models.PositiveSmallIntegerField(default=0)
     step_since = models.DateTimeField(default=timezone.now)
     step_release = models.ForeignKey("dashboard.Release", null=True, on_delete=models.SET_NULL, related_name="+")
+    baked_s = models.FloatField(default=0)
+    resumed_at = models.DateTimeField(null=True)
     base = models.ForeignKey("dashboard.Release", null=True, on_delete=models.SET_NULL, related_name="+")
     reason = models.TextField(blank=True, default="")
     trouble = models.TextField(blank=True, default="")

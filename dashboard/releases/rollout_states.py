@@ -37,7 +37,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Max, Q
 from django.utils import timezone
 
 from dashboard.models import Model, Release, Rollout
@@ -77,18 +77,18 @@ def begun(rollout: Rollout, release: Release) -> None:
 
 def advance(rollout: Rollout, release: Release) -> None:
     """The next step has begun, with a release of its own. WrongState: somebody else took that step."""
-    changes = {"step": rollout.step + 1, "step_since": timezone.now(), "step_release": release, "trouble": ""}
-    _move(rollout, "advance", changes, where=Q(step=rollout.step))
+    begins = {"step_since": timezone.now(), "step_release": release, "baked_s": 0.0, "resumed_at": None}
+    _move(rollout, "advance", {"step": rollout.step + 1, **begins, "trouble": ""}, where=Q(step=rollout.step))
 
 
-def pause(rollout: Rollout) -> None:
-    """It stays at its weight."""
-    _move(rollout, "pause", {})
+def pause(rollout: Rollout, *, baked_s: float) -> None:
+    """It stays at its weight, and the time of its step stands still. baked_s: how long the step has served."""
+    _move(rollout, "pause", {"baked_s": baked_s})
 
 
 def resume(rollout: Rollout) -> None:
-    """Steps come by themselves again."""
-    _move(rollout, "resume", {})
+    """Steps come by themselves again, when the rest of their time is over."""
+    _move(rollout, "resume", {"resumed_at": timezone.now()})
 
 
 def promote(rollout: Rollout, *, by: str, days: float) -> None:
@@ -135,6 +135,13 @@ def unfinished(model: Model) -> Rollout | None:
 def under_way(model: Model) -> Rollout | None:
     """Return the rollout by which requests of a model are shared."""
     return Rollout.objects.filter(model=model, state__in=UNDER_WAY).first()
+
+
+def taken_out(model: Model) -> dict[int, int]:
+    """Return the versions that guardrails have taken out, each with the number of the release that did so last."""
+    rows = Rollout.objects.filter(model=model, state=State.ROLLED_BACK).annotate(last=Max("releases__number"))
+    found = rows.order_by("last").values_list("candidate", "last")
+    return {candidate: last for candidate, last in found if isinstance(candidate, int) and last is not None}
 
 
 def kept_by(model: Model, policy: Mapping[str, object] | JsonObject | None) -> Rollout | None:

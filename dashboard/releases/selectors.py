@@ -11,8 +11,8 @@ from django.db.models.functions import Coalesce
 
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
 from dashboard.releases.life import Facts, state_of
-from dashboard.releases.rollout_states import UNDER_WAY, unfinished
-from dashboard.releases.texts import published_numbers, without_traffic
+from dashboard.releases.rollout_states import UNDER_WAY, taken_out, unfinished
+from dashboard.releases.texts import answering, published_numbers, without_traffic
 from dashboard.shared.choices import DesiredState, ReleaseState, VersionState
 from dashboard.shared.exceptions import NotFound
 from repository.config.release_stamp import same_text, unstamped
@@ -98,12 +98,15 @@ def last_good(model: Model, server: Server | None = None) -> list[Release]:
 def way_back(model: Model, server: Server | None = None) -> Release | None:
     """Return what served last and well and is another than what is wanted; None where there is none.
 
-    While the wanted release has failed, that is the one which serves in its place.
+    While the wanted release has failed, that is the one which serves in its place. None leads to a version that guardrails have
+    taken out since.
     """
     newest = model.releases.first()
     if newest is None:
         return None
-    return next((one for one in _good(model, server) if not same_content(one, newest)), None)
+    out = taken_out(model)
+    others = (one for one in _good(model, server) if not same_content(one, newest))
+    return next((one for one in others if one.number > out.get(answering(one.versions, one.aliases), 0)), None)
 
 
 def same_content(one: Release, other: Release) -> bool:

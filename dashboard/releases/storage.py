@@ -49,6 +49,13 @@ def adopted_fingerprint(model: Model) -> Fingerprint:
     return {"config": stored.get("config", ""), "files": dict(stored.get("files", {}))}
 
 
+def files_missing(model: Model, number: int) -> list[str]:
+    """Return which files of a version are not in the repository any more, by what was adopted of it; [] where all are there."""
+    folder, own = managed_repository().model_dir(model.name), f"{number}/"
+    files = [name for name in adopted_fingerprint(model)["files"] if name.startswith(own)]
+    return sorted(name for name in files or [own] if not (folder / name).exists())
+
+
 def remember_config(model: Model, text: str) -> None:
     """Record a text as the adopted one: what differs from it from now on is drift."""
     files = adopted_fingerprint(model)["files"]

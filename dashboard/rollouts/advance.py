@@ -7,7 +7,7 @@ transaction that looks where the rollout stands, so that it can be killed anywhe
 """
 
 import logging
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from django.db import transaction
 from django.utils import timezone
@@ -16,8 +16,8 @@ from dashboard.access.authorisation import SYSTEM
 from dashboard.metrics.selectors import last_requested
 from dashboard.models import ReleaseCheck, ReleaseSpan, Rollout, RolloutFigures, Server
 from dashboard.models.rollout import TrafficTold
-from dashboard.releases import life
 from dashboard.releases import rollout_states as states
+from dashboard.rollouts.baking import bake_left
 from dashboard.rollouts.figures import figures_store
 from dashboard.rollouts.services import (
     rollout_abort,
@@ -26,7 +26,6 @@ from dashboard.rollouts.services import (
     rollout_roll_back,
     rollout_unload_old,
 )
-from dashboard.servers.server_state import last_seen
 from dashboard.servers.services import server_event_record
 from dashboard.shared.choices import CheckState, EventKind, RolloutKind, RolloutState
 from dashboard.shared.exceptions import DashboardError, WrongState
@@ -85,39 +84,6 @@ def _next(rollout: Rollout) -> None:
         rollout_promote(rollout=rollout, actor=SYSTEM, step=rollout.step)
 
 
-def bake_left(rollout: Rollout, server: Server) -> float | None:
-    """Return the seconds until the next step comes by itself, 0 where it is due; None where none will, or it is not known when.
-
-    A step's time counts while the server serves it, and ends when no guardrail waits for samples any more.
-    """
-    if rollout.state != RolloutState.RUNNING or not _comes_by_itself(rollout):
-        return None
-    served = served_seconds(rollout, server)
-    if served is None:
-        return None
-    left = max(0.0, rollout.bake_s - served)
-    return left if left or not _waits(rollout, server) else None
-
-
-def served_seconds(rollout: Rollout, server: Server) -> float | None:
-    """Return for how many seconds a server has been seen to serve the present step; None while it does not."""
-    if rollout.step_release is None:
-        return None
-    now = timezone.now()
-    if (seen := last_seen(server=server)) is not None:
-        now = min(now, seen + life.UNSEEN)
-    spans = ReleaseSpan.objects.filter(
-        model=rollout.model_id,
-        server=server,
-        release__rollout=rollout,
-        release__number__gte=rollout.step_release.number,
-    ).values_list("started_at", "ended_at")
-    found = list(spans)
-    if all(ended is not None for _, ended in found):
-        return None
-    return sum(((ended or now) - started for started, ended in found), timedelta()).total_seconds()
-
-
 def last_request_in_words(rollout: Rollout, server: Server) -> str:
     """Return when the old version was asked last, as a clause."""
     if not isinstance(rollout.stable, int):
@@ -126,16 +92,6 @@ def last_request_in_words(rollout: Rollout, server: Server) -> str:
     if at is None:
         return "no request of it is known"
     return f"its last request was at {datetime.fromtimestamp(at, timezone.get_default_timezone()):%Y-%m-%d %H:%M:%S %Z}"
-
-
-def _comes_by_itself(rollout: Rollout) -> bool:
-    """Whether something follows the present step without a person."""
-    if rollout.kind == RolloutKind.AB:
-        return False
-    if rollout.kind == RolloutKind.SHADOW:
-        return rollout.bake_s > 0
-    last = rollout.next_weight is None
-    return not last or (rollout.plan["promote"] == "auto" and isinstance(rollout.candidate, int))
 
 
 def _breached(rollout: Rollout) -> tuple[Server, str] | None:
@@ -150,17 +106,6 @@ def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
         message = f"{rollout.model.name}: {rollout.candidate_words} was taken out: {reason.rstrip('.')}."
         server_event_record(server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=message)
         rollout_roll_back(rollout=rollout, reason=reason)
-
-
-def _waits(rollout: Rollout, server: Server) -> bool:
-    """Whether a guardrail has too few samples, or nothing is told of this step yet."""
-    if not rollout.plan["guardrails"]:
-        return False
-    row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
-    if row is None or row.told["asked_weight"] != rollout.weight:
-        return True
-    judged = row.told["guardrails"]
-    return len(judged) < len(rollout.plan["guardrails"]) or any(one["state"] != "holds" for one in judged)
 
 
 def _not_loaded(rollout: Rollout, server: Server) -> str:

@@ -4,7 +4,6 @@ What is wrong stands beside its field, and everything that was typed stays. A ro
 """
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,13 +13,12 @@ from typing import cast
 from django.http import QueryDict
 
 from dashboard.models.rollout import Plan
-from dashboard.rollouts.plan import default_plan
-from dashboard.rollouts.remotes import is_listed
+from dashboard.rollouts.plan import MAX_BAKE_S, MAX_HOLD_DAYS, MAX_STEPS, default_plan
 from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.templatetags.slipway import sentence
 from dashboard.templatetags.units import duration, three_digits
-from repository.config.traffic import PROTOCOLS, Keep, Remote, Shadow
+from repository.config.traffic import PROTOCOLS, WITH_BODIES, Keep, Remote, Shadow, wrong_value
 from repository.core.json_types import Json, JsonObject
 
 REMOTE = "remote"  # stands for a model on another server where an arm is chosen
@@ -57,6 +55,21 @@ _REMOTE = ("url", "protocol", "model", "version", "timeout_s", "request", "respo
 _ARMS = ("stable", "candidate")
 _STEP = ("weight", "bake")
 _GUARDRAIL = ("metric", "limit", "name", "url", "stable", "candidate")
+_LABELS = {
+    "url": "Address",
+    "protocol": "Protocol",
+    "model": "Model",
+    "version": "Version",
+    "timeout_s": "Time-out",
+    "request": "Request",
+    "response": "Response",
+}
+_GUARDRAIL_LABELS = {
+    "name": "Metric of this server",
+    "url": "Address of a Prometheus",
+    "stable": "Query of stable",
+    "candidate": "Query of the candidate",
+}
 _UNITS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "d": 86400}
 _DURATION = re.compile(r"(\d+(?:[.,]\d+)?)\s*([a-z]*)", re.ASCII)
 
@@ -155,17 +168,18 @@ class Form:
     def plan(self) -> dict[str, object]:
         """Return what was typed of the plan; `errors` say what cannot be read."""
         plan: dict[str, object] = {"promote": "hand" if self.values["by_hand"] else "auto", "steps": self._steps()}
-        for name in ("hold_days", "min_samples", "window_s", "alpha"):
+        with self._beside("hold_days"):
+            plan["hold_days"] = _between(_number(self.values["hold_days"]), 0, MAX_HOLD_DAYS)
+        for name in ("min_samples", "window_s", "alpha"):
             with self._beside(name):
-                value = _number(self.values[name])
-                plan[name] = int(value) if name in ("min_samples", "window_s") and value.is_integer() else value
+                plan[name] = _allowed("policy", name, _number(self.values[name]))
         plan["guardrails"] = list(self._guardrails())
         if self.kind == RolloutKind.SHADOW:
             plan["promote"] = "hand"
-        with self._beside("sticky"):
+        with self._beside("sticky_name"):
             if self.kind != RolloutKind.SHADOW and (sticky := self._sticky()):
                 plan["sticky"] = sticky
-        if self.kind == RolloutKind.SHADOW or self.values["shadow_share"]:
+        if self._compares:
             plan["shadow"] = self._shadow()
         return plan
 
@@ -185,6 +199,10 @@ class Form:
     def wrong(self) -> bool:
         return bool(self.errors) or any(row.wrong for row in (*self.steps, *self.guardrails))
 
+    @property
+    def _compares(self) -> bool:
+        return self.kind == RolloutKind.SHADOW or bool(self.values["shadow_share"])
+
     def _steps(self) -> list[JsonObject]:
         if self.kind == RolloutKind.CANARY:
             steps: list[JsonObject] = []
@@ -193,11 +211,15 @@ class Form:
                     steps.append({"weight": _percent(row.values["weight"]), "bake_s": _seconds(row.values["bake"])})
             if not self.steps:
                 self.errors["steps"] = "Write at least one step."
+            elif len(self.steps) > MAX_STEPS:
+                self.errors["steps"] = f"Write at most {MAX_STEPS} steps."
             return steps
         step: JsonObject = {"weight": 0, "bake_s": 0}
         if self.kind == RolloutKind.AB:
             with self._beside("share"):
-                step["weight"] = _percent(self.values["share"])
+                step["weight"] = share = _percent(self.values["share"])
+                if share in (0, 100):
+                    raise Invalid("write a number between 0 and 100: an A/B test needs both arms")
         elif self.values["stop_after"]:
             with self._beside("stop_after"):
                 step["bake_s"] = _seconds(self.values["stop_after"])
@@ -206,41 +228,53 @@ class Form:
     def _guardrails(self) -> Iterator[JsonObject]:
         for row in self.guardrails:
             with self._in(row):
+                if row.values["metric"] == "disagreement" and not self._compares:
+                    raise Invalid("disagreement is counted where answers are compared: write a share for the shadow")
                 yield _guardrail(row.values)
 
     def _sticky(self) -> JsonObject | None:
         by, name = self.values["sticky"], self.values["sticky_name"]
         if by in ("header", "parameter") and not name:
             raise Invalid(f"write the name of the {by} that requests of one client share")
-        return None if not by else {by: name or True} if by != "id" else {"id": True}
+        sticky: JsonObject = {by: True if by == "id" else name}
+        if by and wrong_value("policy", "sticky", sticky):
+            raise Invalid(f"'{name[:40]}' is not the name of a {by}: write one such as x-user")
+        return sticky if by else None
 
     def _shadow(self) -> JsonObject:
         shadow: JsonObject = {}
         for name in ("shadow_share", "absolute", "relative"):
             with self._beside(name):
-                value = _percent(self.values[name]) if name == "shadow_share" else _number(self.values[name], least=0)
-                shadow[name.removeprefix("shadow_")] = value
+                field = name.removeprefix("shadow_")
+                shadow[field] = _allowed("shadow", field, _number(self.values[name]))
         if self.values["private"]:
             return {**shadow, "keep": False}
         keep: JsonObject = {}
         for name in ("keep_count", "keep_days"):
             with self._beside(name):
-                value = _number(self.values[name], least=1 if name == "keep_count" else 0)
-                keep[name.removeprefix("keep_")] = int(value) if name == "keep_count" and value.is_integer() else value
+                field = name.removeprefix("keep_")
+                keep[field] = _allowed("keep", field, _number(self.values[name]))
         return {**shadow, "keep": keep}
 
     def _remote(self, arm: str) -> JsonObject:
         given = self.remotes[arm]
         if not given["url"]:
             raise Invalid("write the address of the other server, such as http://host:8000")
-        if not is_listed(given["url"]):
-            raise Invalid("this address is not listed in the file of SLIPWAY_TRAFFIC_REMOTES: add it there first")
         remote: JsonObject = {name: given[name] for name in ("url", "protocol", "model", "version") if given[name]}
         if given["timeout_s"] and (timeout := _number(given["timeout_s"])) != Remote("").timeout_s:
             remote["timeout_s"] = timeout
-        for name in ("request", "response"):
-            if given[name]:
-                remote[name] = _json(given[name], name)
+        bodies = [name for name in ("request", "response") if given[name]]
+        remote |= {name: _json(given[name], name) for name in bodies}
+        if bodies and given["protocol"] not in WITH_BODIES:
+            raise Invalid(
+                "a request and a response are for JSON over HTTP and TorchServe: choose one of them, or leave both empty"
+            )
+        if len(bodies) == 1 or (not bodies and given["protocol"] == "json"):
+            raise Invalid(
+                "write the request and the response, too: JSON over HTTP needs both, TorchServe both or neither"
+            )
+        for name, value in remote.items():
+            _allowed("remote", name, value, _LABELS[name])
         return remote
 
     @contextmanager
@@ -282,6 +316,13 @@ def _typed_guardrail(guardrail: Mapping[str, Json]) -> dict[str, str]:
 
 
 def _guardrail(typed: Mapping[str, str]) -> JsonObject:
+    guardrail = _guardrail_of(typed)
+    for name, value in guardrail.items():
+        _allowed("guardrail", name, value, _GUARDRAIL_LABELS.get(name, ""))
+    return guardrail
+
+
+def _guardrail_of(typed: Mapping[str, str]) -> JsonObject:
     metric, limit = typed["metric"], _number(typed["limit"])
     if metric == "errors":
         return {"metric": "errors", "margin": _percent(typed["limit"]) / 100}
@@ -310,21 +351,32 @@ def _given(typed: Mapping[str, str], name: str, what: str) -> str:
 
 def _percent(text: str) -> float:
     """Return a share as a person writes it, from 0 to 100."""
-    value = _number(text)
-    if not 0 <= value <= 100:
-        raise Invalid(f"write a number from 0 to 100, not {value:g}")
+    return _between(_number(text), 0, 100)
+
+
+def _between(value: float, low: float, high: float) -> float:
+    if not low <= value <= high:
+        raise Invalid(f"write a number from {low:g} to {high:g}, not {value:g}")
     return value
 
 
-def _number(text: str, least: float = -math.inf) -> float:
+def _number(text: str) -> float:
+    """Return a number that a person typed; a whole one as an int, which is what fields that take nothing else want."""
     try:
         value = float(text.removesuffix("%").strip().replace(",", "."))
     except ValueError:
         value = float("nan")
     if not abs(value) < float("inf"):
         raise Invalid(f"'{text[:40]}' is not a number: write it as 5 or 0.5" if text else "write a number")
-    if value < least:
-        raise Invalid(f"write a number from {least:g} on, not {value:g}")
+    return int(value) if value.is_integer() else value
+
+
+def _allowed(part: str, name: str, value: Json, label: str = "") -> Json:
+    """Return a value of the policy (repository.config.traffic.wrong_value). Invalid: it is none; `label`: of its field, where
+    several have one place for what is wrong."""
+    if wrong := wrong_value(part, name, value):
+        given = f", not {value:g}" if isinstance(value, int | float) else ""
+        raise Invalid(f"{label}: write {wrong}" if label else f"write {wrong}{given}")
     return value
 
 
@@ -336,7 +388,10 @@ def _seconds(text: str) -> float:
     if not parts or not known or _DURATION.sub("", words).strip():
         wrong = f"'{text[:40]}' is not a time: write it as 10 min, 45 s or 2 h"
         raise Invalid(wrong if text else "write a time such as 10 min")
-    return sum(float(number.replace(",", ".")) * _UNITS[unit or "min"] for number, unit in parts)
+    seconds = sum(float(number.replace(",", ".")) * _UNITS[unit or "min"] for number, unit in parts)
+    if seconds > MAX_BAKE_S:
+        raise Invalid(f"write a time of at most {duration(MAX_BAKE_S)}")
+    return seconds
 
 
 def _json(text: str, name: str) -> Json:

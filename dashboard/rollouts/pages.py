@@ -12,6 +12,7 @@ from dashboard.catalog.selectors import model_get
 from dashboard.models import Model, Rollout
 from dashboard.releases.rollout_states import under_way
 from dashboard.releases.selectors import newest_release
+from dashboard.releases.services import changed_by_hand
 from dashboard.releases.signatures import answering_number
 from dashboard.releases.texts import published_numbers
 from dashboard.rollouts import selectors as select
@@ -173,7 +174,12 @@ def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpRespon
 @requires(Right.OPERATE)
 def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
-    done = f"{capfirst(found.stable_words)} answers everything again."
+    kept = (
+        " What had been changed in config.pbtxt by hand is kept in the activity."
+        if changed_by_hand(found.model)
+        else ""
+    )
+    done = f"{capfirst(found.stable_words)} answers everything again.{kept}"
     return act(request, services.rollout_abort, done, "model_releases", name, rollout=found)
 
 

@@ -83,7 +83,8 @@ STALE_AFTER = timedelta(seconds=15)
 def picture_of(rollout: Rollout) -> Picture:
     """Return how a rollout stands, drawn; in a handful of queries."""
     found, now = standing(rollout), timezone.now()
-    due = now + timedelta(seconds=found.bake_left) if found.bake_left else None
+    runs = rollout.state == RolloutState.RUNNING
+    due = now + timedelta(seconds=found.bake_left) if found.bake_left and runs else None
     following = found.next_weight if found.may_advance else None
     quiet = found.told_at is None or now - found.told_at > STALE_AFTER
     return Picture(

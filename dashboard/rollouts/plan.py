@@ -9,7 +9,7 @@ from dashboard.models import Rollout
 from dashboard.models.rollout import Plan, PlanStep
 from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import Invalid
-from repository.config.traffic import traffic_problem
+from repository.config.traffic import TrafficPolicy, policy_of, traffic_problem
 from repository.core.json_types import Json, JsonObject
 
 MAX_STEPS = 50
@@ -65,11 +65,12 @@ def plan_of(kind: str, given: Mapping[str, object]) -> Plan:
     return plan
 
 
-def refuse_wrong_policy(policy: JsonObject) -> None:
-    """Raise Invalid where a server would refuse a policy that a plan makes."""
+def policy_checked(policy: JsonObject) -> TrafficPolicy:
+    """Return a policy that a plan makes. Invalid: a server would refuse it."""
     if wrong := traffic_problem(policy, ModelConfig()):
         field = next((name for name in ("stable", "candidate", *_POLICY) if f"'{name}" in wrong), "")
         raise Invalid.at(field, wrong)
+    return policy_of(policy)
 
 
 def policy_at(rollout: Rollout, weight: float) -> JsonObject:
@@ -110,7 +111,7 @@ def _steps(kind: str, given: object) -> list[PlanStep]:
     if kind == RolloutKind.CANARY:
         if weights != sorted(set(weights)) or weights[0] == 0:
             raise Invalid.at(
-                "steps", "the weights of a canary grow from step to step, and begin above 0: put them in order"
+                "steps", "the shares of a canary grow from step to step, and begin above 0: put them in order"
             )
     elif len(steps) > 1:
         raise Invalid.at("steps", f"expected one step, not {len(steps)}: steps that follow each other are a canary's")

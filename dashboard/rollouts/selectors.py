@@ -15,7 +15,8 @@ from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMis
 from dashboard.models.rollout import GuardrailTold, ShadowTold, arm_in_words
 from dashboard.releases import rollout_states as states
 from dashboard.releases.selectors import told_by
-from dashboard.rollouts.advance import bake_left, last_request_in_words
+from dashboard.rollouts.advance import last_request_in_words
+from dashboard.rollouts.baking import bake_left
 from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, sums_of
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import EventKind, ReleaseKind, RolloutKind, RolloutState
@@ -90,8 +91,9 @@ class RolloutStanding:
     """How a rollout stands, by the word of the bundled server.
 
     weight: per cent that the newest release gives the candidate. in_force: what the server gives it, None where it has not
-    told. serves: whether the newest release of the rollout serves. bake_left: seconds until the next step comes by itself,
-    None where none will, or it waits (waits_for: for what, a clause). arms: since it began; recent: in the guardrails' window.
+    told. serves: whether the newest release of the rollout serves. bake_left: seconds until the next step comes by itself, or
+    what is left of them while it is paused; None where none will, or it waits (waits_for: for what, a clause). arms: since it
+    began; recent: in the guardrails' window.
     """
 
     rollout: Rollout

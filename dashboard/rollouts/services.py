@@ -15,13 +15,14 @@ from django.utils.text import capfirst
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
-from dashboard.configuration.services import refuse_drift, text_check
+from dashboard.configuration.services import drift_give_way, refuse_drift, text_check
 from dashboard.models import Model, Release, Rollout, RolloutMismatch
 from dashboard.releases import rollout_states as states
 from dashboard.releases.going_back import text_to_return
 from dashboard.releases.selectors import current_text, lives_of, newest_release
 from dashboard.releases.services import release_make
 from dashboard.releases.signatures import answering_number, refused_requests
+from dashboard.releases.storage import files_missing
 from dashboard.releases.texts import (
     aliases_in,
     answered_text,
@@ -31,15 +32,18 @@ from dashboard.releases.texts import (
     traffic_in,
     with_traffic,
 )
+from dashboard.rollouts.baking import served_seconds
 from dashboard.rollouts.plan import (
     MAX_HOLD_DAYS,
     plan_of,
     policy_at,
+    policy_checked,
     policy_of_plan,
-    refuse_wrong_policy,
     stopped_policy,
     weight_in_words,
 )
+from dashboard.rollouts.remotes import refuse_unlisted
+from dashboard.servers.selectors import servers
 from dashboard.shared.choices import DesiredState, ReleaseKind, ReleaseState, RolloutKind, RolloutState
 from dashboard.shared.exceptions import Conflict, Invalid, WrongState
 from dashboard.shared.repository_errors import repository_errors
@@ -72,21 +76,20 @@ def rollout_start(
 
     candidate: the number of a published version, or a model on another server as the policy has it. stable: such a model, where
     it is what answers until now; by default the version that does. What an earlier rollout still held is unloaded first.
-    Invalid: the plan is wrong, or a server would refuse the candidate. Conflict: a rollout is under way, the model is not
-    loaded or what is wanted of it has failed, or the file was changed by hand.
+    Invalid: the plan is wrong, the server would refuse the candidate or may not call what is named. Conflict: a rollout is
+    under way, the model is not loaded or what is wanted of it has failed, or the file was changed by hand.
     """
     require(actor, Right.OPERATE)
     if not isinstance(plan, Mapping | None):
         raise Invalid.at("plan", f"expected 'plan' to be an object such as {{\"hold_days\": 7}}, not {str(plan)[:80]}")
     whole = plan_of(kind, plan or {})
-    refuse_wrong_policy(policy_of_plan("r", whole, candidate, stable, 0))
+    refuse_unlisted(policy_checked(policy_of_plan("r", whole, candidate, stable, 0)))
     _startable(model, candidate, stable)
     held = states.unfinished(model)
     if held is not None and held.state == RolloutState.HOLDING:
         rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
     with transaction.atomic():
         model = Model.locked(model.pk)
-        refuse_drift(model)
         newest = _startable(model, candidate, stable)
         text, answers = current_text(model), answering_number(newest)
         rollout = states.start(
@@ -130,17 +133,18 @@ def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 
 @repository_errors()
 def rollout_pause(*, rollout: Rollout, actor: Actor) -> Rollout:
-    """Let it stay at its weight: no step comes by itself. Guardrails go on to hold."""
-    with _opened(rollout, actor, drift=False) as at:
-        states.pause(at.rollout)
+    """Let it stay at its weight: no step comes by itself, and the time of this one stands still. Guardrails go on to hold."""
+    with _opened(rollout, actor) as at:
+        server = servers().first()
+        states.pause(at.rollout, baked_s=served_seconds(at.rollout, server) if server is not None else 0)
         _record(at, actor, "rollout.pause", f"Paused rollout {at.rollout.name} at {_at_weight(at.rollout)}")
     return at.rollout
 
 
 @repository_errors()
 def rollout_resume(*, rollout: Rollout, actor: Actor) -> Rollout:
-    """Let steps come by themselves again; the time at this weight counts from where the step began."""
-    with _opened(rollout, actor, drift=False) as at:
+    """Let steps come by themselves again; of the time at this weight, what was left when it was paused is to come."""
+    with _opened(rollout, actor) as at:
         states.resume(at.rollout)
         _record(at, actor, "rollout.resume", f"Resumed rollout {at.rollout.name} at {_at_weight(at.rollout)}")
     return at.rollout
@@ -176,7 +180,8 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 def rollout_abort(*, rollout: Rollout, actor: Actor) -> Rollout:
     """Let stable answer everything again, as before the rollout; also after the promotion, while the old version is held.
 
-    A shadow, which answers nobody, is stopped by it: that is its regular end.
+    A shadow, which answers nobody, is stopped by it: that is its regular end. None of it waits for somebody to settle what was
+    changed in the file by hand: that is written over, and the audit trail keeps it.
     """
     with _opened(rollout, actor) as at:
         rollout = at.rollout
@@ -185,7 +190,7 @@ def rollout_abort(*, rollout: Rollout, actor: Actor) -> Rollout:
         shadow = rollout.kind == RolloutKind.SHADOW and rollout.state in states.UNDER_WAY
         verb = "Stopped" if shadow else "Aborted"
         summary = f"{verb} rollout {rollout.name}: {rollout.stable_words} answers everything"
-        _release(at, actor, _text_before(at), summary, "rollout.abort")
+        _go_back(at, actor, summary, "rollout.abort")
         end = states.finish if shadow else states.abort
         end(rollout, reason=f"{verb} by {actor.name}.", by=actor.name)
     return rollout
@@ -202,7 +207,7 @@ def rollout_roll_back(*, rollout: Rollout, reason: str, actor: Actor = SYSTEM) -
         if rollout.state not in states.UNDER_WAY:
             _refuse_elsewhere(rollout)
         summary = f"Rolled back to {rollout.stable_words}: {reason}"
-        _release(at, actor, _text_before(at), summary, "rollout.roll_back")
+        _go_back(at, actor, summary, "rollout.roll_back")
         states.roll_back(rollout, reason=f"{reason[:1].upper()}{reason[1:].rstrip('.')}.")
     return rollout
 
@@ -212,8 +217,8 @@ def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
     """Let the old version stay loaded for so many days from now. Invalid: the number is out of range."""
     require(actor, Right.OPERATE)
     if not 0 < days <= MAX_HOLD_DAYS:
-        raise Invalid.at("days", f"expected 'days' as a number above 0 and at most {MAX_HOLD_DAYS}, not {days:g}")
-    with _opened(rollout, actor, drift=False) as at:
+        raise Invalid.at("days", f"expected a number of days above 0 and at most {MAX_HOLD_DAYS}, not {days:g}")
+    with _opened(rollout, actor) as at:
         until = timezone.now() + timedelta(days=days)
         states.keep(at.rollout, until=until)
         told = f"{capfirst(at.rollout.stable_words)} stays loaded for {_days(days)} more"
@@ -247,21 +252,18 @@ def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = ""
 
 def mismatches_forget(*, rollout: Rollout, actor: Actor) -> None:
     """Forget what both arms answered unlike, with the clients' inputs."""
-    with _opened(rollout, actor, drift=False) as at:
+    with _opened(rollout, actor) as at:
         count, _ = RolloutMismatch.objects.filter(rollout=rollout).delete()
         _record(at, actor, "rollout.forget", f"Forgot {count} requests that rollout {rollout.name} had kept")
 
 
 # -- what all of them do -----------------------------------------------------------------------------------------------
 @contextmanager
-def _opened(rollout: Rollout, actor: Actor, *, drift: bool = True) -> Iterator[_Open]:
-    """Open the transaction of a change, with the model's row locked. `drift`: it writes the text, so that none of others is
-    lost."""
+def _opened(rollout: Rollout, actor: Actor) -> Iterator[_Open]:
+    """Open the transaction of a change, with the model's row locked."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model = Model.locked(rollout.model_id)
-        if drift:
-            refuse_drift(model)
         rollout = Rollout.objects.select_related("base").get(pk=rollout.pk)
         rollout.model = model
         newest = newest_release(model)
@@ -271,7 +273,26 @@ def _opened(rollout: Rollout, actor: Actor, *, drift: bool = True) -> Iterator[_
 
 
 def _release(at: _Open, actor: Actor, text: str, summary: str, action: str) -> Release:
+    """Make the release of a step. Conflict: the file was changed by hand, or the candidate could not be loaded again."""
+    refuse_drift(at.model)
+    candidate = at.rollout.candidate
+    if isinstance(candidate, int) and (missing := files_missing(at.model, candidate)):
+        raise Conflict(
+            f"{at.rollout.candidate_words} of '{at.model.name}' lacks {missing[0]} on disk: put it back, or abort the rollout"
+        )
     text_check(model=at.model, text=text)
+    return _make(at, actor, text, summary, action)
+
+
+def _go_back(at: _Open, actor: Actor, summary: str, action: str) -> Release:
+    """Make the release by which stable answers all again. That waits for nobody: what was changed by hand gives way."""
+    drift_give_way(model=at.model, actor=actor)
+    text = _text_before(at)
+    text_check(model=at.model, text=text, with_files=False)
+    return _make(at, actor, text, summary, action)
+
+
+def _make(at: _Open, actor: Actor, text: str, summary: str, action: str) -> Release:
     return release_make(
         model=at.model,
         actor=actor,
@@ -336,6 +357,11 @@ def _refuse_candidate(model: Model, candidate: int, stable: int | None) -> None:
     if candidate not in published_numbers(model):
         raise Invalid.at(
             "candidate", f"there is no published version {candidate} of '{model.name}': publish or restore it first"
+        )
+    if missing := files_missing(model, candidate):
+        raise Invalid.at(
+            "candidate",
+            f"version {candidate} of '{model.name}' lacks {missing[0]} on disk: put it back, or choose another one",
         )
     found = {row.number: row.signature for row in model.versions.filter(number__in=[candidate, stable or 0])}
     if stable in found and (refused := refused_requests(found[stable], found[candidate])):

@@ -31,6 +31,7 @@ from repository.core.json_types import Json, JsonObject
 
 PARAMETER = "traffic"
 PROTOCOLS = ("v2", "v2-grpc", "torchserve", "json")
+WITH_BODIES = ("json", "torchserve")  # protocols that take `request` and `response`
 METRICS = ("errors", "latency", "disagreement", "prometheus")
 STICKY = ("header", "parameter", "id")
 MAX_GUARDRAILS = 20
@@ -332,7 +333,7 @@ def _fields(name: str, value: JsonObject, checks: Mapping[str, Check], required:
 def _number(low: float, high: float, *, above: bool = False, whole: bool = False) -> Check:
     """Return the check of a number from `low` (or above it) to `high`."""
     kind = "a whole number" if whole else "a number"
-    wrong = f"{kind} {'above' if above else 'from'} {low:g} {'and at most' if above else 'to'} {high:g}"
+    wrong = f"{kind} {'above' if above else 'from'} {low:g} {'and at most' if above else 'to'} {high:,.10g}"
 
     def check(value: Json) -> str:
         if isinstance(value, bool) or not isinstance(value, int if whole else int | float):
@@ -400,7 +401,7 @@ def _remote_problem(name: str, value: JsonObject) -> str:
     protocol, given = value.get("protocol"), [key for key in ("request", "response") if key in value]
     if protocol == "json" and len(given) < 2:
         return f"'{name}': protocol \"json\" needs 'request' and 'response'"
-    if given and protocol not in ("json", "torchserve"):
+    if given and protocol not in WITH_BODIES:
         return f"'{name}': '{given[0]}' needs protocol \"json\" or \"torchserve\""
     if len(given) == 1:
         return f"'{name}': expected 'request' and 'response', or neither"
@@ -497,3 +498,12 @@ _POLICY: dict[str, Check] = {
     "window_s": _number(1, 86_400),
     "alpha": _number(0, 0.5, above=True),
 }
+_PARTS = {"policy": _POLICY, "remote": _REMOTE, "shadow": _SHADOW, "keep": _KEEP, "guardrail": _GUARDRAIL}
+
+
+def wrong_value(part: str, name: str, value: Json) -> str:
+    """Return what a value would have to be, as the end of a sentence, such as "a number from 0 to 100"; "" for a right one.
+
+    part: where it stands: policy, remote, shadow, keep or guardrail. name: of its field there.
+    """
+    return _PARTS[part][name](value)

@@ -121,7 +121,7 @@ VERSION_EVENTS: dict[str, Callable[[Version], None]] = {
 
 ROLLOUT_EVENTS: dict[str, Callable[[Rollout], None]] = {
     "advance": lambda rollout: rollout_states.advance(rollout, rollout.model.releases.first()),
-    "pause": rollout_states.pause,
+    "pause": lambda rollout: rollout_states.pause(rollout, baked_s=3),
     "resume": rollout_states.resume,
     "promote": lambda rollout: rollout_states.promote(rollout, by="olga", days=7),
     "keep": lambda rollout: rollout_states.keep(rollout, until=timezone.now()),

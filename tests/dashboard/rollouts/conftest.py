@@ -1,6 +1,9 @@
 """A model with a live version and one that is to follow it."""
 
+import json
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -15,6 +18,15 @@ def model(relu: Version, published: Callable[..., Version], server: Server) -> M
     published()
     served(relu.model, server)
     return relu.model
+
+
+@pytest.fixture
+def remotes(settings: Any, data_folder: Path) -> Path:
+    """The file of the other servers that rollouts may call."""
+    settings.TRAFFIC_REMOTES = data_folder / "remotes.json"
+    listed: dict[str, Any] = {"http://fastapi:80": {}, "http://host:8000": {}, "http://prom:9090": {}}
+    settings.TRAFFIC_REMOTES.write_text(json.dumps(listed))
+    return Path(settings.TRAFFIC_REMOTES)
 
 
 def served(model: Model, server: Server) -> None:

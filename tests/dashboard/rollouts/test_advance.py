@@ -2,6 +2,7 @@
 keeps."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,7 +29,7 @@ from dashboard.rollouts import figures
 from dashboard.rollouts.advance import rollout_look, rollouts_open
 from dashboard.rollouts.figures import mismatches_store, rollouts_prune
 from dashboard.rollouts.selectors import figures_by_server, history, standing
-from dashboard.rollouts.services import rollout_abort, rollout_pause, rollout_promote, rollout_start
+from dashboard.rollouts.services import rollout_abort, rollout_pause, rollout_promote, rollout_resume, rollout_start
 from tests.dashboard.rollouts.conftest import served
 from tests.dashboard.rollouts.told import arm, guardrail, mismatch, told
 
@@ -65,6 +66,8 @@ def time_passes(model: Model, seconds: float) -> None:
         span.started_at -= timedelta(seconds=seconds)
         span.ended_at = span.ended_at and span.ended_at - timedelta(seconds=seconds)
         span.save()
+    for rollout in Rollout.objects.exclude(resumed_at=None):
+        Rollout.objects.filter(pk=rollout.pk).update(resumed_at=rollout.resumed_at - timedelta(seconds=seconds))
 
 
 def test_steps_come_when_their_time_is_over_and_the_last_is_promoted(rollout: Rollout, model: Model, server: Server):
@@ -112,6 +115,21 @@ def test_time_in_which_the_server_was_away_is_no_time_of_a_step(rollout: Rollout
     time_passes(model, 3600)
     ServerState.objects.update_or_create(server=server, defaults={"checked_at": timezone.now() - timedelta(hours=1)})
     assert look(server).step == 0  # nobody looked at it meanwhile
+
+
+def test_the_time_of_a_step_stands_still_while_it_is_paused(
+    rollout: Rollout, model: Model, server: Server, actor: Actor
+):
+    time_passes(model, 30)
+    rollout = rollout_pause(rollout=rollout, actor=actor)
+    time_passes(model, 3600)
+    assert 25 < standing(rollout).bake_left <= 30
+    rollout = rollout_resume(rollout=rollout, actor=actor)
+    assert look(server, {}).step == 0
+    assert 25 < standing(rollout).bake_left <= 30
+    time_passes(model, 31)
+    moved = look(server, {})
+    assert (moved.step, moved.baked_s, moved.resumed_at) == (1, 0, None)
 
 
 def test_a_paused_rollout_and_one_that_is_promoted_by_hand_wait_for_a_person(
@@ -184,6 +202,16 @@ def test_what_cannot_be_done_is_said_once_and_done_later(
     file.write_text(text)
     again = look(server)
     assert (again.step, again.trouble) == (1, "")
+
+
+def test_a_breach_waits_for_nobody_to_settle_what_was_changed_by_hand(
+    rollout: Rollout, model: Model, server: Server, data_folder: Path
+):
+    file = data_folder / "models" / "relu" / "config.pbtxt"
+    file.write_text("by hand")
+    assert look(server, {"breach": {"guardrail": 0, "reason": "it fails", "at": 1.0}}).state == "rolled_back"
+    assert file.read_text() == newest_release(model).text
+    assert AuditEntry.objects.get(action="drift.overwrite").before == {"text": "by hand"}
 
 
 def test_a_shadow_with_a_time_is_stopped_after_it(model: Model, actor: Actor, server: Server):
@@ -281,8 +309,8 @@ def test_the_history_goes_a_month_after_the_end(rollout: Rollout, server: Server
     assert not RolloutSample.objects.exists()
 
 
-def test_a_remote_candidate_stays_at_its_last_weight(model: Model, actor: Actor, server: Server):
-    remote = {"url": "http://other:8000", "model": "relu"}
+def test_a_remote_candidate_stays_at_its_last_weight(model: Model, actor: Actor, server: Server, remotes: Path):
+    remote = {"url": "http://host:8000", "model": "relu"}
     plan = {"steps": [{"weight": 5, "bake_s": 0}], "guardrails": []}
     rollout_start(model=model, actor=actor, candidate=remote, plan=plan)
     served(model, server)

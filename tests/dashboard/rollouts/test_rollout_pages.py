@@ -216,35 +216,53 @@ def test_everything_of_the_form_reaches_the_plan(model: Model, as_person: Callab
     ]
 
 
-@pytest.mark.parametrize(
-    ("changed", "said"),
-    [
-        ({"candidate": ""}, "Choose the version that is to be tried."),
-        ({"candidate": "1"}, "Version 1 answers already"),
-        ({"step_weight": ["50", "25", "5", "100"]}, "put them in order"),
-        ({"step_weight": ["five", "25", "50", "100"]}, "&#x27;five&#x27; is not a number"),
-        ({"step_bake": ["soon", "1", "1", "1"]}, "&#x27;soon&#x27; is not a time"),
-        ({"step_weight": ["5", "25", "50", "101"]}, "Write a number from 0 to 100, not 101."),
-        ({"hold_days": "-1"}, "a number of days from 0"),
-        ({"sticky": "header"}, "Write the name of the header"),
-        ({"guardrail_metric": ["disagreement", "p99"]}, "Disagreement is counted where answers are compared"),
-        ({"guardrail_limit": ["", "1.5"]}, "Write a number."),
-        ({"alpha": "2"}, "&#x27;alpha&#x27; to be a number above 0"),
-        ({"shadow_share": "200"}, "Write a number from 0 to 100, not 200."),
-        ({"guardrail_limit": ["101", "1.5"]}, "Write a number from 0 to 100, not 101."),
-        ({"shadow_share": "5", "keep_count": "-1"}, "Write a number from 1 on, not -1."),
-        ({"step_weight": ["", ""]}, "Write at least one step."),
-    ],
+WRONG: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"candidate": ""}, "Choose the version that is to be tried."),
+    ({"candidate": "1"}, "Version 1 answers already"),
+    ({"step_weight": ["50", "25", "5", "100"]}, "put them in order"),
+    ({"step_weight": ["five", "25", "50", "100"]}, "&#x27;five&#x27; is not a number"),
+    ({"step_weight": ["5", "25", "50", "101"]}, "Write a number from 0 to 100, not 101."),
+    ({"step_weight": ["", ""]}, "Write at least one step."),
+    ({"step_weight": ["1"] * 51, "step_bake": ["1"] * 51}, "Write at most 50 steps."),
+    ({"step_bake": ["soon", "1", "1", "1"]}, "&#x27;soon&#x27; is not a time"),
+    ({"step_bake": ["91 d"] * 4}, "Write a time of at most 90 d."),
+    ({"kind": "ab", "share": "100"}, "Write a number between 0 and 100: an A/B test needs both arms."),
+    ({"hold_days": "-1"}, "Write a number from 0 to 365, not -1."),
+    ({"sticky": "header"}, "Write the name of the header"),
+    (
+        {"sticky": "header", "sticky_name": "x user"},
+        "&#x27;x user&#x27; is not the name of a header: write",
+    ),
+    ({"shadow_share": "200"}, "Write a number from 0 to 100, not 200."),
+    ({"shadow_share": "5", "keep_count": "-1"}, "Write a whole number from 1 to 1,000, not -1."),
+    ({"shadow_share": "5", "keep_days": "0"}, "Write a number above 0 and at most 3,650, not 0."),
+    (
+        {"guardrail_metric": ["disagreement", "p99"]},
+        "Disagreement is counted where answers are compared: write a share",
+    ),
+    ({"guardrail_limit": ["", "1.5"]}, "Write a number."),
+    ({"guardrail_limit": ["101", "1.5"]}, "Write a number from 0 to 100, not 101."),
+    (
+        {"guardrail_metric": ["metric", ""], "guardrail_name": ["n" * 5000, ""]},
+        "Metric of this server: write a text of 1 to",
+    ),
+    ({"min_samples": "0.5"}, "Write a whole number from 1 to 1,000,000,000, not 0.5."),
+    ({"window_s": "0"}, "Write a number from 1 to 86,400, not 0."),
+    ({"alpha": "2"}, "Write a number above 0 and at most 0.5, not 2."),
 )
+
+
 def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_stays(
-    model: Model, as_person: Callable[..., Client], changed: dict[str, Any], said: str
+    model: Model, as_person: Callable[..., Client]
 ) -> None:
-    answer = as_person("operate").post("/models/relu/rollouts/new", form(**changed, window_s="123"))
-    page = answer.content.decode()
-    assert answer.status_code == 400
-    assert said.lower() in page.lower()
-    assert 'class="error-text"' in page
-    assert 'value="123"' in page
+    client = as_person("operate")
+    for changed, said in WRONG:
+        answer = client.post("/models/relu/rollouts/new", form(**{"relative": "0.123", **changed}))
+        page = answer.content.decode()
+        assert answer.status_code == 400, changed
+        assert said in page, re.findall('class="error-text"[^>]*>([^<]*)', page)
+        assert 'class="error-text"' in page
+        assert 'value="0.123"' in page
     assert rollout_now(model) is None
 
 
@@ -284,9 +302,9 @@ def test_a_model_on_another_server_is_chosen_where_one_is_listed(
     refused = client.post(
         "/models/relu/rollouts/new", {**given, "candidate_url": "http://other:80001/"}
     ).content.decode()
-    assert "This address is not listed" in refused
+    assert "Address: write a URL such as" in refused
     refused = client.post("/models/relu/rollouts/new", {**given, "candidate_url": "http://other:8001"}).content.decode()
-    assert "This address is not listed" in refused
+    assert "is not listed in the file of SLIPWAY_TRAFFIC_REMOTES" in refused
     client.post("/models/relu/rollouts/new", {**given, "candidate_url": "http://other:8000", "candidate_model": "old"})
     rollout = rollout_now(model)
     assert rollout is not None

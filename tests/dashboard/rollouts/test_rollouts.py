@@ -2,6 +2,7 @@
 end it."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -200,6 +201,24 @@ def test_the_way_back_leads_to_what_was_before_the_rollout(model: Model, actor: 
     assert way_back(model) == before
 
 
+def test_no_way_back_leads_to_a_version_that_was_taken_out_since(model: Model, actor: Actor, server: Server):
+    release_promote(version=model.versions.get(number=2), actor=actor)
+    served(model, server)
+    bad = newest_release(model)
+    release_promote(version=model.versions.get(number=1), actor=actor)
+    served(model, server)
+    assert way_back(model) == bad
+    rollout_roll_back(rollout=start(model, actor), reason="it fails")
+    served(model, server)
+    assert way_back(model) is None
+    with pytest.raises(Conflict, match="no earlier release to go back to"):
+        release_go_back(model=model, actor=actor)
+    release_promote(version=model.versions.get(number=2), actor=actor)  # somebody knows better
+    served(model, server)
+    release_promote(version=model.versions.get(number=1), actor=actor)
+    assert way_back(model).versions == [2]
+
+
 def test_the_default_name_stays_where_it_is_while_others_move(model: Model, actor: Actor):
     start(model, actor)
     with pytest.raises(Conflict, match="version 1 is the stable one of rollout r-"):
@@ -265,7 +284,7 @@ def test_a_shadow_answers_nobody_and_is_stopped_in_the_end(model: Model, actor: 
     assert (rollout.state, rollout.reason, stands(model)) == ("done", "Stopped by olga.", ([1], 1, {}))
 
 
-def test_another_server_can_be_the_candidate_or_the_stable_one(model: Model, actor: Actor):
+def test_another_server_can_be_the_candidate_or_the_stable_one(model: Model, actor: Actor, remotes: Path):
     rollout = start(model, actor, candidate=FASTAPI)
     assert stands(model) == ([1], 1, {"1": 95, FASTAPI["url"]: 5})
     with pytest.raises(Conflict, match="is on another server: publish it here first"):
@@ -295,16 +314,33 @@ def test_another_server_can_be_the_candidate_or_the_stable_one(model: Model, act
         ({"plan": {"sticky": {"cookie": "x"}}}, "sticky", "expected 'sticky' to be"),
         ({"kind": "shadow", "plan": {"shadow": {"share": 500}}}, "shadow", "expected 'share' to be"),
         ({"kind": "ab", "plan": {"steps": [{"weight": 100}]}}, "steps", "needs both arms"),
+        (
+            {"candidate": {"url": "http://x:1/a"}},
+            "candidate",
+            'is not listed in the file of SLIPWAY_TRAFFIC_REMOTES: add "http',
+        ),
+        ({"stable": {"url": "http://x:1"}}, "stable", "is not listed"),
+        ({"candidate": {"url": "http://host:8000/../a"}}, "candidate", "the path may have no"),
+        (
+            {"plan": {"guardrails": [{"metric": "prometheus", "url": "http://x", "stable": "a", "candidate": "b"}]}},
+            "guardrails[0]",
+            "is not listed",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_plan_is_told_with_its_field_and_what_to_write(
-    model: Model, actor: Actor, given: dict[str, Any], field: str, sentence: str
+    model: Model, actor: Actor, remotes: Path, given: dict[str, Any], field: str, sentence: str
 ):
     with pytest.raises(Invalid) as raised:
         start(model, actor, **given)
     assert sentence in raised.value.message
     assert [problem.field for problem in raised.value.problems] == [field]
     assert not Rollout.objects.exists()
+
+
+def test_no_other_server_is_named_while_none_is_listed(model: Model, actor: Actor):
+    with pytest.raises(Invalid, match="none may be called: start the dashboard with SLIPWAY_TRAFFIC_REMOTES=FILE"):
+        start(model, actor, candidate=FASTAPI)
 
 
 def test_a_version_that_refuses_what_the_live_one_answers_is_no_candidate(model: Model, actor: Actor):
@@ -412,6 +448,29 @@ def test_a_file_that_was_changed_by_hand_stops_a_rollout_with_a_sentence(model: 
     with pytest.raises(DashboardError, match="changed on disk"):
         rollout_advance(rollout=rollout, actor=actor)
     assert Release.objects.filter(model=model).count() == newest_release(model).number
+
+
+def test_aborting_writes_over_what_was_changed_by_hand_and_keeps_it_in_the_audit_trail(
+    model: Model, actor: Actor, data_folder: Path
+):
+    before = unstamped(newest_release(model).text)
+    rollout = start(model, actor)
+    (data_folder / "models" / "relu" / "config.pbtxt").write_text("max_batch_size: 1\n")
+    assert rollout_abort(rollout=rollout, actor=actor).state == "aborted"
+    assert unstamped(disk_text("relu") or "") == before
+    entry = AuditEntry.objects.get(action="drift.overwrite")
+    assert (entry.before, entry.actor_name) == ({"text": "max_batch_size: 1\n"}, "olga")
+
+
+def test_no_step_leads_to_a_candidate_whose_files_are_gone(model: Model, actor: Actor, data_folder: Path):
+    rollout = start(model, actor)
+    (data_folder / "models" / "relu" / "2" / "model.onnx").unlink()
+    for step in (rollout_advance, rollout_promote):
+        with pytest.raises(Conflict, match=r"version 2 of 'relu' lacks 2/model.onnx on disk: put it back, or abort"):
+            step(rollout=rollout, actor=actor)
+    assert rollout_abort(rollout=rollout, actor=actor).state == "aborted"
+    with pytest.raises(Invalid, match=r"lacks 2/model.onnx on disk: put it back, or choose another one"):
+        start(model, actor)
 
 
 def test_the_timeline_says_which_share_of_the_requests_each_version_had(model: Model, actor: Actor, server: Server):

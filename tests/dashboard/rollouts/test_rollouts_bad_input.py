@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,7 +84,7 @@ def send(api: APIClient, address: str, body: object) -> Any:
 
 
 def test_every_field_of_a_plan_takes_any_value_or_refuses_it_with_a_sentence(
-    model: Model, api: APIClient, actor: Actor
+    model: Model, api: APIClient, actor: Actor, remotes: Path
 ):
     before = Release.objects.count()
     for body in bodies():

@@ -32,7 +32,7 @@ def test_a_rollout_is_led_over_rest_from_its_start_to_its_end(model: Model, api:
     assert post(api, f"/{name}/pause")["rollout"]["state"] == "paused"
     assert post(api, f"/{name}/resume")["rollout"]["state"] == "running"
     assert post(api, f"/{name}/promote")["rollout"]["state"] == "holding"
-    assert post(api, f"/{name}/keep_old", {"days": 0}, 400)["error"].startswith("expected 'days'")
+    assert post(api, f"/{name}/keep_old", {"days": 0}, 400)["error"].startswith("expected a number of days above 0")
     post(api, f"/{name}/keep_old", {"days": 30})
     assert "no request of it is known" in post(api, f"/{name}/unload_old")["rollout"]["reason"]
     assert post(api, f"/{name}/abort", status=409)["error"] == f"rollout {name} is done by now: look at it again"
