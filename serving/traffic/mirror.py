@@ -12,7 +12,7 @@ queue       requests wait for stable, or for the candidate
 refused     the candidate takes none now: its queue is full, it is being unloaded, its server is not there or permits nothing
 too_large   one request with its answer is more than mirrors hold
 unfit       it cannot be asked again as it was: sequences, decoupled models, classes and shared memory as outputs, a GPU's or a
-            client's memory as inputs
+            client's memory as inputs, what the other server's JSON cannot carry
 """
 
 import asyncio
@@ -259,6 +259,9 @@ class Mirror:
             self.figures.trouble = error.message, time.time()
         if isinstance(error, ServingError) and error.code is Code.UNAVAILABLE and not isinstance(error, NoAnswer):
             self._drop(mirrored, "refused")
+            return
+        if isinstance(error, ServingError) and error.code is Code.UNSUPPORTED:
+            self._drop(mirrored, "unfit")
             return
         self.figures.failed += 1
         self._end(mirrored)

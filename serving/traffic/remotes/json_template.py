@@ -15,10 +15,10 @@ import numpy as np
 import orjson
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelOutput
 
-from serving.core.datatypes import BY_CONFIG, Tensor, datatype_of
-from serving.core.errors import invalid, unsupported
+from serving.core.datatypes import BY_CONFIG, Tensor
+from serving.core.errors import invalid
 from serving.traffic.remotes.protocol import read_json
-from serving.traffic.remotes.v2_http import array_of
+from serving.traffic.remotes.v2_http import array_of, json_numbers, json_text
 
 ROW = "[row]"
 WHOLE = "$"  # path
@@ -94,23 +94,13 @@ def _filled(value: object, inputs: Mapping[str, Tensor], row: int) -> object:
 def _plain(name: str, found: Any) -> object:
     """Return a tensor, or an element of one, as orjson writes it."""
     if isinstance(found, bytes | str):
-        return _text(name, found)
+        return json_text(name, found)
     if isinstance(found, np.ndarray) and found.dtype.kind in "OSU":
         flat = np.empty(found.size, np.object_)
-        flat[:] = [_text(name, one) for one in found.ravel()]
+        flat[:] = [json_text(name, one) for one in found.ravel()]
         return flat.reshape(found.shape).tolist()
-    if isinstance(found, np.generic):
-        return found.item() if datatype_of(np.asarray(found)).name != "BF16" else float(found)
-    if datatype_of(found).name in ("FP16", "BF16"):
-        found = found.astype(np.float32)
-    return np.ascontiguousarray(found)
-
-
-def _text(name: str, value: bytes | str) -> str:
-    try:
-        return value.decode() if isinstance(value, bytes) else str(value)
-    except UnicodeDecodeError:
-        raise unsupported(f"input '{name}' holds bytes that are no UTF-8, which JSON cannot carry") from None
+    numbers = json_numbers(name, np.asarray(found))
+    return numbers if numbers.ndim else numbers.item()  # orjson knows no arrays of 0 dimensions
 
 
 class _Place(NamedTuple):

@@ -3,6 +3,7 @@
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +32,7 @@ from serving.traffic.remotes.protocol import (
     version_number,
 )
 
+_numbers = itertools.count(1)
 BINARY = "binary_tensor_data"
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 
@@ -87,9 +89,8 @@ def parameters_of(request: InFlightRequest) -> Parameters:
 def encode(request: InFlightRequest, binary: bool) -> tuple[dict[str, str], list[Chunk]]:
     """Return the headers and the body of a request. UNSUPPORTED for tensors that JSON cannot carry where there must be JSON."""
     asked = request.asked
-    body: dict[str, Any] = {"inputs": []}
-    if asked.id:
-        body["id"] = asked.id
+    # KServe's own server gives a model's answer back only where it has an id.
+    body: dict[str, Any] = {"id": asked.id or f"slipway-{next(_numbers)}", "inputs": []}
     parameters = parameters_of(request)
     if asked.requested_outputs:
         body["outputs"] = [{"name": name, "parameters": {"binary_data": binary}} for name in asked.requested_outputs]
@@ -115,15 +116,26 @@ def encode(request: InFlightRequest, binary: bool) -> tuple[dict[str, str], list
 
 def json_data(name: str, tensor: Tensor) -> object:
     """Return a tensor's elements, flat, as JSON has them. UNSUPPORTED where it cannot."""
-    row = datatype_of(tensor)
-    if row.name == "BYTES":
-        try:
-            return [one.decode() if isinstance(one, bytes) else str(one) for one in tensor.ravel()]
-        except UnicodeDecodeError:
-            raise unsupported(f"input '{name}' holds bytes that are no UTF-8, which JSON cannot carry") from None
-    if row.name in ("FP16", "BF16"):
-        raise unsupported(f"input '{name}' is {row.name}, which the other server's JSON cannot carry")
-    return np.ascontiguousarray(tensor).reshape(-1)
+    flat = tensor.reshape(-1)
+    return [json_text(name, one) for one in flat] if tensor.dtype.kind == "O" else json_numbers(name, flat)
+
+
+def json_text(name: str, value: bytes | str) -> str:
+    """Return an element of BYTES. UNSUPPORTED for what is no text."""
+    try:
+        return value.decode() if isinstance(value, bytes) else str(value)
+    except UnicodeDecodeError:
+        raise unsupported(f"input '{name}' holds bytes that are no UTF-8, which JSON cannot carry") from None
+
+
+def json_numbers(name: str, numbers: Tensor) -> Tensor:
+    """Return numbers as orjson writes them, NaN as null. UNSUPPORTED for infinities, which would be null as well."""
+    if numbers.dtype.kind not in "biu":
+        if datatype_of(numbers).name in ("FP16", "BF16"):
+            numbers = numbers.astype(np.float32)
+        if np.isinf(numbers).any():
+            raise unsupported(f"input '{name}' holds infinite numbers, which the other server's JSON cannot carry")
+    return np.ascontiguousarray(numbers) if numbers.ndim else numbers
 
 
 def decode(address: Address, body: bytes, header_length: str) -> RemoteAnswer:
@@ -197,13 +209,12 @@ def array_of(datatype: str, data: object) -> Tensor:
         numbers: Tensor = np.array(data, np.float64).astype(row.dtype)
         return numbers
     given = np.array(data)
-    if not given.size:
+    if given.dtype == row.dtype or not given.size:
         return given.astype(row.dtype)
-    if given.dtype.kind == "f" and row.name != "BOOL" and np.array_equal(given, np.trunc(given)):
-        given = given.astype(np.int64)  # 3.0 where 3 is meant, as many languages write it
-    if given.dtype.kind not in "iub":
+    if given.dtype.kind not in "iubf":
         raise ValueError
-    cast = given.astype(row.dtype)
-    if not np.array_equal(cast, given):
+    # Of the values themselves: numpy has made doubles of numbers on both sides of 2**63. 3.0 is 3, as many languages write it.
+    cast: Tensor = np.array(data, row.dtype)
+    if not np.array_equal(cast.astype(given.dtype), given):
         raise OverflowError
     return cast

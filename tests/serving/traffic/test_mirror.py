@@ -14,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Keep, Shadow
 from serving.core.datatypes import DATATYPES
-from serving.core.errors import NoAnswer, ServingError, internal, invalid, unavailable
+from serving.core.errors import NoAnswer, ServingError, internal, invalid, unavailable, unsupported
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.output_target import MemoryRange, OutputRule, OutputTarget
 from serving.core.request import InferenceRequest, SequencePosition
@@ -208,6 +208,9 @@ async def test_what_the_candidate_says_in_place_of_an_answer_is_counted_by_what_
         client.ask()
         await client.settled(lambda said=refuses.message: client.figures.trouble and client.figures.trouble[0] == said)
     assert (client.figures.failed, client.figures.dropped) == (2, {"refused": 1})
+    client.candidate.refuses = unsupported("JSON has no infinities")
+    client.ask()
+    await client.settled(lambda: client.figures.dropped["unfit"])
     client.candidate.refuses = None
     client.ask()
     await client.settled(lambda: client.candidate.asked)

@@ -106,6 +106,33 @@ async def test_a_v2_server_without_the_binary_extension_is_asked_in_json(tmp_pat
         await model.close()
 
 
+async def test_what_json_can_carry_of_each_datatype_comes_back_and_infinity_is_not_made_nan(tmp_path: Path) -> None:
+    values = {
+        "UINT64": [[0, 2**64 - 1]],
+        "INT64": [[-(2**63), 2**63 - 1]],
+        "FP16": [[1.5, np.nan]],
+        "BF16": [[2.5, 3.0]],
+    }
+
+    def answering(received: Received) -> Any:
+        if received.path == "/v2":
+            return 404, {}, b""
+        assert received.json["id"]  # KServe's own server answers no request without one
+        return {"outputs": [{**received.json["inputs"][0], "name": "OUTPUT0"}]}
+
+    with service(answering) as other:
+        for datatype, value in values.items():
+            model = remote_model(tmp_path, Remote(other.url, "v2", "m"), identity(datatype))
+            given = np.array(value, DATATYPES[datatype].dtype)
+            answer = await ask(model, {"INPUT0": given})
+            assert np.array_equal(answer.outputs["OUTPUT0"], given, equal_nan=datatype == "FP16"), datatype
+            await model.close()
+        model = remote_model(tmp_path, Remote(other.url, "v2", "m"), identity("FP32"))
+        with pytest.raises(ServingError, match="input 'INPUT0' holds infinite numbers, which"):
+            await ask(model, {"INPUT0": np.array([[np.inf]], np.float32)})
+        await model.close()
+
+
 async def test_requests_of_one_sequence_are_sent_one_after_the_other(tmp_path: Path) -> None:
     going_on = threading.Event()
 
