@@ -17,9 +17,10 @@ from dashboard.rollouts.plan import MAX_BAKE_S, MAX_HOLD_DAYS, MAX_STEPS, defaul
 from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.templatetags.slipway import sentence
-from dashboard.templatetags.units import duration, three_digits
+from dashboard.templatetags.units import duration
 from repository.config.traffic import PROTOCOLS, WITH_BODIES, Keep, Remote, Shadow, wrong_value
 from repository.core.json_types import Json, JsonObject
+from repository.core.quantities import three_digits
 
 REMOTE = "remote"  # stands for a model on another server where an arm is chosen
 METRICS = (

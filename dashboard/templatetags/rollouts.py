@@ -5,7 +5,9 @@ from typing import Literal
 
 from django import template
 
-from dashboard.templatetags.units import NOTHING, count, latency, share, three_digits
+from dashboard.templatetags.units import NOTHING, latency, share
+from repository.core import quantities
+from repository.core.quantities import three_digits
 
 register = template.Library()
 
@@ -32,12 +34,7 @@ def of_unit(value: float | Literal[""] | None, unit: str) -> str:
 @register.filter
 def small(value: float | Literal[""] | None) -> str:
     """Return a number of any size, with three digits: 0.00012 as `1.2e-4`."""
-    if value is None or value == "":
-        return NOTHING
-    if value and (abs(value) < 0.001 or abs(value) >= 1e9):
-        digits, power = f"{value:.2e}".split("e")
-        return f"{three_digits(float(digits))}e{int(power)}"
-    return count(value)
+    return NOTHING if value is None or value == "" else quantities.number(value)
 
 
 @register.filter

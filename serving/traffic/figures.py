@@ -11,7 +11,7 @@ from repository.core.histogram import Counts, Histogram, merge, subtract
 
 READINGS = 60  # of a window: it is right to a 60th of its length
 LONGEST_WAIT_S = 15
-MOST_SECONDS = 600  # that are kept one by one
+MOST_SECONDS = 600
 
 
 class Window(NamedTuple):
@@ -23,6 +23,17 @@ class Window(NamedTuple):
     latency: Counts
     given_up: Counts
     refused: int
+
+
+def _between(later: Window, earlier: Window) -> Window:
+    """Return what was counted between two cumulative readings."""
+    return Window(
+        later.requests - earlier.requests,
+        later.errors - earlier.errors,
+        subtract(later.latency, earlier.latency),
+        subtract(later.given_up, earlier.given_up),
+        later.refused - earlier.refused,
+    )
 
 
 def lasted(window: Window) -> Counts:
@@ -37,18 +48,28 @@ class Compared(NamedTuple):
     disagreed: int
 
 
+def _found_between(later: Compared, earlier: Compared) -> Compared:
+    return Compared(later.compared - earlier.compared, later.disagreed - earlier.disagreed)
+
+
+def _seconds(window_s: float) -> int:
+    """Return how many seconds of a window are kept one by one."""
+    return min(MOST_SECONDS, max(1, int(window_s)))
+
+
 T = TypeVar("T", Window, Compared)
 
 
 class Readings(Generic[T]):
     """The cumulative values of the seconds of a window, a few of them. now: as they are at its beginning."""
 
-    __slots__ = ("_readings", "_second", "_step_s")
+    __slots__ = ("_readings", "_second", "_step_s", "_window_s")
 
     def __init__(self, window_s: float, now: T) -> None:
-        self._step_s = max(1, int(window_s) // READINGS)
+        self._window_s = max(1, int(window_s))
+        self._step_s = max(1, self._window_s // READINGS)
         self._second = 0
-        self._readings: deque[T] = deque([now], maxlen=max(1, int(window_s) // self._step_s))
+        self._readings: deque[T] = deque([now], maxlen=max(1, self._window_s // self._step_s))
 
     def tick(self, now: T) -> None:
         """A second has passed."""
@@ -60,6 +81,11 @@ class Readings(Generic[T]):
     def oldest(self) -> T:
         return self._readings[0]
 
+    @property
+    def seconds(self) -> int:
+        """How many seconds ago that was, to a 60th of the window."""
+        return min(self._second, self._window_s)
+
 
 class ArmFigures:
     """Counts of one arm since its rollout began on this server.
@@ -68,12 +94,12 @@ class ArmFigures:
     fault of the client. withdrawn: those that count for neither, being cancelled, or refused as the client's mistake.
     latency: from the decoded request to the answer, of the requests that did not fail. given_up: how long those had waited
     that their clients cancelled, which are withdrawn too: their answers would have taken longer still.
-    seconds: how long requests took in each second of the window, the oldest first.
+    seconds: what it did in each second of the window, the oldest first.
     """
 
     __slots__ = (
+        "_before",
         "_begun_before",
-        "_lasted",
         "_readings",
         "begun",
         "errors",
@@ -94,10 +120,9 @@ class ArmFigures:
 
     def set_window(self, window_s: float) -> None:
         """Look at so many seconds from here on; the window is short until it has filled."""
-        now = self._reading()
-        self._readings = Readings(window_s, now)
-        self._lasted = lasted(now)
-        self.seconds: deque[Counts] = deque(maxlen=min(MOST_SECONDS, max(1, int(window_s))))
+        self._before = self._reading()
+        self._readings = Readings(window_s, self._before)
+        self.seconds: deque[Window] = deque(maxlen=_seconds(window_s))
 
     # -- counted with each request ---------------------------------------------------------------------------------
     def begin(self) -> None:
@@ -128,16 +153,17 @@ class ArmFigures:
         self._begun_before.append(self.begun)
         now = self._reading()
         self._readings.tick(now)
-        before, self._lasted = self._lasted, lasted(now)
-        self.seconds.append(subtract(self._lasted, before))
+        self.seconds.append(_between(now, self._before))
+        self._before = now
 
     def window(self) -> Window:
         """Return what was counted since the oldest reading."""
-        first = self._readings.oldest
-        requests, errors = self.requests - first.requests, self.errors - first.errors
-        latency = subtract(self.latency.counts, first.latency)
-        given_up = subtract(self.given_up.counts, first.given_up)
-        return Window(requests, errors, latency, given_up, self.refused - first.refused)
+        return _between(self._reading(), self._readings.oldest)
+
+    @property
+    def window_s(self) -> int:
+        """For how many seconds the window goes back by now."""
+        return self._readings.seconds
 
     def waiting(self, seconds: int) -> int:
         """Return how many requests, at least, have been without an answer for so many seconds (1 to LONGEST_WAIT_S)."""
@@ -159,10 +185,11 @@ class ShadowFigures:
     max_absolute, max_relative: the greatest differences of any element; sum_absolute: of each pair's mean difference.
     failed: mirrors that the candidate did not answer. dropped: mirrors that were not sent, by reason.
     trouble: what the candidate said last in place of an answer, and when (unix seconds).
-    stable_latency, candidate_latency: of the same requests.
+    stable_latency, candidate_latency: of the same requests. seconds: what each second of the window found, the oldest first.
     """
 
     __slots__ = (
+        "_before",
         "_readings",
         "candidate_latency",
         "compared",
@@ -172,6 +199,7 @@ class ShadowFigures:
         "max_absolute",
         "max_relative",
         "mismatched",
+        "seconds",
         "stable_latency",
         "sum_absolute",
         "top1_agreed",
@@ -191,17 +219,25 @@ class ShadowFigures:
 
     def set_window(self, window_s: float) -> None:
         """Look at so many seconds from here on, as ArmFigures does."""
-        self._readings = Readings(window_s, self._reading())
+        self._before = self._reading()
+        self._readings = Readings(window_s, self._before)
+        self.seconds: deque[Compared] = deque(maxlen=_seconds(window_s))
 
     def tick(self) -> None:
         """A second has passed."""
-        self._readings.tick(self._reading())
+        now = self._reading()
+        self._readings.tick(now)
+        self.seconds.append(_found_between(now, self._before))
+        self._before = now
 
     def window(self) -> Compared:
         """Return what was counted since the oldest reading."""
-        first = self._readings.oldest
-        now = self._reading()
-        return Compared(now.compared - first.compared, now.disagreed - first.disagreed)
+        return _found_between(self._reading(), self._readings.oldest)
+
+    @property
+    def window_s(self) -> int:
+        """For how many seconds the window goes back by now."""
+        return self._readings.seconds
 
     def _reading(self) -> Compared:
         return Compared(self.compared + self.failed, self.disagreed + self.failed)

@@ -1,39 +1,56 @@
 """Guardrails: whether a candidate is worse than the stable version by more than is allowed, beyond chance.
 
-Each is judged once a second against what the stable version did in the same time. It waits until both arms have enough samples;
-then it is breached where the p-value of "the candidate keeps to the limit" is below the policy's alpha. A candidate that does
-not answer at all is judged too: requests that wait too long count as errors, and as slow ones. Clients may give up sooner: what
-they cancelled took at least as long as they waited. And it may refuse, as a client's mistake, what stable
-answers. Both arms are looked at alike, for clients cancel for reasons of their own, and make mistakes.
+Each is judged once a second against what the stable version did in the same time: in the whole window, and in its latest part,
+which shows sooner what is wrong since a moment. It waits until both arms have enough samples; then it is breached where the
+p-value of "the candidate keeps to the limit" is below the policy's alpha (significance.py). A candidate that does not answer at
+all is judged too: requests that wait too long count as errors, and as slow ones. Clients may give up sooner: what they
+cancelled took at least as long as they waited. And it may refuse, as a client's mistake, what stable answers. Both arms are
+looked at alike, for clients cancel for reasons of their own, and make mistakes.
 """
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, pairwise, repeat
+from typing import Any, NamedTuple, Protocol
 
 from repository.config.traffic import Guardrail, TrafficPolicy
-from repository.core.histogram import BOUNDS_US, Counts, quantiles_ms
-from serving.traffic.figures import LONGEST_WAIT_S, ArmFigures, ShadowFigures, Window, lasted
-from serving.traffic.significance import ranks_above, share_above, share_exceeds
+from repository.core.histogram import BOUNDS_US, Counts, merge, quantiles_ms
+from repository.core.quantities import duration, latency, number, share
+from serving.traffic.figures import LONGEST_WAIT_S, ArmFigures, Compared, ShadowFigures, Window, lasted
+from serving.traffic.prometheus_values import MIN_READINGS
+from serving.traffic.significance import (
+    Counted,
+    clustered,
+    mean_above_zero,
+    of_moments,
+    p_value,
+    rate_exceeds,
+    share_above,
+    share_exceeds,
+)
 
 UNANSWERED_S = 10  # a request that waits for so long counts as an error
 GIVEN_UP_S = 1  # so does one that its client cancelled after so long
-SIGN_WEIGHT = (
-    10  # of alpha: a sign test knows nothing of how much slower: seven bad seconds of seven, with the usual alpha
-)
-MIN_READINGS = 20  # of a Prometheus metric, for each arm
+LATEST_S = 30  # the latest part of the window, where it has enough samples
+# How many moments of a second are looked at as having nothing to do with each other: what fails fails at once, while a pause of
+# a second makes all of its requests slow.
+MOMENTS_OF_ERRORS, MOMENTS_OF_LATENCY = 4, 1
 
 WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
 
 
 class Values(Protocol):
-    """Readings of a Prometheus metric, the latest ones of the window. problem: why there are none."""
+    """Readings of a Prometheus metric, those of the window, of both arms at the same moments. counted: each is what was counted
+    since the reading before, and in how many requests; else a value, and 1. problem: why there are none, or none any more."""
 
     @property
-    def stable(self) -> Sequence[float]: ...
+    def stable(self) -> Sequence[Counted]: ...
     @property
-    def candidate(self) -> Sequence[float]: ...
+    def candidate(self) -> Sequence[Counted]: ...
+    @property
+    def counted(self) -> bool: ...
     @property
     def problem(self) -> str: ...
 
@@ -64,22 +81,62 @@ class _Finding(NamedTuple):
 
 class _Arm(NamedTuple):
     """An arm's window, second by second, with the requests that it leaves without an answer. waiting: how many, for so many
-    seconds."""
+    seconds. window_s: how long the window is by now. remembered: of when it is; "" where it is of this moment."""
 
     window: Window
-    seconds: Sequence[Counts]
+    seconds: Sequence[Window]
     waiting: Callable[[int], int]
+    window_s: float
+    remembered: str = ""
+
+
+class _Mirrored(NamedTuple):
+    """The shadow's window, in the same way."""
+
+    window: Compared
+    seconds: Sequence[Compared]
+    window_s: float
+    remembered: str = ""
 
 
 class _Sample(NamedTuple):
-    """What the functions look at. remembered: of when the stable arm's figures are; "" where they are of this moment."""
+    """What the functions look at."""
 
     stable: _Arm
     candidate: _Arm
-    shadow: ShadowFigures | None
+    mirrored: _Mirrored | None
     values: Values | None
     policy: TrafficPolicy
-    remembered: str
+
+
+class _Counts(NamedTuple):
+    """What was counted of an arm. whole: in its window. counter: counts one of its seconds, in order. late: what has
+    no answer, by the second in which it came."""
+
+    whole: Counted
+    seconds: Sequence[Any]
+    counter: Callable[[Any], Counted]
+    late: Sequence[Counted] = ()
+
+    def all(self) -> list[Counted]:
+        return [*self.late, *map(self.counter, self.seconds)]
+
+
+class _Span(NamedTuple):
+    """What was counted in the whole window, or in its latest seconds (then `latest` of them), and for what it is evidence."""
+
+    stable: Counted
+    candidate: Counted
+    evidence: float
+    latest: int = 0
+
+
+class _Question(NamedTuple):
+    """exceeds: from the candidate's and the stable arm's counts, the evidence that the candidate is worse than it may be.
+    moments: of a second."""
+
+    exceeds: Callable[[Counted, Counted], float]
+    moments: float
 
 
 class Guardrails:
@@ -94,7 +151,8 @@ class Guardrails:
         values: Mapping[int, Values],
     ) -> None:
         self._stable, self._candidate, self._shadow = stable, candidate, shadow
-        self._last: tuple[Window, str] | None = None  # of the stable arm, while it had enough; since when
+        self._last: _Arm | None = None  # the stable arm, while it had enough requests
+        self._last_mirrored: _Mirrored | None = None  # while enough were
         self.configure(policy, values)
 
     def configure(self, policy: TrafficPolicy, values: Mapping[int, Values]) -> None:
@@ -103,129 +161,136 @@ class Guardrails:
 
     def evaluate(self) -> list[GuardrailState]:
         """Judge every guardrail, once a second, behind the figures' `tick`."""
-        window, remembered = self._stable_window()
-        stable = _Arm(window, self._stable.seconds, self._stable.waiting if not remembered else lambda seconds: 0)
-        candidate = _Arm(self._candidate.window(), self._candidate.seconds, self._candidate.waiting)
+        stable, candidate, mirrored = self._stable_arm(), _arm(self._candidate), self._mirrored()
         return [
-            self._judged(
-                guardrail, _Sample(stable, candidate, self._shadow, self._values.get(place), self.policy, remembered)
-            )
+            self._judged(guardrail, _Sample(stable, candidate, mirrored, self._values.get(place), self.policy))
             for place, guardrail in enumerate(self.policy.guardrails)
         ]
 
-    def _stable_window(self) -> tuple[Window, str]:
-        """Return the stable arm's window; at a weight where it gets too few requests the last one that had enough."""
-        window = self._stable.window()
-        if window.requests >= self.policy.min_samples:
-            self._last = window, time.strftime("%H:%M:%S UTC", time.gmtime())
-            return window, ""
-        return self._last if self._last is not None else (window, "")
+    def _stable_arm(self) -> _Arm:
+        """Return the stable arm; at a weight where it gets too few requests the last of it that had enough."""
+        arm = _arm(self._stable)
+        if arm.window.requests >= self.policy.min_samples:
+            self._last = arm._replace(seconds=(), waiting=lambda seconds: 0, remembered=_now())
+            return arm
+        may_come = self.policy.weight < 100 and arm.window_s < self.policy.window_s
+        return arm if may_come or self._last is None else self._last
+
+    def _mirrored(self) -> _Mirrored | None:
+        """Return what is mirrored; where all is the candidate's to answer, what was so last."""
+        if self._shadow is None:
+            return None
+        found = _Mirrored(self._shadow.window(), self._shadow.seconds, self._shadow.window_s)
+        if found.window.compared >= self.policy.min_samples:
+            self._last_mirrored = found._replace(seconds=(), remembered=_now())
+        elif self.policy.weight >= 100 and self._last_mirrored is not None:
+            return self._last_mirrored
+        return found
 
     def _judged(self, guardrail: Guardrail, sample: _Sample) -> GuardrailState:
         found = METRICS[guardrail.metric](guardrail, sample)
         state = WAITING if found.p is None else BREACHED if found.p < self.policy.alpha else HOLDS
-        detail = found.detail
-        if sample.remembered and state is not WAITING and guardrail.metric in ("errors", "latency"):
-            detail += f" (the stable version's of {sample.remembered}, since when it had too few requests)"
         return GuardrailState(
-            guardrail.metric, found.stable, found.candidate, found.limit, found.samples, found.p, state, detail
+            guardrail.metric, found.stable, found.candidate, found.limit, found.samples, found.p, state, found.detail
         )
+
+
+def _now() -> str:
+    return time.strftime("%H:%M:%S UTC", time.gmtime())
+
+
+def _arm(figures: ArmFigures) -> _Arm:
+    return _Arm(figures.window(), figures.seconds, figures.waiting, figures.window_s)
 
 
 def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     """The share of failed requests, against the stable version's and a margin."""
-    stable, candidate = _failed(sample.stable), _failed(sample.candidate)
-    samples = stable[1], candidate[1]
-    if few := _too_few(samples, sample.policy.min_samples):
-        return _Finding(few, samples=samples)
-    shares = stable[0] / stable[1], candidate[0] / candidate[1]
-    p = share_exceeds(candidate, stable, guardrail.margin, sample.policy.alpha)
-    limit = shares[0] + guardrail.margin
-    told = f"{shares[1]:.2%} of {candidate[1]} requests failed"
+    stable, candidate = (_counts(arm, _failed, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate))
+    if few := _too_few(sample, stable, candidate):
+        return few
+    asked = _Question(lambda mine, other: share_exceeds(mine, other, guardrail.margin), MOMENTS_OF_ERRORS)
+    span = _judge(sample.policy, stable, candidate, asked)
+    before, failed = (count / of for count, of in (span.stable, span.candidate))
+    limit = before + guardrail.margin
+    told = f"{share(failed)} of {span.candidate[1]:.0f} requests failed {_when(sample.candidate.window_s, span)}"
     if refused := sample.candidate.window.refused:
         told += f" ({refused} refused as the client's mistake)"
-    told += f", {shares[0]:.2%} of {stable[1]} of the stable version's"
-    return _Finding(f"{told}; allowed is {limit:.2%}", shares[0], shares[1], limit, samples, p)
+    told += (
+        f"; the limit is {share(limit)}, stable had {share(before)} of {span.stable[1]:.0f}{_remembered(sample.stable)}"
+    )
+    return _Finding(told, before, failed, limit, _samples(span), p_value(span.evidence))
 
 
-def _failed(arm: _Arm) -> tuple[int, int]:
-    """Return how many requests of the window it has not answered as asked, and of how many."""
-    window = arm.window
-    others = window.refused + arm.waiting(UNANSWERED_S) + _beyond(window.given_up, GIVEN_UP_S * 1000)
+def _failed(window: Window) -> Counted:
+    """Return how many requests were not answered as asked, and of how many."""
+    others = window.refused + _beyond(window.given_up, GIVEN_UP_S * 1000)
     return window.errors + others, window.requests + others
 
 
-def _beyond(latency: Counts, limit_ms: float) -> int:
+def _beyond(lasted: Counts, limit_ms: float) -> int:
     """Return how many surely took so long: those in whole buckets beyond the limit."""
-    return sum(count for bucket, count in latency.items() if bucket and BOUNDS_US[bucket - 1] >= limit_ms * 1000)
+    first = bisect_left(BOUNDS_US, limit_ms * 1000) + 1
+    return sum(count for bucket, count in lasted.items() if bucket >= first)
 
 
 def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
-    """A quantile of the latency in ms, against so many times the stable version's."""
+    """A quantile of the latency, against so many times the stable version's.
+
+    Where the candidate keeps to that, no larger a share of its requests takes longer than the limit than is beyond the
+    quantile, or than of stable's just then.
+    """
     q = guardrail.quantile
-    before, latency = (lasted(arm.window) for arm in (sample.stable, sample.candidate))
-    slow = sum(before.values()), sum(latency.values())
-    stable = quantiles_ms(before, [q])[0]
-    if stable is None:
-        return _Finding(_too_few(slow, sample.policy.min_samples), samples=slow)
-    limit = stable * guardrail.ratio
+    before = quantiles_ms(lasted(sample.stable.window), [q])[0]
+    limit = (before or 0.0) * guardrail.ratio
+
+    def slow(window: Window) -> Counted:
+        both = window.latency, window.given_up
+        return sum(_beyond(each, limit) for each in both), sum(sum(each.values()) for each in both)
+
+    def exceeds(mine: Counted, other: Counted) -> float:
+        return share_exceeds(mine, (max(other[0], (1.0 - q) * other[1]), other[1]), 0.0)
+
     waited_s = min(LONGEST_WAIT_S, math.ceil(limit / 1000) + 1)
-    unanswered = sample.candidate.waiting(waited_s) if waited_s * 1000 > limit else 0
-    samples = slow[0], slow[1] + unanswered
-    if few := _too_few(samples, sample.policy.min_samples):
-        return _Finding(few, samples=samples)
-    candidate = quantiles_ms(latency, [q])[0]
-    p = share_above(unanswered, samples[1], 1.0 - q)
-    if p >= sample.policy.alpha:
-        p = share_above(_beyond(latency, limit) + unanswered, samples[1], 1.0 - q)
-        p = max(p, _persists(sample, limit, 1.0 - q) / SIGN_WEIGHT)
-    name = f"p{100 * q:g}"
-    if candidate is None:
-        told = f"{unanswered} requests had no answer after {waited_s} s"
-    else:
-        told = f"the {name} is {candidate:.3g} ms"
-        if unanswered:
-            told += f", and {unanswered} requests had no answer after {waited_s} s"
+    late = _late(sample.candidate, waited_s) if waited_s * 1000 > limit else []
+    stable, candidate = _counts(sample.stable, slow), _counts(sample.candidate, slow, late)
+    if few := _too_few(sample, stable, candidate):
+        return few
+    span = _judge(sample.policy, stable, candidate, _Question(exceeds, MOMENTS_OF_LATENCY))
+    found = quantiles_ms(_lasted(sample.candidate, span), [q])[0]
+    of, when = f"{span.candidate[1]:.0f}", _when(sample.candidate.window_s, span)
+    unanswered = f"{_sum(late)[0]:.0f} of {of} requests had no answer after {waited_s} s"
+    told = f"{unanswered} {when}" if found is None else f"the p{100 * q:g} of {of} requests was {latency(found)} {when}"
+    if late and found is not None:
+        told += f", {unanswered}"
     if given_up := _beyond(sample.candidate.window.given_up, limit):
         told += f", and clients gave up {given_up} slower ones"
-    return _Finding(
-        f"{told}, the stable version's {stable:.3g} ms; allowed are {limit:.3g} ms",
-        stable,
-        candidate,
-        limit,
-        samples,
-        p,
-    )
-
-
-def _persists(sample: _Sample, limit: float, allowed: float) -> float:
-    """Return the p-value for: the candidate is slower than stable in most seconds, not in a few bad ones.
-
-    Requests of one bad moment are slow together, so that counting them one by one would accuse whichever arm had more of them
-    just then. A second counts where more of the candidate's requests than of stable's took longer than `limit` (ms), and more
-    than `allowed`; a sign test is told so many seconds that counted, of those in which the arms differed.
-    """
-    worse = differ = 0
-    for stable, candidate in zip(reversed(sample.stable.seconds), reversed(sample.candidate.seconds), strict=False):
-        if not candidate:
-            continue
-        shares = [_beyond(each, limit) / (sum(each.values()) or 1) for each in (stable, candidate)]
-        worse += shares[1] > max(shares[0], allowed)
-        differ += shares[0] != shares[1]
-    return share_above(worse, differ, 0.5)
+    told += f"; the limit is {latency(limit)}, stable had {latency(before or 0.0)} of {span.stable[1]:.0f}"
+    told += _remembered(sample.stable)
+    return _Finding(told, before, found, limit, _samples(span), p_value(span.evidence))
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
     """The share of mirrored requests that the candidate answers beyond the tolerance, or fails."""
-    if sample.shadow is None:
+    found = sample.mirrored
+    if found is None:
         return _Finding("no answers are compared: give the policy a shadow")
-    compared, disagreed = sample.shadow.window()
-    samples = compared, compared
-    if compared < max(1, sample.policy.min_samples):
-        return _Finding(f"{compared} of {sample.policy.min_samples} mirrored requests", samples=samples)
-    share = disagreed / compared
-    told = f"{share:.2%} of {compared} mirrored requests were answered differently or failed; allowed is {guardrail.limit:.2%}"
-    return _Finding(told, None, share, guardrail.limit, samples, share_above(disagreed, compared, guardrail.limit))
+    whole = _differed(found.window)
+    samples = int(whole[1]), int(whole[1])
+    if whole[1] < max(1, sample.policy.min_samples):
+        told = f"{samples[0]} of {sample.policy.min_samples} mirrored requests in {duration(found.window_s)}"
+        return _Finding(told, samples=samples)
+    mirrored = _Counts(whole, found.seconds, _differed)
+    known = _Counts(whole, (), _differed)  # the limit is: nothing is held against stable's own
+    asked = _Question(lambda mine, _: share_above(mine, guardrail.limit), MOMENTS_OF_ERRORS)
+    span = _judge(sample.policy, known, mirrored, asked)
+    differed = span.candidate[0] / span.candidate[1]
+    told = f"{share(differed)} of {span.candidate[1]:.0f} mirrored requests were answered differently or failed"
+    told += f" {_when(found.window_s, span)}{_remembered(found)}; the limit is {share(guardrail.limit)}"
+    return _Finding(told, None, differed, guardrail.limit, samples, p_value(span.evidence))
+
+
+def _differed(found: Compared) -> Counted:
+    return found.disagreed, found.compared
 
 
 def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
@@ -233,22 +298,105 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
     values = sample.values
     if values is None:
         return _Finding("the metric has not been read yet")
-    samples = len(values.stable), len(values.candidate)
-    if min(samples) < MIN_READINGS:
-        return _Finding(values.problem or f"{min(samples)} of {MIN_READINGS} readings of each arm", samples=samples)
-    stable, candidate = (sum(each) / len(each) for each in (values.stable, values.candidate))
-    p = ranks_above(values.candidate, [value * guardrail.ratio for value in values.stable])
-    limit = stable * guardrail.ratio
-    told = f"{candidate:.4g} on average, the stable version's {stable:.4g}; allowed is {limit:.4g}"
-    return _Finding(told, stable, candidate, limit, samples, p)
+    readings = len(values.stable)
+    samples = readings, readings
+    if values.problem or readings < MIN_READINGS:
+        return _Finding(values.problem or f"{readings} of {MIN_READINGS} readings", samples=samples)
+    (count, of), (count_before, of_before) = _sum(values.candidate), _sum(values.stable)
+    if not of or not of_before:
+        return _Finding(f"no requests to {'stable' if of else 'the candidate'}", samples=samples)
+    found, before = count / of, count_before / of_before
+    limit = before + abs(before) * (guardrail.ratio - 1.0)
+    if values.counted:
+        evidence = rate_exceeds(values.candidate, values.stable, guardrail.ratio)
+    else:
+        ratio = limit / before if before else 1.0
+        both = zip(values.candidate, values.stable, strict=True)
+        evidence = mean_above_zero([mine - ratio * other for (mine, _), (other, _) in both])
+    what = " for each request" if values.counted else ""
+    told = f"{guardrail.name or 'the query'} was {number(found)}{what} on average of {readings} readings"
+    told += f"; the limit is {number(limit)}, stable had {number(before)}"
+    return _Finding(told, before, found, limit, samples, p_value(evidence))
 
 
-def _too_few(samples: tuple[int, int], wanted: int) -> str:
-    """Return that an arm has too few samples to be judged; "" where both have enough."""
-    for arm, count in zip(("the stable version", "the candidate"), samples, strict=True):
-        if count < max(1, wanted):
-            return f"{count} of {wanted} requests to {arm}"
-    return ""
+# -- what they share ---------------------------------------------------------------------------------------------------
+def _counts(arm: _Arm, count: Callable[[Window], Counted], late: Sequence[Counted] = ()) -> _Counts:
+    return _Counts(_sum([count(arm.window), *late]), arm.seconds, count, late)
+
+
+def _late(arm: _Arm, waited_s: int) -> list[Counted]:
+    """Return the requests that have waited for so long, and longer, by the second in which they came."""
+    waiting = [arm.waiting(seconds) for seconds in range(waited_s, LONGEST_WAIT_S + 1)]
+    came = [older_too - older for older_too, older in pairwise([*waiting, 0])]
+    return [(count, count) for count in reversed(came) if count > 0]
+
+
+def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Question) -> _Span:
+    """Return what accuses the candidate: the whole window, or its latest seconds where only these do."""
+    evidence = asked.exceeds(candidate.whole, stable.whole)
+    if p_value(evidence) < policy.alpha:  # only then is it worth while to look closer
+        evidence = clustered(evidence, candidate.all(), stable.all())
+    whole = _Span(stable.whole, candidate.whole, evidence)
+    if p_value(evidence) < policy.alpha:
+        return whole
+    latest = _latest(policy.min_samples, stable, candidate, asked)
+    return latest if latest is not None and p_value(latest.evidence) < policy.alpha else whole
+
+
+def _latest(min_samples: int, stable: _Counts, candidate: _Counts, asked: _Question) -> _Span | None:
+    """Return the last seconds that have enough samples, LATEST_S or more where there are; None where too few are known.
+
+    A stable arm without seconds is taken as it is in its whole window.
+    """
+    mine, other = [*candidate.late], [*stable.late] if stable.seconds else [stable.whole]
+    others = map(stable.counter, reversed(stable.seconds)) if stable.seconds else repeat((0.0, 0.0))
+    found, before = _sum(mine), _sum(other)
+    for second in map(candidate.counter, reversed(candidate.seconds)):
+        mine.append(second)
+        found, before = _sum([found, second]), _sum([before, next(others, (0.0, 0.0))])
+        if len(mine) >= LATEST_S and min(found[1], before[1]) >= min_samples:
+            break
+    if not mine or min(found[1], before[1]) < min_samples:
+        return None
+    return _Span(before, found, of_moments(asked.exceeds(found, before), mine, asked.moments), len(mine))
+
+
+def _sum(counted: Iterable[Counted]) -> Counted:
+    bad = of = 0.0
+    for one in counted:
+        bad, of = bad + one[0], of + one[1]
+    return bad, of
+
+
+def _too_few(sample: _Sample, *arms: _Counts) -> _Finding | None:
+    """Return that an arm has too few samples to be judged; None where both have enough."""
+    samples = int(arms[0].whole[1]), int(arms[1].whole[1])
+    for name, arm, count in zip(("stable", "the candidate"), (sample.stable, sample.candidate), samples, strict=True):
+        if count < max(1, sample.policy.min_samples):
+            told = f"{count} of {sample.policy.min_samples} requests to {name} in {duration(arm.window_s)}"
+            if arm is sample.stable and sample.policy.weight >= 100:
+                told += ", and at 100 % no more come: what to compare with is known from a smaller weight only"
+            return _Finding(told, samples=samples)
+    return None
+
+
+def _lasted(arm: _Arm, span: _Span) -> Counts:
+    """Return how long the requests of a span took at least."""
+    if not span.latest:
+        return lasted(arm.window)
+    return merge(map(lasted, islice(reversed(arm.seconds), span.latest)))
+
+
+def _samples(span: _Span) -> tuple[int, int]:
+    return int(span.stable[1]), int(span.candidate[1])
+
+
+def _when(window_s: float, span: _Span) -> str:
+    return f"in the last {duration(span.latest or window_s)}"
+
+
+def _remembered(found: _Arm | _Mirrored) -> str:
+    return f" (until {found.remembered}: too few since)" if found.remembered else ""
 
 
 METRICS: dict[str, Callable[[Guardrail, _Sample], _Finding]] = {

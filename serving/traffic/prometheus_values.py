@@ -1,7 +1,8 @@
 """Readings of the Prometheus metrics that guardrails ask for: from this server's own page, or from a Prometheus server.
 
-A page's gauge is read as it is, a counter as what it grew by for each request of the arm since the last reading, for the arms
-get different shares of the traffic. A query is asked as it stands and gives one number for each arm.
+A page's gauge is read as it is, a counter as what it grew by since the last reading, and for how many requests of the arm, for
+the arms get different shares of the traffic. A query is asked as it stands and gives one number for each arm. A reading is of
+both arms at one moment.
 Source of the query's form: Prometheus, HTTP API, instant queries.
 """
 
@@ -15,14 +16,16 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from repository.config.traffic import Guardrail
+from repository.config.traffic import Guardrail, TrafficPolicy
 from serving.traffic.figures import ArmFigures
+from serving.traffic.significance import Counted
 
 log = logging.getLogger(__name__)
 
+MIN_READINGS = 20
 PAGE_INTERVAL_S = 1.0
 QUERY_INTERVAL_S = 5.0
-MAX_READINGS = 300  # of each arm
+MAX_READINGS = 600
 _SAMPLE = re.compile(r"(?P<name>[a-zA-Z_:][\w:]*)(?:\{(?P<labels>.*)\})? (?P<value>\S+)(?: \d+)?", re.ASCII)
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"', re.ASCII)
 _COUNTER_ENDS = ("_total", "_sum", "_count", "_bucket")
@@ -50,53 +53,69 @@ def read_page(page: str, name: str, labels: dict[str, str]) -> PageReading:
 
 
 class Readings:
-    """The latest readings of both arms. problem: why there are none, or no further ones; "" where there are."""
+    """The latest readings of both arms, as many of each: what was read, and 1; or where it is `counted` what was counted, and
+    in how many requests. problem: why there are none, or no further ones; "" where there are."""
 
-    def __init__(self) -> None:
-        self.stable: deque[float] = deque(maxlen=MAX_READINGS)
-        self.candidate: deque[float] = deque(maxlen=MAX_READINGS)
+    def __init__(self, most: float) -> None:
+        self.stable: deque[Counted] = deque(maxlen=max(MIN_READINGS, min(MAX_READINGS, int(most))))
+        self.candidate: deque[Counted] = deque(maxlen=self.stable.maxlen)
+        self.counted = False
         self.problem = ""
+
+    def add(self, stable: Counted, candidate: Counted) -> None:
+        self.stable.append(stable)
+        self.candidate.append(candidate)
+        self.problem = ""
+
+    def miss(self, problem: str) -> None:
+        """There is none at this moment; what was read before grows old."""
+        self.problem = problem
+        for arm in (self.stable, self.candidate):
+            if arm:
+                arm.popleft()
 
 
 class PageReader:
     """Reads a metric of this server's own page for both arms."""
 
-    def __init__(self, guardrail: Guardrail, arms: dict[str, tuple[dict[str, str], ArmFigures]]) -> None:
+    def __init__(
+        self, guardrail: Guardrail, arms: dict[str, tuple[dict[str, str], ArmFigures]], window_s: float
+    ) -> None:
         """arms: "stable" and "candidate" -> the labels of the arm's series, and its figures."""
-        self.readings = Readings()
+        self.readings = Readings(window_s / PAGE_INTERVAL_S)
         self._name = guardrail.name
         self._arms = arms
-        self._before: dict[str, tuple[float, int]] = {}  # a counter's value, and the arm's requests then
+        self._before: list[Counted] = []  # each arm's counter, and its requests then
 
     def read(self, page: str) -> None:
-        missing = [
-            name for name, (labels, figures) in self._arms.items() if not self._read_arm(page, name, labels, figures)
+        found = {name: read_page(page, self._name, labels) for name, (labels, _) in self._arms.items()}
+        values = [
+            reading.value for reading in found.values() if reading.value is not None and math.isfinite(reading.value)
         ]
-        told = " and ".join(f"the {name} arm" for name in missing)
-        self.readings.problem = (
-            f"the server's metrics have no '{self._name}' with the labels of {told}" if missing else ""
-        )
-
-    def _read_arm(self, page: str, name: str, labels: dict[str, str], figures: ArmFigures) -> bool:
-        counter, value = read_page(page, self._name, labels)
-        if value is None or not math.isfinite(value):
-            return False
-        readings = self.readings.stable if name == "stable" else self.readings.candidate
-        if not counter:
-            readings.append(value)
-            return True
-        before, requests = self._before.get(name, (value, figures.requests))
-        self._before[name] = value, figures.requests
-        if figures.requests > requests and value >= before:
-            readings.append((value - before) / (figures.requests - requests))
-        return True
+        if len(values) < len(found):
+            missing = [f"the {name} arm" for name, reading in found.items() if reading.value not in values]
+            told = f"the server's metrics have no number '{self._name}' with the labels of {' and '.join(missing)}"
+            self.readings.miss(told)
+            return
+        self.readings.counted = any(reading.counter for reading in found.values())
+        if not self.readings.counted:
+            self.readings.add(*((value, 1.0) for value in values))
+            return
+        now = [
+            (value, float(figures.requests)) for value, (_, figures) in zip(values, self._arms.values(), strict=True)
+        ]
+        before, self._before = self._before or now, now
+        grown = [(one[0] - other[0], one[1] - other[1]) for one, other in zip(now, before, strict=True)]
+        self.readings.problem = ""
+        if any(map(any, grown)) and all(value >= 0 for value, _ in grown):  # else a counter began anew
+            self.readings.add(*grown)
 
 
 class QueryReader:
     """Asks a Prometheus server for both arms. `fetch`: gets a URL that is allowed, within bounds of time and bytes."""
 
-    def __init__(self, guardrail: Guardrail, fetch: Callable[[str], Awaitable[bytes]]) -> None:
-        self.readings = Readings()
+    def __init__(self, guardrail: Guardrail, fetch: Callable[[str], Awaitable[bytes]], window_s: float) -> None:
+        self.readings = Readings(window_s / QUERY_INTERVAL_S)
         self._guardrail = guardrail
         self._fetch = fetch
 
@@ -104,14 +123,11 @@ class QueryReader:
         """Ask once; what goes wrong is the readings' problem."""
         asked = self._guardrail
         try:
-            stable = await self._value(asked.stable)
-            candidate = await self._value(asked.candidate)
+            stable, candidate = await asyncio.gather(self._value(asked.stable), self._value(asked.candidate))
         except Exception as error:
-            self.readings.problem = f"Prometheus at {asked.url} gave no value: {error}"
+            self.readings.miss(f"Prometheus at {asked.url} gave no value: {error}")
             return
-        self.readings.stable.append(stable)
-        self.readings.candidate.append(candidate)
-        self.readings.problem = ""
+        self.readings.add((stable, 1.0), (candidate, 1.0))
 
     async def _value(self, query: str) -> float:
         url = f"{self._guardrail.url.rstrip('/')}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
@@ -150,14 +166,13 @@ class PrometheusValues:
         self._fetch = fetch
         self._tasks: list[asyncio.Task[None]] = []
 
-    def begin(
-        self, guardrails: tuple[Guardrail, ...], arms: dict[str, tuple[dict[str, str], ArmFigures]]
-    ) -> dict[int, Readings]:
-        """Have these read from here on, and no others. Return the readings by the guardrail's place."""
+    def begin(self, policy: TrafficPolicy, arms: dict[str, tuple[dict[str, str], ArmFigures]]) -> dict[int, Readings]:
+        """Have what a policy's guardrails ask for read from here on, and nothing else. Return the readings by the guardrail's
+        place."""
         self.close()
-        asked = {place: one for place, one in enumerate(guardrails) if one.metric == "prometheus"}
-        pages = {place: PageReader(one, arms) for place, one in asked.items() if not one.url}
-        queries = {place: QueryReader(one, self._fetch) for place, one in asked.items() if one.url}
+        asked = {place: one for place, one in enumerate(policy.guardrails) if one.metric == "prometheus"}
+        pages = {place: PageReader(one, arms, policy.window_s) for place, one in asked.items() if not one.url}
+        queries = {place: QueryReader(one, self._fetch, policy.window_s) for place, one in asked.items() if one.url}
         loop = asyncio.get_running_loop()
         if pages:
             self._tasks.append(loop.create_task(self._read_pages(list(pages.values()))))

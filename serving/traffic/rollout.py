@@ -90,7 +90,8 @@ class Rollout:
         """Take another policy of the same name; requests under way end with the arm that they were given to.
 
         connected: those arms that are on other servers."""
-        if policy.window_s != self.policy.window_s:
+        if (policy.window_s, policy.weight) != (self.policy.window_s, self.policy.weight):
+            # A window is of one weight: with two, one arm's requests would be of other minutes than the other's.
             for figures in self._all_figures():
                 figures.set_window(policy.window_s)
         self.policy, self.release, self.connected = policy, release, dict(connected)
@@ -155,7 +156,7 @@ class Rollout:
         """Have the metrics read that guardrails ask for."""
         labels = {"model": self.identifier.name}
         arms = {name: (labels | {"version": str(arm.version)}, arm.figures) for name, arm in self._arms.items()}
-        return self._values.begin(self.policy.guardrails, arms)
+        return self._values.begin(self.policy, arms)
 
     def _arm(self, name: str, version: int) -> Arm:
         return Arm(name, version, self._remote(name), ArmFigures(self.policy.window_s))

@@ -1,107 +1,152 @@
-"""How sure it is that a share is greater than allowed, from counts: exact tests of binomial shares, and of ranks.
+"""How sure it is that a candidate is worse than allowed, from counts and readings.
 
-A p-value is the probability to see what was seen, or more, where nothing is wrong; a guardrail acts where it is small.
-Sources: Clopper and Pearson (1934), Berger and Boos (1994), Mann and Whitney (1947); the incomplete beta function by its
-continued fraction, DLMF 8.17.22, summed by Lentz's method.
+Evidence is the logarithm of a likelihood ratio: how many times likelier what was seen is where each arm has its own share than
+where the candidate keeps to its limit, at best. The probability to see so much of it where nothing is wrong is about
+exp(-evidence): a bound for a known share (Chernoff 1952), and close to Fisher's exact test for two samples. That holds for
+requests that have nothing to do with each other. Those of one moment fail, and are slow, together, so that the evidence is
+divided by how much more than chance the seconds of an arm differ (Rao and Scott 1981). And guardrails look again every second:
+`p_value` is the probability to be accused by any look of a day (Bonferroni).
 """
 
 import math
-from collections.abc import Sequence
-from statistics import NormalDist
+from collections.abc import Iterable, Sequence
+from itertools import pairwise, zip_longest
 
-_TINY = 1e-300
-_NORMAL = NormalDist()
+LOOKS = 2 * 86_400  # of a day: each second at the whole window and at the latest part of it
+
+MOMENT_S = 5  # for which a noisy neighbour, or a pause, may well last
+
+Counted = tuple[float, float]  # how many, of how many
+_NOTHING = (0.0, 0.0)
 
 
-def share_above(count: int, of: int, share: float) -> float:
-    """Return the p-value of `count` or more of `of` independent events, each of which happens with probability `share`."""
-    if count <= 0 or share >= 1.0:
-        return 1.0
-    if share <= 0.0:
+def p_value(evidence: float) -> float:
+    """Return the probability of so much evidence on a day on which nothing is wrong."""
+    return min(1.0, LOOKS * math.exp(-evidence))
+
+
+def share_above(counted: Counted, share: float) -> float:
+    """Return the evidence for: the true share is above this one."""
+    count, of = counted
+    if count <= of * share:
         return 0.0
-    return _incomplete_beta(count, of - count + 1, share)
+    return _likelihood(counted, count / of) - _likelihood(counted, share)
 
 
-def share_bound(count: int, of: int, alpha: float) -> float:
-    """Return what the true share is not above, but for a probability of `alpha`, where `count` of `of` were seen."""
-    if count >= of:
-        return 1.0
-    low, high = count / of, 1.0
-    while high - low > 1e-9 + 1e-4 * high:
+def share_exceeds(candidate: Counted, stable: Counted, margin: float) -> float:
+    """Return the evidence for: the candidate's share is above the stable one's, which is not known either, and the margin."""
+    seen = [count / of if of else 0.0 for count, of in (candidate, stable)]
+    if seen[0] <= seen[1] + margin:
+        return 0.0
+    low, high = seen[1], min(seen[0] - margin, 1.0 - margin)  # the stable share that explains both best is between them
+    for _ in range(50):
         middle = (low + high) / 2
-        if 1.0 - _incomplete_beta(count + 1, of - count, middle) > alpha:
+        if _slope(stable, middle) + _slope(candidate, middle + margin) > 0:
             low = middle
         else:
             high = middle
-    return high
+    together = _likelihood(stable, low) + _likelihood(candidate, low + margin)
+    return max(0.0, _likelihood(candidate, seen[0]) + _likelihood(stable, seen[1]) - together)
 
 
-def share_exceeds(candidate: tuple[int, int], stable: tuple[int, int], margin: float, alpha: float) -> float:
-    """Return the p-value for: the candidate's share is above the stable one's and the margin. Both are (count, of).
+def clustered(evidence: float, candidate: Sequence[Counted], stable: Sequence[Counted]) -> float:
+    """Return what evidence from whole windows is worth where requests of one moment go well or badly together.
 
-    The stable share is not known either: it is taken as high as it can be but for a hundredth of `alpha`, which is added.
+    It is divided by how many times more the arms' difference varies from second to second, or from `MOMENT_S` to `MOMENT_S`,
+    than by chance; few seconds tell that badly themselves (Student's t in place of a normal distribution). The latest second
+    is the last of both. What happens to both arms at once cancels.
     """
-    unsure = alpha / 100
-    highest = share_bound(*stable, unsure)
-    return min(1.0, share_above(*candidate, min(1.0, highest + margin)) + unsure)
+    if evidence <= 0.0:
+        return 0.0
+    (count, of), (before, of_before) = _sum(candidate), _sum(stable)
+    of, of_before = of or 1.0, of_before or 1.0
+    share, share_before = count / of, before / of_before
+    chance = share * (1.0 - share) / of + share_before * (1.0 - share_before) / of_before
+    apart = [
+        (mine[0] - share * mine[1]) / of - (other[0] - share_before * other[1]) / of_before
+        for mine, other in zip_longest(reversed(candidate), reversed(stable), fillvalue=_NOTHING)
+        if mine[1] or other[1]
+    ]
+    more = _scatter(apart) / chance if chance > 0.0 else 1.0
+    return _students(evidence / max(1.0, more), len(apart))
 
 
-def ranks_above(candidate: Sequence[float], stable: Sequence[float]) -> float:
-    """Return the p-value for: values of the first kind tend to be greater than those of the second. 1.0 where one is empty.
+def of_moments(evidence: float, candidate: Sequence[Counted], moments: float) -> float:
+    """Return what evidence is worth at least, where a second has so many moments, and each is one observation of which a part
+    went badly (Hoeffding 1963)."""
+    of = sum(of for _, of in candidate)
+    return evidence * min(1.0, moments * of / sum(of * of for _, of in candidate)) if of else 0.0
 
-    By the normal approximation, with the correction for ties and for continuity: for 20 values of each kind or more.
+
+def rate_exceeds(candidate: Sequence[Counted], stable: Sequence[Counted], ratio: float) -> float:
+    """Return the evidence for: what the candidate counts for each request is more than `ratio` times what stable does.
+
+    Second by second how much was counted (events, tokens, seconds), in how many requests. It is as if things of one size were
+    counted: of a size that makes seconds, and moments, differ as much as they do (a Poisson distribution's quasi-likelihood).
     """
-    n, m = len(candidate), len(stable)
-    if not n or not m:
-        return 1.0
-    values = sorted([(value, 1) for value in candidate] + [(value, 0) for value in stable])
-    ranks = ties = 0.0
-    place = 0
-    while place < n + m:
-        end = place
-        while end < n + m and values[end][0] == values[place][0]:
-            end += 1
-        alike = end - place
-        ranks += sum(mine for _, mine in values[place:end]) * (place + 1 + end) / 2
-        ties += alike**3 - alike
-        place = end
-    greater = ranks - n * (n + 1) / 2  # how often one of the candidate's is the greater of a pair; a tie counts half
-    variance = n * m / 12 * (n + m + 1 - ties / ((n + m) * (n + m - 1)))
-    if variance <= 0.0:
-        return 1.0
-    return 1.0 - _NORMAL.cdf((greater - n * m / 2 - 0.5) / math.sqrt(variance))
+    (count, of), (before, of_before) = _sum(candidate), _sum(stable)
+    both, weights = count + before, ratio * of + of_before
+    evidence = share_above((count, both), ratio * of / weights) if weights else 0.0
+    found = []
+    for arm, (total, requests) in ((candidate, (count, of)), (stable, (before, of_before))):
+        if total > 0.0:
+            apart = [each[0] - total / requests * each[1] for each in arm]
+            size = _scatter(apart) / total
+            found.append(_students(evidence / size if size > 0.0 else math.inf, len(apart)))
+    return min(found) if evidence > 0.0 else 0.0
 
 
-def _incomplete_beta(a: float, b: float, x: float) -> float:
-    """Return the regularised incomplete beta function I_x(a, b): the probability of `a` or more of a+b-1 events of share x."""
-    if x <= 0.0 or x >= 1.0:
-        return min(1.0, max(0.0, x))
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    # Where x is beyond the mean, the fraction of the other tail converges sooner.
-    if x < (a + 1.0) / (a + b + 2.0):
-        return front * _fraction(a, b, x) / a
-    return 1.0 - front * _fraction(b, a, 1.0 - x) / b
+def mean_above_zero(values: Sequence[float]) -> float:
+    """Return the evidence for: values, one after the other in time, are above zero on average (Student's t).
+
+    A value that resembles the one before tells less: all count as the fewer that they are worth (by an autoregression of order
+    1).
+    """
+    mean = sum(values) / (len(values) or 1)
+    if mean <= 0.0:
+        return 0.0
+    apart = [value - mean for value in values]
+    spread = _squares(apart)
+    if spread <= len(values) * (1e-9 * mean) ** 2:
+        return math.inf
+    alike = max(0.0, sum(one * other for one, other in pairwise(apart)) / spread)
+    worth = len(values) * (1.0 - alike) / (1.0 + alike)
+    return _students(worth / 2 * mean * mean * len(values) / spread, worth)
 
 
-def _fraction(a: float, b: float, x: float) -> float:
-    c, d = 1.0, _inverse(1.0 - (a + b) * x / (a + 1.0))
-    found = d
-    for m in range(1, 100_000):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        d, c = _inverse(1.0 + even * d), _away(1.0 + even / c)
-        found *= d * c
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        d, c = _inverse(1.0 + odd * d), _away(1.0 + odd / c)
-        found *= d * c
-        if abs(d * c - 1.0) < 1e-12:
-            break
+def _students(evidence: float, of: float) -> float:
+    """Return what evidence is worth where the scatter by which it was measured is itself known from so many values."""
+    freedom = of - 1.0
+    return of / 2 * math.log1p(2 * evidence / freedom) if freedom > 0.0 else 0.0
+
+
+def _scatter(seconds: Sequence[float]) -> float:
+    """Return the sum of squares of what scatters around zero: of seconds, or of longer moments, where these differ more."""
+    moments = (sum(seconds[place : place + MOMENT_S]) for place in range(0, len(seconds), MOMENT_S))
+    return max(_squares(seconds), _squares(moments))
+
+
+def _squares(values: Iterable[float]) -> float:
+    return sum(value * value for value in values)
+
+
+def _sum(seconds: Sequence[Counted]) -> Counted:
+    return sum(count for count, _ in seconds), sum(of for _, of in seconds)
+
+
+def _likelihood(counted: Counted, share: float) -> float:
+    """Return the logarithm of how likely the counts are where this is the true share."""
+    count, of = counted
+    found = 0.0
+    for part, probability in ((count, share), (of - count, 1.0 - share)):
+        if part > 0.0:
+            found += part * (math.log(probability) if probability > 0.0 else -math.inf)
     return found
 
 
-def _away(value: float) -> float:
-    """Return a value that can be divided by."""
-    return value if abs(value) > _TINY else _TINY
-
-
-def _inverse(value: float) -> float:
-    return 1.0 / _away(value)
+def _slope(counted: Counted, share: float) -> float:
+    """Return whether that grows with the share, in its derivative."""
+    count, of = counted
+    rises = count / share if count else 0.0
+    falls = (of - count) / (1.0 - share) if of > count else 0.0
+    return rises - falls

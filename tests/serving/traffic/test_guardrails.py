@@ -28,7 +28,7 @@ class Arms:
         )
         self.stable, self.candidate = ArmFigures(window_s), ArmFigures(window_s)
         self.shadow = ShadowFigures(window_s) if shadow else None
-        self.readings = Readings()
+        self.readings = Readings(window_s)
         values = {place: self.readings for place, one in enumerate(guardrails) if one.metric == "prometheus"}
         self.guardrails = Guardrails(self.policy, self.stable, self.candidate, self.shadow, values)
 
@@ -56,14 +56,17 @@ def give_up(arm: ArmFigures, requests: int, *, ms: float) -> None:
 
 def test_a_candidate_that_fails_is_found_with_what_it_did() -> None:
     arms = Arms(ERRORS)
-    serve(arms.stable, 4000, failed=4)
-    serve(arms.candidate, 210, failed=30)
-    found = arms.tick()
+    for second in range(20):
+        serve(arms.stable, 200, failed=second % 5 == 0)
+        serve(arms.candidate, 11, failed=2)
+        found = arms.tick()
     assert found.state == "breached"
-    assert found.samples == (4000, 210)
-    assert found.candidate == pytest.approx(30 / 210)
+    assert found.samples == (4000, 220)
+    assert found.candidate == pytest.approx(40 / 220)
     assert found.limit == pytest.approx(0.011)
-    assert found.detail == "14.29% of 210 requests failed, 0.10% of 4000 of the stable version's; allowed is 1.10%"
+    assert found.detail == (
+        "18.2 % of 220 requests failed in the last 20 s; the limit is 1.1 %, stable had 0.1 % of 4000"
+    )
 
 
 def test_errors_that_both_arms_have_accuse_nobody() -> None:
@@ -76,15 +79,16 @@ def test_errors_that_both_arms_have_accuse_nobody() -> None:
 def test_a_candidate_that_refuses_what_the_stable_version_answers_is_found() -> None:
     """It was made for other inputs: to the server each request looks like the client's mistake."""
     arms = Arms(ERRORS)
-    serve(arms.stable, 4000)
-    for arm, mistakes in ((arms.stable, 40), (arms.candidate, 210)):
-        for _ in range(mistakes):
-            arm.begin()
-            arm.refuse()
-    found = arms.tick()
+    for _ in range(10):
+        serve(arms.stable, 400)
+        for arm, mistakes in ((arms.stable, 4), (arms.candidate, 21)):
+            for _ in range(mistakes):
+                arm.begin()
+                arm.refuse()
+        found = arms.tick()
     assert found.state == "breached"
     assert found.detail.startswith(
-        "100.00% of 210 requests failed (210 refused as the client's mistake), 0.99% of 4040"
+        "100 % of 210 requests failed in the last 10 s (210 refused as the client's mistake)"
     )
 
 
@@ -94,7 +98,7 @@ def test_few_samples_are_waited_for() -> None:
     serve(arms.candidate, 199, failed=199)
     found = arms.tick()
     assert (found.state, found.p) == ("waiting", None)
-    assert found.detail == "199 of 200 requests to the candidate"
+    assert found.detail == "199 of 200 requests to the candidate in 1 s"
 
 
 def test_a_candidate_that_does_not_answer_at_all_is_found() -> None:
@@ -107,7 +111,7 @@ def test_a_candidate_that_does_not_answer_at_all_is_found() -> None:
         errors, latency = arms.tick(), arms.guardrails.evaluate()[1]
     assert errors.state == "breached"
     assert latency.state == "breached"
-    assert latency.detail.startswith("60 requests had no answer after 2 s")
+    assert latency.detail.startswith("60 of 60 requests had no answer after 2 s in the last 12 s; the limit is 7.")
 
 
 def test_a_candidate_whose_clients_give_up_before_it_answers_is_found() -> None:
@@ -122,8 +126,10 @@ def test_a_candidate_whose_clients_give_up_before_it_answers_is_found() -> None:
     assert errors.state == "waiting", "who gave up at once may not have wanted the answer any more"
     assert latency.state == "breached"
     assert "clients gave up 240 slower ones" in latency.detail
-    give_up(arms.candidate, 250, ms=2500)
-    assert arms.tick().state == "breached"
+    for _ in range(8):
+        give_up(arms.candidate, 30, ms=2500)
+        errors = arms.tick()
+    assert errors.state == "breached"
 
 
 def test_clients_that_give_up_on_both_arms_accuse_nobody() -> None:
@@ -137,7 +143,7 @@ def test_clients_that_give_up_on_both_arms_accuse_nobody() -> None:
 def test_a_slow_candidate_is_found_by_its_quantile() -> None:
     chance = random.Random(3)
     arms = Arms(LATENCY)
-    for _ in range(10):
+    for _ in range(20):
         for _ in range(400):
             serve(arms.stable, 1, ms=chance.uniform(4, 10))
         for place in range(30):
@@ -146,7 +152,7 @@ def test_a_slow_candidate_is_found_by_its_quantile() -> None:
     assert found.state == "breached"
     assert found.stable == pytest.approx(9.9, rel=0.1)
     assert found.limit == pytest.approx(1.5 * found.stable)
-    assert "p99 is" in found.detail
+    assert found.detail.startswith("the p99 of 600 requests was ")
 
 
 def test_one_bad_moment_of_the_machine_accuses_nobody() -> None:
@@ -180,30 +186,54 @@ def test_the_stable_version_is_remembered_where_it_gets_no_requests_any_more() -
     serve(arms.stable, 1000)
     arms.tick()
     arms.tick(90)
-    serve(arms.candidate, 500, failed=40)
-    found = arms.tick()
+    for _ in range(20):
+        serve(arms.candidate, 25, failed=3)
+        found = arms.tick()
     assert found.state == "breached"
-    assert "since when it had too few requests" in found.detail
+    assert "UTC: too few since)" in found.detail
+
+
+def compare(arms: Arms, seconds: int, compared: int, disagreed: int, failed: int = 0) -> GuardrailState:
+    """So many mirrors in each second."""
+    assert arms.shadow is not None
+    for _ in range(seconds):
+        arms.shadow.compared += compared
+        arms.shadow.disagreed += disagreed
+        arms.shadow.failed += failed
+        found = arms.tick()
+    return found
 
 
 def test_answers_that_differ_too_often_are_found() -> None:
-    arms = Arms(DISAGREEMENT, shadow=True)
-    assert arms.shadow is not None
-    arms.shadow.compared, arms.shadow.disagreed = 199, 150
-    assert arms.tick().state == "waiting"
-    arms.shadow.compared, arms.shadow.disagreed = 1000, 21
-    assert arms.tick().state == "holds", "one more than the limit is chance"
-    arms.shadow.compared, arms.shadow.disagreed = 1000, 60
-    found = arms.tick()
+    assert compare(Arms(DISAGREEMENT, shadow=True), 19, 10, 8).state == "waiting"
+    assert compare(Arms(DISAGREEMENT, shadow=True), 20, 49, 1).state == "holds", "one more than the limit is chance"
+    found = compare(Arms(DISAGREEMENT, shadow=True), 20, 50, 5)
     assert found.state == "breached"
-    assert found.detail == "6.00% of 1000 mirrored requests were answered differently or failed; allowed is 2.00%"
+    assert found.detail == (
+        "10 % of 1000 mirrored requests were answered differently or failed in the last 20 s; the limit is 2 %"
+    )
+
+
+def test_what_was_compared_is_remembered_where_nothing_is_mirrored_any_more() -> None:
+    arms = Arms(DISAGREEMENT, shadow=True, window_s=10)
+    compare(arms, 10, 50, 0)
+    assert compare(arms, 20, 0, 0).state == "waiting", "requests may come"
+    compare(arms, 10, 50, 0)
+    arms.guardrails.configure(replace(arms.policy, weight=100), {})
+    found = compare(arms, 20, 0, 0)
+    assert found.state == "holds"
+    assert "UTC: too few since)" in found.detail
+
+
+def test_a_weight_of_all_requests_leaves_nothing_to_compare_with_and_says_so() -> None:
+    arms = Arms(ERRORS)
+    arms.guardrails.configure(replace(arms.policy, weight=100), {})
+    serve(arms.candidate, 500)
+    assert arms.tick().detail.startswith("0 of 200 requests to stable in 1 s, and at 100 % no more come")
 
 
 def test_a_candidate_that_fails_what_it_is_mirrored_is_found() -> None:
-    arms = Arms(DISAGREEMENT, shadow=True)
-    assert arms.shadow is not None
-    arms.shadow.compared, arms.shadow.failed = 100, 200
-    assert arms.tick().state == "breached"
+    assert compare(Arms(DISAGREEMENT, shadow=True), 10, 10, 0, failed=20).state == "breached"
 
 
 def test_without_a_shadow_disagreement_waits_and_says_so() -> None:
@@ -216,19 +246,33 @@ def test_a_metric_is_judged_by_its_readings() -> None:
     arms.readings.problem = "the server's metrics have no 'unsafe_total'"
     assert arms.tick().detail == "the server's metrics have no 'unsafe_total'"
     for _ in range(30):
-        arms.readings.stable.append(chance.gauss(10, 1))
-        arms.readings.candidate.append(chance.gauss(11, 1))
+        arms.readings.add((chance.gauss(10, 1), 1.0), (chance.gauss(11, 1), 1.0))
     assert arms.tick().state == "holds"
-    arms.readings.candidate.clear()
-    for _ in range(30):
-        arms.readings.candidate.append(chance.gauss(16, 1))
-    assert arms.tick().state == "breached"
+    for _ in range(300):
+        arms.readings.add((chance.gauss(10, 1), 1.0), (chance.gauss(16, 1), 1.0))
+    found = arms.tick()
+    assert found.state == "breached"
+    assert found.detail.startswith("unsafe_total was 15.9 on average of 300 readings; the limit is 11.9")
+    arms.readings.miss("the server's metrics have no 'unsafe_total'")
+    assert arms.tick().state == "waiting", "what cannot be read any more does not hold"
+
+
+def test_a_metric_below_zero_may_be_as_far_below_as_the_stable_versions() -> None:
+    chance = random.Random(9)
+    for value, state in ((-10, "holds"), (-5, "breached")):
+        arms = Arms(PROMETHEUS)
+        for _ in range(60):
+            arms.readings.add((chance.gauss(-10, 0.1), 1.0), (chance.gauss(value, 0.1), 1.0))
+        found = arms.tick()
+        assert (found.state, found.limit) == (state, pytest.approx(-8, abs=0.1))
 
 
 def test_a_new_policy_is_judged_by_the_figures_that_there_are() -> None:
     arms = Arms(ERRORS)
-    serve(arms.stable, 1000)
-    serve(arms.candidate, 300, failed=9)
-    assert arms.tick().state == "holds"
+    for _ in range(40):
+        serve(arms.stable, 100)
+        serve(arms.candidate, 50, failed=1)
+        found = arms.tick()
+    assert found.state == "holds"
     arms.guardrails.configure(replace(arms.policy, guardrails=(replace(ERRORS, margin=0.0),), alpha=0.01), {})
     assert arms.tick().state == "breached"

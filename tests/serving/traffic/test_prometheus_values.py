@@ -54,20 +54,32 @@ def page(stable: float, candidate: float) -> str:
 
 def test_a_counter_is_read_for_each_request_of_its_arm() -> None:
     both = arms()
-    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), both)
+    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), both, 60)
     reader.read(page(100, 5))
     both["stable"][1].requests, both["candidate"][1].requests = 50, 10
     reader.read(page(110, 7))
-    assert list(reader.readings.stable) == [0.2]
-    assert list(reader.readings.candidate) == [0.2]
+    assert reader.readings.counted
+    assert list(reader.readings.stable) == [(10, 50)]
+    assert list(reader.readings.candidate) == [(2, 10)]
     reader.read(page(110, 7))
     assert len(reader.readings.stable) == 1, "without requests there is nothing to tell"
 
 
+def test_a_counter_that_begins_anew_is_read_from_there() -> None:
+    both = arms()
+    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), both, 60)
+    for requests, value in ((0, 100), (10, 103), (20, 1), (30, 4)):
+        both["stable"][1].requests = requests
+        reader.read(page(value, 0))
+    assert list(reader.readings.stable) == [(3, 10), (3, 10)]
+
+
 def test_a_metric_that_is_not_there_is_a_problem_that_is_told() -> None:
-    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), arms())
+    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), arms(), 60)
     reader.read('unsafe{model="chat",version="1"} 3\n')
-    assert reader.readings.problem == "the server's metrics have no 'unsafe' with the labels of the candidate arm"
+    assert (
+        reader.readings.problem == "the server's metrics have no number 'unsafe' with the labels of the candidate arm"
+    )
 
 
 VECTOR = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "0.25"]}]}}
@@ -97,12 +109,12 @@ def test_a_prometheus_server_is_asked_for_both_arms() -> None:
     guardrail = Guardrail(
         metric="prometheus", url="http://prometheus:9090/", stable='sum(x{v="1"})', candidate='sum(x{v="2"})', ratio=2.0
     )
-    reader = QueryReader(guardrail, fetch)
+    reader = QueryReader(guardrail, fetch, 60)
     asyncio.run(reader.read())
     assert asked == ['sum(x{v="1"})', 'sum(x{v="2"})']
-    assert (list(reader.readings.stable), list(reader.readings.candidate)) == ([0.25], [0.25])
+    assert (list(reader.readings.stable), list(reader.readings.candidate)) == ([(0.25, 1)], [(0.25, 1)])
     asyncio.run(reader.read())
     assert reader.readings.problem == (
         "Prometheus at http://prometheus:9090/ gave no value: the query 'sum(x{v=\"1\"})' finds nothing"
     )
-    assert len(reader.readings.stable) == 1
+    assert len(reader.readings.stable) == 0, "what was read before grows old"
