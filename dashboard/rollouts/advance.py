@@ -1,13 +1,14 @@
 """What `watch` does for rollouts by itself: keeps what a server tells, takes the next step when its time has come, goes back
 where a guardrail was breached, and unloads what was held long enough.
 
-A server decides nothing but a breach, by which it has taken the candidate out already when it tells. The bundled server's word
-decides the steps; a breach on any server that is watched ends the rollout on all of them. Each act is a service in one
+A server decides nothing but a breach, by which it has taken the candidate out already when it tells: on any server that is
+watched it ends the rollout on all of them. Each act is a service in one
 transaction that looks where the rollout stands, so that it can be killed anywhere, and done twice.
 """
 
 import logging
 from datetime import datetime
+from operator import itemgetter
 
 from django.db import transaction
 from django.utils import timezone
@@ -17,7 +18,7 @@ from dashboard.metrics.selectors import last_requested
 from dashboard.models import ReleaseCheck, ReleaseSpan, Rollout, RolloutFigures, Server
 from dashboard.models.rollout import TrafficTold
 from dashboard.releases import rollout_states as states
-from dashboard.rollouts.baking import bake_left
+from dashboard.rollouts.baking import bake_left, served_by
 from dashboard.rollouts.figures import figures_store
 from dashboard.rollouts.services import (
     rollout_abort,
@@ -26,6 +27,7 @@ from dashboard.rollouts.services import (
     rollout_roll_back,
     rollout_unload_old,
 )
+from dashboard.servers.selectors import servers
 from dashboard.servers.services import server_event_record
 from dashboard.shared.choices import CheckState, EventKind, RolloutKind, RolloutState
 from dashboard.shared.exceptions import DashboardError, WrongState
@@ -65,11 +67,11 @@ def _act(rollout: Rollout, server: Server) -> None:
         return
     elif rollout.state in states.UNDER_WAY and (reason := _not_loaded(rollout, server)):
         rollout_roll_back(rollout=rollout, reason=reason)
-    elif rollout.state == RolloutState.RUNNING and bake_left(rollout, server) == 0:
+    elif rollout.state == RolloutState.RUNNING and bake_left(rollout, served_by(rollout)) == 0:
         _next(rollout)
     elif rollout.state == RolloutState.HOLDING and rollout.hold_until and rollout.hold_until <= timezone.now():
         assert isinstance(rollout.stable, int)
-        rollout_unload_old(rollout=rollout, actor=SYSTEM, last_request=last_request_in_words(rollout, server))
+        rollout_unload_old(rollout=rollout, actor=SYSTEM, last_request=last_request_in_words(rollout))
     if rollout.trouble:
         states.troubled(rollout, "")
 
@@ -84,14 +86,18 @@ def _next(rollout: Rollout) -> None:
         rollout_promote(rollout=rollout, actor=SYSTEM, step=rollout.step)
 
 
-def last_request_in_words(rollout: Rollout, server: Server) -> str:
-    """Return when the old version was asked last, as a clause."""
+def last_request_in_words(rollout: Rollout) -> str:
+    """Return when the old version was asked last, on any server, as a clause; "" where that is on a server of others."""
     if not isinstance(rollout.stable, int):
         return ""
-    at = last_requested(server=server, model_name=rollout.model.name, version=rollout.stable)
-    if at is None:
+    name, version = rollout.model.name, rollout.stable
+    found = [(last_requested(server=server, model_name=name, version=version), server) for server in servers()]
+    at, server = max(((at, server) for at, server in found if at is not None), key=itemgetter(0), default=(None, None))
+    if at is None or server is None:
         return "no request of it is known"
-    return f"its last request was at {datetime.fromtimestamp(at, timezone.get_default_timezone()):%Y-%m-%d %H:%M:%S %Z}"
+    local = datetime.fromtimestamp(at, timezone.get_default_timezone())
+    where = "" if server.bundled else f" on server {server.name}"
+    return f"its last request was at {local:%Y-%m-%d %H:%M:%S %Z}{where}"
 
 
 def _breached(rollout: Rollout) -> tuple[Server, str] | None:
@@ -103,7 +109,8 @@ def _breached(rollout: Rollout) -> tuple[Server, str] | None:
 def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
     """Record what a server has done already."""
     with transaction.atomic():
-        message = f"{rollout.model.name}: {rollout.candidate_words} was taken out: {reason.rstrip('.')}."
+        reason = f"{'' if server.bundled else f'on server {server.name}: '}{reason.rstrip('.')}"
+        message = f"{rollout.model.name}: {rollout.candidate_words} was taken out: {reason}."
         server_event_record(server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=message)
         rollout_roll_back(rollout=rollout, reason=reason)
 

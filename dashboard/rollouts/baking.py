@@ -1,55 +1,72 @@
 """How long the present step of a rollout has served, and when the next one comes by itself."""
 
+from collections import defaultdict
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
 from django.utils import timezone
 
 from dashboard.models import ReleaseSpan, Rollout, RolloutFigures, Server
+from dashboard.models.rollout import TrafficTold
 from dashboard.releases import life
 from dashboard.releases.rollout_states import UNDER_WAY
-from dashboard.servers.server_state import last_seen
+from dashboard.servers.selectors import answers, servers
 from dashboard.shared.choices import RolloutKind, RolloutState
 
+Span = tuple[datetime, datetime | None]  # from when to when, None while it goes on
 
-def bake_left(rollout: Rollout, server: Server) -> float | None:
+
+class Served(NamedTuple):
+    """For how many seconds a server has been seen to serve the present step, pauses left out; whether it serves it now."""
+
+    seconds: float
+    serves: bool
+
+
+def bake_left(rollout: Rollout, served: Mapping[Server, Served]) -> float | None:
     """Return the seconds until the next step comes by itself, 0 where it is due; None where none will, or it is not known when.
 
-    A step's time counts while the server serves it, and ends when no guardrail waits for samples any more. Of a paused rollout
-    it is what will be left when it is resumed.
+    served: of `served_by`. A step's time counts while every server serves it, and ends when no guardrail waits for samples any
+    more. Of a paused rollout it is what will be left when it is resumed.
     """
     if rollout.state not in UNDER_WAY or not _comes_by_itself(rollout):
         return None
-    paused, spans = rollout.state == RolloutState.PAUSED, _spans(rollout, server)
-    if not paused and all(ended is not None for _, ended in spans):
+    paused = rollout.state == RolloutState.PAUSED
+    if not paused and not all(one.serves for one in served.values()):
         return None
-    left = max(0.0, rollout.bake_s - _served(rollout, server, spans))
-    return left if left or paused or not _waits(rollout, server) else None
+    left = max(0.0, rollout.bake_s - least(served))
+    return left if left or paused or not _waits(rollout) else None
 
 
-def served_seconds(rollout: Rollout, server: Server) -> float:
-    """Return for how many seconds a server has been seen to serve the present step, pauses left out."""
-    return _served(rollout, server, _spans(rollout, server))
+def least(served: Mapping[Server, Served]) -> float:
+    """Return for how many seconds all servers have served the present step."""
+    return min((one.seconds for one in served.values()), default=0.0)
 
 
-def _spans(rollout: Rollout, server: Server) -> list[tuple[datetime, datetime | None]]:
-    """Return from when to when a server has served the present step."""
-    if rollout.step_release is None:
-        return []
-    spans = ReleaseSpan.objects.filter(
-        model=rollout.model_id,
-        server=server,
-        release__rollout=rollout,
-        release__number__gte=rollout.step_release.number,
-    )
-    return list(spans.values_list("started_at", "ended_at"))
+def served_by(rollout: Rollout) -> dict[Server, Served]:
+    """Return how the present step serves on each server that answers, for one that is cut off would hold up all others; on the
+    bundled one in any case, which is the first."""
+    spans = ReleaseSpan.objects.none()
+    if rollout.step_release is not None:
+        since = rollout.step_release.number
+        spans = ReleaseSpan.objects.filter(model=rollout.model_id, release__rollout=rollout, release__number__gte=since)
+    found = defaultdict[int, list[Span]](list)
+    for server_id, started, ended in spans.values_list("server", "started_at", "ended_at"):
+        found[server_id].append((started, ended))
+    return {
+        server: Served(_seconds(rollout, server, found[server.pk]), any(ended is None for _, ended in found[server.pk]))
+        for server in servers()
+        if server.bundled or answers(server)
+    }
 
 
-def _served(rollout: Rollout, server: Server, spans: list[tuple[datetime, datetime | None]]) -> float:
+def _seconds(rollout: Rollout, server: Server, spans: list[Span]) -> float:
     if rollout.state == RolloutState.PAUSED:
         return rollout.baked_s
-    now, since = timezone.now(), rollout.resumed_at
-    if (seen := last_seen(server=server)) is not None:
-        now = min(now, seen + life.UNSEEN)
+    now, since, state = timezone.now(), rollout.resumed_at, getattr(server, "state", None)
+    if state is not None and state.checked_at is not None:
+        now = min(now, state.checked_at + life.UNSEEN)
     lengths = ((ended or now) - (max(started, since) if since else started) for started, ended in spans)
     return rollout.baked_s + sum((max(one, timedelta()) for one in lengths), timedelta()).total_seconds()
 
@@ -64,12 +81,16 @@ def _comes_by_itself(rollout: Rollout) -> bool:
     return not last or (rollout.plan["promote"] == "auto" and isinstance(rollout.candidate, int))
 
 
-def _waits(rollout: Rollout, server: Server) -> bool:
-    """Whether a guardrail has too few samples, or nothing is told of this step yet."""
+def _waits(rollout: Rollout) -> bool:
+    """Whether no server tells yet that every guardrail holds at this step. One is enough: requests may go to it alone."""
     if not rollout.plan["guardrails"]:
         return False
-    row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
-    if row is None or row.told["asked_weight"] != rollout.weight:
-        return True
-    judged = row.told["guardrails"]
-    return len(judged) < len(rollout.plan["guardrails"]) or any(one["state"] != "holds" for one in judged)
+    rows = RolloutFigures.objects.filter(rollout=rollout)
+    return not any(_holds(rollout, row.told) for row in rows)
+
+
+def _holds(rollout: Rollout, told: TrafficTold) -> bool:
+    """Whether every guardrail holds by a server's word on the present step."""
+    judged = told["guardrails"]
+    told_of_all = told["asked_weight"] == rollout.weight and len(judged) >= len(rollout.plan["guardrails"])
+    return told_of_all and all(one["state"] == "holds" for one in judged)

@@ -17,6 +17,7 @@ from dashboard.releases.signatures import answering_number
 from dashboard.releases.texts import published_numbers
 from dashboard.rollouts import selectors as select
 from dashboard.rollouts import services
+from dashboard.rollouts.advance import last_request_in_words
 from dashboard.rollouts.differences import differences_of, shown_tensors
 from dashboard.rollouts.form import KINDS, METRICS, PROTOCOL_NAMES, STICKY, Form
 from dashboard.rollouts.picture import picture_of, story
@@ -197,7 +198,7 @@ def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpRespo
 def rollout_unload_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
     done = f"{capfirst(found.stable_words)} is being unloaded."
-    given = {"rollout": found, "last_request": select.last_request(found)}
+    given = {"rollout": found, "last_request": last_request_in_words(found)}
     return act(request, services.rollout_unload_old, done, "model_releases", name, **given)
 
 

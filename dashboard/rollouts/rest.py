@@ -9,6 +9,7 @@ from dashboard.catalog.selectors import model_get
 from dashboard.models import Rollout
 from dashboard.rollouts import selectors as select
 from dashboard.rollouts import serializers
+from dashboard.rollouts.advance import last_request_in_words
 from dashboard.rollouts.services import (
     mismatches_forget,
     rollout_abort,
@@ -133,7 +134,7 @@ class RolloutUnloadOld(Endpoint):
     def post(self, request: Request, name: str, rollout: str) -> Response:
         """Unloads the old version now."""
         found = select.rollout_get(model_get(name), rollout)
-        return _told(rollout_unload_old(rollout=found, actor=self.actor, last_request=select.last_request(found)))
+        return _told(rollout_unload_old(rollout=found, actor=self.actor, last_request=last_request_in_words(found)))
 
 
 class MismatchList(Endpoint):

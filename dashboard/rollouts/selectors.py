@@ -1,6 +1,6 @@
 """Reads about rollouts: how one stands, both arms side by side, what changed last and how to undo it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -16,7 +16,7 @@ from dashboard.models.rollout import GuardrailTold, ShadowTold, arm_in_words
 from dashboard.releases import rollout_states as states
 from dashboard.releases.selectors import told_by
 from dashboard.rollouts.advance import last_request_in_words
-from dashboard.rollouts.baking import bake_left
+from dashboard.rollouts.baking import Served, bake_left, served_by
 from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, sums_of
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import EventKind, ReleaseKind, RolloutKind, RolloutState
@@ -186,17 +186,18 @@ def rollouts_of_note(now: datetime | None = None) -> list[Rollout]:
 
 
 # -- how one stands ----------------------------------------------------------------------------------------------------
-def standing(rollout: Rollout, server: Server | None = None) -> RolloutStanding:
-    """Return how a rollout stands, in a handful of queries. server: whose word counts, the bundled one's by default."""
+def standing(rollout: Rollout) -> RolloutStanding:
+    """Return how a rollout stands, in a handful of queries."""
     release = rollout.releases.order_by("-number").defer("text").first()
-    server = server or servers().first()
+    server = servers().first()
     row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
     told = row.told if row is not None else None
     under_way = rollout.state in states.UNDER_WAY
     sums = sums_of(row) if row is not None else None
     before = _reading_before(rollout, server, row) if row is not None else None
     shadow = sums["shadow"] if sums is not None else None
-    left = bake_left(rollout, server) if server is not None else None
+    served = served_by(rollout)
+    left = bake_left(rollout, served)
     return RolloutStanding(
         rollout=rollout,
         release=release,
@@ -204,13 +205,13 @@ def standing(rollout: Rollout, server: Server | None = None) -> RolloutStanding:
         in_force=told["weight"] if told is not None and under_way else None,
         serves=release is not None and release.spans.filter(server=told_by(server), ended_at=None).exists(),
         bake_left=left,
-        waits_for=_waits_for(rollout, told["guardrails"] if told else [], left),
+        waits_for=_waits_for(rollout, told["guardrails"] if told else [], left, served),
         arms=_arms(rollout, sums),
         recent=_arms(rollout, _since(sums, before)) if sums is not None else [],
         shadow=_shadow(shadow, told["shadow"] if told else None) if shadow is not None else None,
         guardrails=_guardrails(rollout, told["guardrails"] if told else []),
         told_at=row.at if row is not None else None,
-        last_request=last_request(rollout, server) if rollout.state == RolloutState.HOLDING else "",
+        last_request=last_request_in_words(rollout) if rollout.state == RolloutState.HOLDING else "",
     )
 
 
@@ -261,12 +262,6 @@ def mismatch_get(rollout: Rollout, pk: int) -> RolloutMismatch:
     if found is None:
         raise NotFound("there is no such request; it may have made room for a worse one")
     return found
-
-
-def last_request(rollout: Rollout, server: Server | None = None) -> str:
-    """Return when the old version was asked last, as a clause; "" where that is on another server."""
-    server = server or servers().first()
-    return last_request_in_words(rollout, server) if server is not None else ""
 
 
 def last_change(model: Model, *, release: Release | None, back: Release | None) -> LastChange:
@@ -430,10 +425,13 @@ def _named(plan: JsonObject) -> tuple[str, str]:
             return str(plan.get("name") or "Prometheus query"), ""
 
 
-def _waits_for(rollout: Rollout, told: list[GuardrailTold], left: float | None) -> str:
+def _waits_for(rollout: Rollout, told: list[GuardrailTold], left: float | None, served: Mapping[Server, Served]) -> str:
     """Return why the next step does not come though its time may be over, a clause; "" where it will."""
     if rollout.state != RolloutState.RUNNING or left is not None:
         return ""
+    behind = [server.name for server, one in served.items() if not one.serves and not server.bundled]
+    if behind:
+        return f"the present one does not serve on {', '.join(behind)} yet"
     for line in _guardrails(rollout, told):
         if line.state == "waiting":
             return f"{line.label.lower()} has {min(line.samples)} of {line.needed} samples"

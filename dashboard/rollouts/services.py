@@ -32,7 +32,7 @@ from dashboard.releases.texts import (
     traffic_in,
     with_traffic,
 )
-from dashboard.rollouts.baking import served_seconds
+from dashboard.rollouts.baking import least, served_by
 from dashboard.rollouts.plan import (
     MAX_HOLD_DAYS,
     plan_of,
@@ -43,7 +43,6 @@ from dashboard.rollouts.plan import (
     weight_in_words,
 )
 from dashboard.rollouts.remotes import refuse_unlisted
-from dashboard.servers.selectors import servers
 from dashboard.shared.choices import DesiredState, ReleaseKind, ReleaseState, RolloutKind, RolloutState
 from dashboard.shared.exceptions import Conflict, Invalid, WrongState
 from dashboard.shared.repository_errors import repository_errors
@@ -135,8 +134,7 @@ def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 def rollout_pause(*, rollout: Rollout, actor: Actor) -> Rollout:
     """Let it stay at its weight: no step comes by itself, and the time of this one stands still. Guardrails go on to hold."""
     with _opened(rollout, actor) as at:
-        server = servers().first()
-        states.pause(at.rollout, baked_s=served_seconds(at.rollout, server) if server is not None else 0)
+        states.pause(at.rollout, baked_s=least(served_by(at.rollout)))
         _record(at, actor, "rollout.pause", f"Paused rollout {at.rollout.name} at {_at_weight(at.rollout)}")
     return at.rollout
 

@@ -29,6 +29,12 @@ def server_get(name: str) -> Server:
         raise NotFound(f"there is no server named '{name}'") from None
 
 
+def answers(server: Server) -> bool:
+    """Return whether a server answered when it was last asked."""
+    state = getattr(server, "state", None)
+    return state is not None and state.state in ANSWERING
+
+
 def server_events(*, server: Server | None = None, since: datetime | None = None) -> QuerySet[ServerEvent]:
     """Return what happened to a server, or to all, the newest first."""
     events = ServerEvent.objects.select_related("server")
@@ -85,8 +91,7 @@ def outage_sentence(servers: list[Server], seconds: int = 900) -> str:
 def all_down() -> list[Server]:
     """Return the servers where none of them answers, with what each says of that; [] where one does, or there is none."""
     rows = list(servers())
-    states = [getattr(server, "state", None) for server in rows]
-    return [] if any(state is not None and state.state in ANSWERING for state in states) else rows
+    return [] if any(map(answers, rows)) else rows
 
 
 def model_states(*, server: Server | None = None, model_name: str = "") -> QuerySet[ModelState]:

@@ -5,6 +5,7 @@ import logging
 import signal
 
 from asgiref.sync import sync_to_async
+from django.db import DatabaseError, close_old_connections
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Server
@@ -18,6 +19,8 @@ from dashboard.watch.rollout_watch import RolloutWatch
 
 logger = logging.getLogger(__name__)
 
+SERVERS_S = 5.0
+
 
 async def watch() -> None:
     """Run until SIGINT or SIGTERM. A part that fails ends the whole process, which `up` starts again."""
@@ -25,12 +28,10 @@ async def watch() -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    found = await sync_to_async(lambda: list(servers()))()
-    parts = [asyncio.create_task(watch_server(server)) for server in found]
+    parts = [asyncio.create_task(watch_servers())]
     parts += [asyncio.create_task(run_periodically(task)) for task in periodic_tasks()]
     parts.append(asyncio.create_task(give_heartbeats()))
     stopping = asyncio.create_task(stop.wait())
-    logger.info("watching %d server%s", len(found), "" if len(found) == 1 else "s")
     try:
         done, _ = await asyncio.wait([stopping, *parts], return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -48,6 +49,24 @@ async def give_heartbeats() -> None:
     while True:
         await sync_to_async(heartbeat.beat)("watch")
         await asyncio.sleep(heartbeat.HEARTBEAT_S)
+
+
+async def watch_servers() -> None:
+    """Watch every server, also one that is added or gets another address meanwhile, until cancelled."""
+    watched: dict[tuple[object, ...], asyncio.Task[None]] = {}
+    async with asyncio.TaskGroup() as group:
+        while True:
+            try:
+                rows = await sync_to_async(lambda: list(servers()))()
+            except DatabaseError as error:
+                logger.error("the database did not answer (%s); the servers stay as they are", error)
+                await sync_to_async(close_old_connections)()
+            else:
+                found = {(server.pk, server.http_url, server.metrics_url): server for server in rows}
+                for gone in watched.keys() - found.keys():
+                    watched.pop(gone).cancel()
+                watched |= {key: group.create_task(watch_server(found[key])) for key in found.keys() - watched.keys()}
+            await asyncio.sleep(SERVERS_S)
 
 
 async def watch_server(server: Server) -> None:

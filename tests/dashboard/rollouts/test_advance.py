@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from dashboard.access.authorisation import Actor
+from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.models import (
     AuditEntry,
     MetricSample,
@@ -158,23 +158,55 @@ def test_a_breach_on_any_server_ends_the_rollout_with_its_reason(
         rollout_pause(rollout=rollout, actor=actor)
     look(server, {})
     back = look(other, {"breach": BREACH, "weight": 0})
-    assert (back.state, back.reason) == ("rolled_back", "12 % of version 2's answers are errors.")
+    assert (back.state, back.reason) == (
+        "rolled_back",
+        "On server other: 12 % of version 2's answers are errors.",
+    )
     assert (newest_release(model).versions, newest_release(model).traffic) == ([1], {})
     event = ServerEvent.objects.get(kind="breached")
     assert (event.server, event.model_name, event.message) == (
         other,
         "relu",
-        "relu: version 2 was taken out: 12 % of version 2's answers are errors.",
+        "relu: version 2 was taken out: on server other: 12 % of version 2's answers are errors.",
     )
     look(other, {"breach": BREACH, "weight": 0})
     assert ServerEvent.objects.filter(kind="breached").count() == 1
 
 
-def test_another_server_than_the_bundled_one_takes_no_step(rollout: Rollout, model: Model, other: Server):
-    ReleaseSpan.objects.create(release=newest_release(model), model=model, server=other)
+def test_a_step_comes_when_every_server_that_answers_has_served_the_present_one(
+    rollout: Rollout, model: Model, server: Server, other: Server
+):
+    state = ServerState.objects.create(server=other, state="ready")
     time_passes(model, 3600)
-    assert look(other, {}).step == 0
-    assert [(one.name, len(arms)) for one, arms in figures_by_server(rollout)] == [("other", 2)]
+    assert look(server, {}).step == 0
+    assert standing(rollout).waits_for == "the present one does not serve on other yet"
+    served(model, other)
+    time_passes(model, 30)
+    assert look(server, {}).step == 0
+    assert 25 < standing(rollout).bake_left <= 30
+    time_passes(model, 31)
+    assert look(other, {}).step == 0, "the bundled server is looked at for steps"
+    assert look(server, {}).step == 1
+    state.state = "unreachable"
+    state.save()
+    served(model, server)
+    time_passes(model, 61)
+    assert look(server, {}).state == "holding", "one that is cut off holds up nobody"
+    assert [one.name for one, _ in figures_by_server(rollout)] == ["local", "other"]
+
+
+def test_requests_that_go_to_another_server_are_judged_there(
+    rollout: Rollout, model: Model, server: Server, other: Server
+):
+    time_passes(model, 61)
+    assert look(server, {"guardrails": [guardrail("waiting", samples=0), guardrail(metric="latency")]}).step == 0
+    look(other, {})
+    assert look(server).step == 1
+    rollout_promote(rollout=rollout, actor=SYSTEM)
+    MetricSample.objects.create(server=server, model_name="relu", version=1, resolution=1, at=1.8e9, data=b"")
+    MetricSample.objects.create(server=other, model_name="relu", version=1, resolution=1, at=1.8e9 + 1, data=b"")
+    Rollout.objects.update(hold_until=timezone.now())
+    assert look(server).reason.endswith("its last request was at 2027-01-15 08:00:01 UTC on server other.")
 
 
 def test_a_candidate_that_does_not_load_ends_the_rollout(model: Model, actor: Actor, server: Server):

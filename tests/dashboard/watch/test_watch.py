@@ -31,8 +31,8 @@ from dashboard.models import (
 )
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import DesiredState, EventKind, ServerStatus
+from dashboard.watch import watcher
 from dashboard.watch.reconciler import Reconciler
-from dashboard.watch.watcher import watch_server
 from tests.dashboard.processes import FixedServer, fixed_server
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
@@ -236,10 +236,15 @@ def test_what_was_changed_by_hand_is_not_loaded_before_somebody_adopts_it(
     assert [*sizes, largest_batch()] == [8, 3]
 
 
-def test_what_models_do_becomes_history(inference: FixedServer, repository: Path):
+def test_what_models_do_becomes_history_also_on_a_server_that_came_later(
+    inference: FixedServer, repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(watcher, "SERVERS_S", 0.1)
     model_factory.onnx_identity(repository, "busy", dims=[1])
     want("busy")
-    server = inference.row()
+    first = Server.objects.create(
+        name="gone", http_url="http://127.0.0.1:1", grpc_url="", metrics_url="http://127.0.0.1:1"
+    )
     inference.start()
     body = b'{"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}'
 
@@ -247,12 +252,16 @@ def test_what_models_do_becomes_history(inference: FixedServer, repository: Path
 
     def known() -> int:
         """Requests that history knows of."""
+        server = Server.objects.get(bundled=True)
         found = metrics_range(server=server, start=began, end=time.time() + 1, model_name="busy")
         return sum(found["batches"].values())
 
     async def scenario() -> None:
-        watching = asyncio.create_task(watch_server(server))
+        watching = asyncio.create_task(watcher.watch_servers())
         try:
+            await until(lambda: ServerEvent.objects.filter(server=first).exists(), watching)
+            server = await sync_to_async(inference.row)()
+            await first.adelete()
             async with AsyncServerClient(server) as client:
                 await until(lambda: MetricSample.objects.exists() and ready("busy")(), watching)
                 for _ in range(20):
@@ -263,7 +272,7 @@ def test_what_models_do_becomes_history(inference: FixedServer, repository: Path
             await asyncio.gather(watching, return_exceptions=True)
 
     async_to_sync(scenario)()
-    assert ServerState.objects.get(server=server).instance
+    assert ServerState.objects.get().instance
 
 
 def test_a_watcher_that_comes_back_finds_everything_in_step(inference: FixedServer, repository: Path):
