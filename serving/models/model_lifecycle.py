@@ -36,6 +36,7 @@ from serving.models.sleeping_model import SleepingModel
 from serving.repositories.model_source import VersionSource
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import Loading
+from serving.traffic.remotes.remote_model import RemoteModel
 from serving.traffic.rollout import Connected
 from serving.traffic.rollouts import Rollouts
 from serving.traffic.split import TrafficSplit
@@ -537,18 +538,25 @@ class ModelLifecycle:
             rollout.attach(self.default.spec.version, self.default.config, serving)
             split = rollout.split
             taking |= {name: split for name in UNVERSIONED if name in taking}
-        models = [model for version in self.versions.values() for model in version.models]
-        if serving and len(models) > 1 and any(model.keeps_sequences for model in models):
-            self._route_sequences(taking, models, split)
+        here = [model for version in self.versions.values() for model in version.models]
+        elsewhere = self._rollouts.elsewhere(self.identifier)
+        if serving and len(here) + len(elsewhere) > 1 and any(model.keeps_sequences for model in here):
+            self._route_sequences(taking, here, elsewhere, split)
         self._taking = taking
         self.unversioned = taking.get("")
 
     def _route_sequences(
-        self, taking: dict[str, Taking], models: list[Model | SleepingModel], split: TrafficSplit | None
+        self,
+        taking: dict[str, Taking],
+        here: list[Model | SleepingModel],
+        elsewhere: list[RemoteModel],
+        split: TrafficSplit | None,
     ) -> None:
         """Put before each name what knows the models that may have a sequence of it open."""
-        for name in {*self.aliases, *UNVERSIONED}:
-            taking[name] = SequenceRoute(models, self._fresh(name, taking), split if name in UNVERSIONED else None)
+        for name in self.aliases.keys() - UNVERSIONED:
+            taking[name] = SequenceRoute(here, self._fresh(name, taking))
+        for name in UNVERSIONED:
+            taking[name] = SequenceRoute([*here, *elsewhere], self._fresh(name, taking), split)
         for number, version in self.versions.items():
             if version.draining:
                 name = str(number)

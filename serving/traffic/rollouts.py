@@ -35,7 +35,8 @@ class Rollouts:
         self._memory = memory
         self._allow_list = RemoteAllowList(options.traffic_remotes)
         self._pages: RemotePages | None = None
-        self._leaving: set[asyncio.Task[None]] = set()  # models on other servers that answer what they were given
+        # Models on other servers that answer what they were given, and go on with the sequences that they have open.
+        self._leaving: dict[asyncio.Task[None], tuple[ModelIdentifier, RemoteModel]] = {}
         self._breaches = Breaches(options.traffic_state)
         # Renders the server's metrics; set by the frontend that serves them.
         self.page: Callable[[], str] = str
@@ -111,44 +112,55 @@ class Rollouts:
             if rollout is None:
                 rollout = self._rollouts[identifier] = Rollout(identifier, policy, self._services)
             rollout.configure(policy, release, connected)
-        self._leave(before, connected)
+        self._leave(identifier, before, connected)
         self._follow()
         return left
 
     def discard(self, identifier: ModelIdentifier, connected: Mapping[str, Connected]) -> None:
         """A policy that was prepared is not taken."""
         rollout = self._rollouts.get(identifier)
-        self._leave(connected, rollout.connected if rollout is not None else {})
+        self._leave(identifier, connected, rollout.connected if rollout is not None else {})
 
     def end(self, identifier: ModelIdentifier) -> None:
         """End the rollout of a model that is unloaded, if it has one; a breach is remembered."""
         rollout = self._rollouts.pop(identifier, None)
         if rollout is not None:
             rollout.close()
-            self._leave(rollout.connected, {})
+            self._leave(identifier, rollout.connected, {})
+        for model in self.elsewhere(identifier):
+            model.abandon_sequences()
         self._follow()
+
+    def elsewhere(self, identifier: ModelIdentifier) -> list[RemoteModel]:
+        """Return the models on other servers that may have sequences open of this one: the arms, and those that leave."""
+        rollout = self._rollouts.get(identifier)
+        arms = rollout.connected.values() if rollout is not None else ()
+        leaving = [model for of, model in self._leaving.values() if of == identifier]
+        return [*(one.model for one in arms), *leaving]
 
     def busy(self) -> bool:
         """Whether a request is under way on another server."""
         connected = [one.model for rollout in self for one in rollout.connected.values()]
-        return bool(self._leaving) or any(model.in_flight for model in connected)
+        return any(model.in_flight for model in (*connected, *(model for _, model in self._leaving.values())))
 
     async def close(self) -> None:
         """End all of them, and every connection."""
         for rollout in self:
             self.end(rollout.identifier)
+        for _, model in self._leaving.values():
+            model.abandon_sequences()
         await asyncio.gather(*self._leaving)
         if self._pages is not None:
             await self._pages.close()
 
-    def _leave(self, left: Mapping[str, Connected], kept: Mapping[str, Connected]) -> None:
-        """Let go of models on other servers, once they have answered what they were given."""
+    def _leave(self, of: ModelIdentifier, left: Mapping[str, Connected], kept: Mapping[str, Connected]) -> None:
+        """Let go of models on other servers, once they have answered what they were given and their sequences have ended."""
         there = [one.model for one in kept.values()]
         for one in left.values():
             if one.model not in there:
                 task = self._loop.create_task(one.model.drain())
-                self._leaving.add(task)
-                task.add_done_callback(self._leaving.discard)
+                self._leaving[task] = of, one.model
+                task.add_done_callback(self._leaving.pop)
 
     async def _fetch(self, url: str) -> bytes:
         """Get a page of another server that is listed."""

@@ -60,9 +60,10 @@ class TrafficSplit:
             self._stable.send(request)
 
     def proceed(self, request: InFlightRequest, target: Target, version: int) -> None:
-        """Hand a request to the model that has its sequence open, one of that version: it counts where that is an arm's."""
+        """Hand a request to the model that has its sequence open: it counts where that, or its version, is an arm's. version: 0
+        of one on another server."""
         for follower in (self._candidate, self._stable):
-            if follower.side.version == version:
+            if follower.side.target is target or (version and follower.side.version == version):
                 follower.follow(request)
                 break
         target.submit(request)

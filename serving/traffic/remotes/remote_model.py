@@ -23,6 +23,7 @@ from serving.extensions.classification import Labels
 from serving.extensions.tensor_parameters import apply_targets
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.remotes.allow_list import RemoteAccess
+from serving.traffic.remotes.open_sequences import OpenSequences
 from serving.traffic.remotes.protocol import RemoteAnswer
 from serving.traffic.remotes.protocols import KEEP_SEQUENCES, make_protocol
 
@@ -71,7 +72,9 @@ class RemoteModel:
         self._protocol = make_protocol(remote, config, access, memory)
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._tasks: dict[InFlightRequest, asyncio.Task[None]] = {}
-        self._sequences: dict[int | str, asyncio.Task[None]] = {}  # the last request of each, while it is under way
+        batching = config.sequence_batching
+        self.keeps_sequences = config.HasField("sequence_batching") and not batching.iterative_sequence
+        self._sequences = OpenSequences(batching.max_sequence_idle_microseconds / 1e6)
         self._waiting = 0
         self._closed = False
 
@@ -93,9 +96,10 @@ class RemoteModel:
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InFlightRequest) -> None:
         """Check the request and send it; raises ServingError (then the request is not answered)."""
-        if self._closed:
+        position = request.asked.sequence
+        if self._closed and (position.start or not self.sequence_begun(position.id)):
             raise unavailable(f"model '{self._name}' has no arm on the server at {self.address} any more")
-        if self._waiting >= MAX_WAITING:
+        if len(self._tasks) >= MAX_IN_FLIGHT + MAX_WAITING:
             raise Exhausted(
                 f"the server at {self.address} has {MAX_IN_FLIGHT} requests for model '{self._name}' and {MAX_WAITING} more "
                 "wait: try again later"
@@ -103,12 +107,14 @@ class RemoteModel:
         self._check.request(request)
         request.inputs = {name: host_array(tensor) for name, tensor in request.inputs.items()}
         request.accept(self, time.monotonic_ns())
-        identifier = request.asked.sequence.id
-        before = self._sequences.get(identifier) if identifier else None
+        before = self._sequences.before(position.id)
         task = self._tasks[request] = asyncio.get_running_loop().create_task(self._run(request, before))
-        if identifier:
-            self._sequences[identifier] = task
-            task.add_done_callback(lambda done: self._sequence_goes_on(identifier, done))
+        if position.id:
+            self._sequences.follow(position, task)
+
+    def sequence_begun(self, identifier: int | str) -> int:
+        """Return when a sequence began that may take further requests, in monotonic ns; 0 where it is not known here."""
+        return self._sequences.begun(identifier)
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
         """Let go of those requests that have not been sent and are wanted elsewhere; none of sequences."""
@@ -118,10 +124,6 @@ class RemoteModel:
             self._tasks.pop(request).cancel()
             request.begin_again()
         return taken
-
-    def _sequence_goes_on(self, identifier: int | str, done: "asyncio.Task[None]") -> None:
-        if self._sequences.get(identifier) is done:
-            del self._sequences[identifier]
 
     def request_ended(self, request: InFlightRequest) -> None:
         """Forget a request that has its answer."""
@@ -134,14 +136,21 @@ class RemoteModel:
             task.cancel()
 
     async def drain(self) -> None:
-        """Take no more requests, finish those under way, end the connections."""
+        """Take no more requests but those of sequences that are open; once these have ended, finish those under way and end the
+        connections."""
         self._closed = True
+        await self._sequences.ended()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._protocol.close()
+
+    def abandon_sequences(self) -> None:
+        """Wait no longer for sequences that are open: no further requests will come."""
+        self._sequences.abandon()
 
     async def close(self) -> None:
         """Fail what is under way, and drain."""
         self._closed = True
+        self.abandon_sequences()
         tasks = list(self._tasks.items())
         for request, task in tasks:
             task.cancel()

@@ -1,15 +1,18 @@
 """A sequence ends on the version on which it began, whatever moves meanwhile: weights, aliases, releases, versions."""
 
 import asyncio
+import json
 
 import numpy as np
 import pytest
 
 from serving.core.errors import ServingError
+from serving.core.request import SequencePosition
+from serving.traffic.remotes.open_sequences import OpenSequences
 from tests.serving.in_process import core, index, response
 from tests.serving.traffic.rollouts_in_process import BOTH, parameter, policy
 from tests.support import model_factory
-from tests.support.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S, ServerProcess
 
 pytestmark = pytest.mark.asyncio
 
@@ -155,3 +158,39 @@ async def test_a_model_with_one_version_and_no_sequence_elsewhere_takes_requests
         async with asyncio.timeout(PATIENCE_S):
             await lifecycle.drained()
         assert lifecycle.unversioned is lifecycle.default
+
+
+async def test_a_sequence_stays_on_another_server_or_here_whatever_the_weight_becomes(tmp_path):
+    accumulators(tmp_path / "there", "", 7)
+    with ServerProcess(tmp_path / "there") as elsewhere:
+        listed = tmp_path / "remotes.json"
+        listed.write_text(json.dumps({elsewhere.http_url: {}}))
+        here, there = tmp_path / "here", {"url": elsewhere.http_url}
+        accumulators(here, policy(0, candidate=there), 1)
+        async with core(here, load_model=("sum",), traffic_remotes=listed) as server:
+            assert await ask(server, 1, 1, "s") == (1, 1)
+            await reload(server, here, policy(100, candidate=there))
+            assert await ask(server, 2, 1, "s") == (7, 1)
+            assert await ask(server, 3, 1, "s") == (7, 1)
+            assert await ask(server, 1, 1) == (1, 2)
+            await reload(server, here, policy(0, candidate=there))
+            assert await ask(server, 2, 1, "e") == (7, 2)
+            (told,) = [rollout.told() for rollout in server._manager.rollouts]
+            assert {name: arm["requests"] for name, arm in told["arms"].items()} == {"stable": 2, "candidate": 3}
+            await reload(server, here, "")
+            assert await ask(server, 3, 1) == (7, 2)  # also behind the end of the rollout
+            assert await ask(server, 1, 1, "e") == (1, 3)
+            assert await ask(server, 4, 1, "s") == (1, 1)
+            async with asyncio.timeout(PATIENCE_S):
+                await server.drain(3600)  # which waits for no sequence
+
+
+async def test_a_sequence_on_another_server_is_forgotten_when_it_was_idle_too_long():
+    sequences = OpenSequences(0.01)
+    task = asyncio.create_task(asyncio.sleep(0))
+    sequences.follow(SequencePosition(1, start=True), task)
+    assert sequences.begun(1) > 0
+    assert sequences.before(1) is task
+    async with asyncio.timeout(PATIENCE_S):
+        await sequences.ended()
+    assert sequences.begun(1) == 0

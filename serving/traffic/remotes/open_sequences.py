@@ -1,0 +1,88 @@
+"""The sequences that another server has open, as far as their requests went by way of this one.
+
+A sequence is open from START until END was answered, or until it was idle for as long as a model here may be. The requests of
+one are asked one after the other.
+"""
+
+import asyncio
+import time
+from functools import partial
+
+from serving.core.request import SequencePosition
+
+Identifier = int | str
+
+
+class _Sequence:
+    """begun_ns: when its START came (monotonic); 0 of one that began elsewhere. last: asks for its last request. timer: runs
+    while it is idle."""
+
+    __slots__ = ("begun_ns", "last", "timer")
+
+    def __init__(self) -> None:
+        self.begun_ns = 0
+        self.last: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class OpenSequences:
+    """Used on the event loop's thread."""
+
+    def __init__(self, idle_s: float) -> None:
+        self._idle_s = idle_s
+        self._known: dict[Identifier, _Sequence] = {}
+        self._all_ended: asyncio.Future[None] | None = None
+
+    def begun(self, identifier: Identifier) -> int:
+        """Return when a sequence began that may take further requests, in monotonic ns; 0 where it is not known here."""
+        sequence = self._known.get(identifier)
+        return sequence.begun_ns if sequence is not None else 0
+
+    def before(self, identifier: Identifier) -> asyncio.Task[None] | None:
+        """Return what asks for the request of a sequence that came last, while it does."""
+        sequence = self._known.get(identifier)
+        return sequence.last if sequence is not None else None
+
+    def follow(self, position: SequencePosition, task: asyncio.Task[None]) -> None:
+        """`task` asks for the next request of a sequence."""
+        sequence = self._known.setdefault(position.id, _Sequence())
+        if position.start:
+            sequence.begun_ns = time.monotonic_ns()
+        if sequence.timer is not None:
+            sequence.timer.cancel()
+        sequence.last, sequence.timer = task, None
+        task.add_done_callback(partial(self._asked, position))
+
+    def _asked(self, position: SequencePosition, task: asyncio.Task[None]) -> None:
+        sequence = self._known.get(position.id)
+        if sequence is None or sequence.last is not task:
+            return
+        sequence.last = None
+        if position.end or not sequence.begun_ns:
+            self._forget(position.id)
+        else:
+            sequence.timer = task.get_loop().call_later(self._idle_s, self._forget, position.id)
+
+    def _forget(self, identifier: Identifier) -> None:
+        del self._known[identifier]
+        if not self._known:
+            self._tell_ended()
+
+    def _tell_ended(self) -> None:
+        if self._all_ended is not None and not self._all_ended.done():
+            self._all_ended.set_result(None)
+
+    # -- at the end ------------------------------------------------------------------------------------------------
+    async def ended(self) -> None:
+        """Return when no sequence is open any more, or they are abandoned."""
+        if self._known:
+            self._all_ended = asyncio.get_running_loop().create_future()
+            await self._all_ended
+
+    def abandon(self) -> None:
+        """Wait for none of them: no further requests will come."""
+        for sequence in self._known.values():
+            if sequence.timer is not None:
+                sequence.timer.cancel()
+        self._known.clear()
+        self._tell_ended()
