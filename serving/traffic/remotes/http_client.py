@@ -28,6 +28,7 @@ MAX_FRAMING = (
     64 << 10
 )  # bytes of an answer that are no body, headers above all; and as many more for each byte of that:
 FRAMING_OF_BYTE = 16  # it may come in chunks of one byte
+PAUSE_S = 0.2  # in which none is connected to that could not be reached
 PIECE = 256 << 10  # bytes of a request that are handed to the transport at a time: TLS encrypts them all at once
 IDLE_S = 30.0  # a connection that waited longer is not used again: the other side may be about to close it
 
@@ -59,6 +60,7 @@ class HttpClient:
         self._tls = access.tls
         self._addresses = HostAddresses(access.address.host.strip("[]"))
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)
+        self._paused_until, self._why = 0.0, ""
         self._idle: list[_Connection] = []
         self._all: set[_Connection] = set()
         lines = [f"Host: {access.address.authority}", "Accept-Encoding: identity", "User-Agent: slipway"]
@@ -110,20 +112,27 @@ class HttpClient:
     async def _connect(self) -> "_Connection":
         address = self.address
         name = address.host.strip("[]") if self._tls is not None else None
+        if asyncio.get_running_loop().time() < self._paused_until:
+            raise self._unreachable()
         try:
             _, connection = await self._addresses.connect(
                 lambda: _Connection(self), address.port, ssl=self._tls, server_hostname=name
             )
         except ssl.SSLCertVerificationError as error:
-            raise self._unreachable(f"its certificate is not trusted ({error.verify_message})") from None
+            raise self._pause(f"its certificate is not trusted ({error.verify_message})") from None
         except ssl.SSLError:
-            raise self._unreachable("it does not speak TLS") from None
+            raise self._pause("it does not speak TLS") from None
         except OSError as error:
-            raise self._unreachable(error.strerror or "there is no connection to it") from None
+            raise self._pause(error.strerror or "there is no connection to it") from None
         return connection
 
-    def _unreachable(self, why: str) -> ServingError:
-        return unavailable(f"the server at {self.address} cannot be reached: {why}")
+    def _pause(self, why: str) -> ServingError:
+        """Return the error of a failed connection, which holds for a moment: each costs a handshake on the clients' loop."""
+        self._paused_until, self._why = asyncio.get_running_loop().time() + PAUSE_S, why
+        return self._unreachable()
+
+    def _unreachable(self) -> ServingError:
+        return unavailable(f"the server at {self.address} cannot be reached: {self._why}")
 
     # -- told by its connections -----------------------------------------------------------------------------------
     def made(self, connection: "_Connection") -> None:

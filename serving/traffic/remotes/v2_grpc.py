@@ -4,6 +4,7 @@ Source: KServe V2 gRPC; Triton's grpc_service.proto.
 """
 
 import contextlib
+import re
 
 import grpc
 import grpc.aio
@@ -38,6 +39,8 @@ _OPTIONS = (
 )
 _REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 _PASSES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND)
+_NOT_CONNECTED = "failed to connect to all addresses"
+_DISTRUST = re.compile("CERTIFICATE_VERIFY_FAILED: ([^:]+)")
 _NO_PERMISSION = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 
 
@@ -80,11 +83,23 @@ def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
     code = error.code()
     if code in _NO_PERMISSION:
         return unavailable(f"{not_permitted(address)} ({code.name})")
-    said = " ".join((error.details() or "").split())[:MAX_QUOTED]
+    details = error.details() or ""
+    if code is grpc.StatusCode.UNAVAILABLE and details.startswith(_NOT_CONNECTED):
+        return unavailable(f"the server at {address} cannot be reached: {_why_not_connected(details)}")
+    said = " ".join(details.split())[:MAX_QUOTED]
     message = f"the server at {address} answered with gRPC status {code.name}{said and f': {said}'}"
     if code in _REFUSALS:
         return invalid(message)
     return unavailable(message) if code in _PASSES else internal(message)
+
+
+def _why_not_connected(details: str) -> str:
+    """Return what gRPC's words for a failed connection mean, as `http_client` tells it."""
+    if found := _DISTRUST.search(details):
+        return f"its certificate is not trusted ({found[1]})"
+    if "Hostname Verification Check failed" in details:
+        return "its certificate is not trusted (it is for another host)"
+    return "it does not speak TLS" if "handshake failed" in details else "there is no connection to it"
 
 
 def _decode(address: Address, answer: pb.ModelInferResponse) -> RemoteAnswer:

@@ -152,6 +152,29 @@ async def test_the_first_of_a_names_addresses_need_not_answer(tmp_path: Path, mo
         await model.close()
 
 
+async def test_a_server_that_cannot_be_reached_is_not_tried_for_each_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_client, "PAUSE_S", 600)
+    tried = 0
+
+    async def not_tls(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal tried
+        tried += 1
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(not_tls, "127.0.0.1", 0)
+    async with server:
+        url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        model = remote_model(tmp_path, Remote(url, "json", **ROWS), MODEL)
+        for _ in range(3):
+            with pytest.raises(ServingError, match="cannot be reached: it does not speak TLS"):
+                await ask(model, ONE)
+        assert tried == 1
+        await model.close()
+
+
 async def test_nan_in_json_is_read_and_what_is_no_answer_at_first_is_asked_again(tmp_path: Path) -> None:
     described: Any = iter([(401, {}, b"{}"), {"extensions": []}])
 
