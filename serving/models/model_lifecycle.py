@@ -90,6 +90,7 @@ class ModelLifecycle:
         self.default: Model | SleepingModel | None = None  # what a request that names no version means
         self.unversioned: Taking | None = None  # and what takes it: another model where a rollout or a sequence says so
         self.aliases: dict[str, int] = {}  # as the configuration that serves has them
+        self._old_aliases: set[str] = set()  # and those before, under which sequences may go on
         self.requested = False  # a load was asked for, and no unload since: strict readiness waits for it
         self.error = ""  # why the last load failed before any version could be named
         self._runtime = runtime
@@ -361,6 +362,7 @@ class ModelLifecycle:
         for number in self.versions.keys() - {source.version for source in sources}:
             self._retire(self.versions[number], "replaced under the version policy")
         config = sources[0].config
+        self._old_aliases.update(self.aliases)
         self.aliases = aliases_of(config)
         policy, release = traffic_of(config), release_of(config)
         left = self._rollouts.settle(self.identifier, policy, release, _default_of(sources), connected)
@@ -487,6 +489,7 @@ class ModelLifecycle:
                 if isinstance(model, Model):
                     model.abandon_sequences()
         self._rollouts.end(self.identifier)
+        self._old_aliases.clear()
         self._choose_answering()
 
     async def drained(self) -> None:
@@ -540,7 +543,8 @@ class ModelLifecycle:
             taking |= {name: split for name in UNVERSIONED if name in taking}
         here = [model for version in self.versions.values() for model in version.models]
         elsewhere = self._rollouts.elsewhere(self.identifier)
-        if serving and len(here) + len(elsewhere) > 1 and any(model.keeps_sequences for model in here):
+        several = len(here) + len(elsewhere) > 1 or not self._old_aliases <= self.aliases.keys()
+        if serving and several and any(model.keeps_sequences for model in here):
             self._route_sequences(taking, here, elsewhere, split)
         self._taking = taking
         self.unversioned = taking.get("")
@@ -553,7 +557,7 @@ class ModelLifecycle:
         split: TrafficSplit | None,
     ) -> None:
         """Put before each name what knows the models that may have a sequence of it open."""
-        for name in self.aliases.keys() - UNVERSIONED:
+        for name in (self.aliases.keys() | self._old_aliases) - {*UNVERSIONED}:
             taking[name] = SequenceRoute(here, self._fresh(name, taking))
         for name in UNVERSIONED:
             taking[name] = SequenceRoute([*here, *elsewhere], self._fresh(name, taking), split)

@@ -2,10 +2,12 @@
 
 Without a key it is drawn. A key (a header, a parameter, the request's id) is hashed with the rollout's name to a number, and
 goes to the candidate where that lies below the weight: so it stays on its side, on every server and after every restart, and a
-weight that grows takes keys from the stable side only. A request of a sequence without another key has the sequence's: those of
-an ensemble, which no scheduler holds together, stay on one side of a weight that does not change. What is asked for the sake of
-one request (steps of an ensemble, what a Python model calls, choices of a completion) has that request's: no answer mixes two
-versions.
+weight that grows takes keys from the stable side only. A request of a sequence without another key has the sequence's. What is
+asked for the sake of one request (steps of an ensemble, what a Python model calls, choices of a completion) has that request's:
+no answer mixes two versions.
+
+A sequence stays where it began, whatever becomes of the weight: where a scheduler or another server holds it, they are asked
+(`proceed`); those of ensembles are remembered here.
 """
 
 from hashlib import blake2b
@@ -18,12 +20,23 @@ from serving.core.request import ParameterValue
 from serving.traffic.arms import AsksCandidate, Follower, Target
 
 _HASHES = 1 << 64
+_REMEMBERED = 1 << 16  # sequences, those that were heard of last
 
 
 class TrafficSplit:
     """Takes the requests of one model that name no version."""
 
-    __slots__ = ("_candidate", "_keys_below", "_mirror", "_mirrored", "_rollout", "_share", "_stable", "_sticky")
+    __slots__ = (
+        "_candidate",
+        "_keys_below",
+        "_mirror",
+        "_mirrored",
+        "_on_candidate",
+        "_rollout",
+        "_share",
+        "_stable",
+        "_sticky",
+    )
 
     def __init__(self, rollout: str, stable: Follower, candidate: Follower) -> None:
         self._rollout = blake2b(f"{rollout}\0".encode(), digest_size=8)
@@ -36,6 +49,7 @@ class TrafficSplit:
         self._stable = self._mirrored = stable
         self._candidate = candidate
         self._mirror = None
+        self._on_candidate: dict[int | str, bool] = {}  # of sequences
 
     def set_mirror(self, mirror: AsksCandidate | None) -> None:
         """Ask the mirror which requests to the stable arm it wants, and offer it those."""
@@ -52,7 +66,8 @@ class TrafficSplit:
 
     def submit(self, request: InFlightRequest) -> None:
         """Give a request to an arm; raises what the model there does."""
-        if self._share > 0.0 and self._for_candidate(request):
+        chosen = self._sequence_for_candidate(request) if request.sequence.id else self._for_candidate(request)
+        if chosen:
             self._candidate.send(request)
         elif self._mirror is not None and self._mirror.wants():
             self._mirrored.send(request)
@@ -66,14 +81,28 @@ class TrafficSplit:
             if follower.side.target is target or (version and follower.side.version == version):
                 follower.follow(request)
                 break
+        if request.sequence.end:
+            self._on_candidate.pop(request.sequence.id, None)
         target.submit(request)
 
+    def _sequence_for_candidate(self, request: InFlightRequest) -> bool:
+        position, known = request.sequence, self._on_candidate
+        found = known.pop(position.id, None)
+        if found is None or position.start or self._candidate.side.target is None:
+            found = self._for_candidate(request)
+        if not position.end:
+            known[position.id] = found
+            if len(known) > _REMEMBERED:
+                del known[next(iter(known))]
+        return found
+
     def _for_candidate(self, request: InFlightRequest) -> bool:
-        sequence = request.sequence.id
+        if self._share <= 0.0:
+            return False
         key = self._key(request) if self._sticky is not None else None
-        if key is None and sequence:
-            key = f"sequence {sequence}"
-        if key is None and request.origin:
+        if key is None and request.sequence.id:
+            key = f"sequence {request.sequence.id}"
+        elif key is None and request.origin:
             key = f"origin {request.origin}"
         if key is None:
             return random() < self._share

@@ -35,11 +35,11 @@ async def reload(server, repository, text, versions=BOTH):
     await server.load_model("sum")
 
 
-async def ask(server, sequence, value, flags="", version=""):
+async def ask(server, sequence, value, flags="", version="", model="sum"):
     """(version, total)"""
     answer = await response(
         server,
-        "sum",
+        model,
         {"INPUT": np.array([[value]], np.float32)},
         model_version=version,
         sequence_id=sequence,
@@ -88,6 +88,28 @@ async def test_requests_of_sequences_count_for_the_arm_where_they_are(tmp_path):
         assert {name: arm["requests"] for name, arm in told["arms"].items()} == {"stable": 2, "candidate": 0}
 
 
+async def test_an_ensemble_with_a_rollout_of_its_own_keeps_its_sequences(tmp_path):
+    def ensemble(weight):
+        maps = 'input_map { key: "INPUT" value: "INPUT" } output_map { key: "OUTPUT" value: "OUTPUT" }'
+        step = f'step {{ model_name: "sum" model_version: -1 {maps} }}'
+        tensors = [model_factory.tensors_text(kind, [(kind.upper(), "FP32", [1])]) for kind in ("input", "output")]
+        text = f'platform: "ensemble" max_batch_size: 8 {" ".join(tensors)} ensemble_scheduling {{ {step} }}'
+        model_factory.write_config(tmp_path / "whole", f"{text} {BOTH} {policy(weight)}")
+
+    accumulators(tmp_path, "", 1)
+    for version in (1, 2):
+        (tmp_path / f"whole/{version}").mkdir(parents=True)
+    ensemble(100)
+    async with core(tmp_path, load_model=("whole",)) as server:
+        assert await ask(server, 7, 1, "s", model="whole") == (2, 1)
+        ensemble(0)
+        await server.load_model("whole")
+        assert await ask(server, 8, 1, "s", model="whole") == (1, 1)
+        assert await ask(server, 7, 2, model="whole") == (2, 3)
+        assert await ask(server, 7, 3, "e", model="whole") == (2, 6)
+        assert await ask(server, 7, 1, "s", model="whole") == (1, 1)
+
+
 @pytest.mark.parametrize("name", ["champion", "default", ""])
 async def test_an_alias_may_move_in_the_middle_of_a_sequence(tmp_path, name):
     accumulators(tmp_path, parameter("aliases", {"champion": 1, "default": 1}), 1, 2)
@@ -98,6 +120,17 @@ async def test_an_alias_may_move_in_the_middle_of_a_sequence(tmp_path, name):
         assert await ask(server, 6, 1, "s", name) == (2, 1)
         assert await ask(server, 5, 9, "s", name) == (2, 9)  # begun anew, where the name leads now
         assert await ask(server, 5, 1, "e", name) == (2, 10)
+
+
+async def test_a_sequence_goes_on_under_an_alias_that_is_no_more(tmp_path):
+    accumulators(tmp_path, parameter("aliases", {"champion": 1}), 1)
+    async with core(tmp_path, load_model=("sum",)) as server:
+        assert await ask(server, 5, 1, "s", "champion") == (1, 1)
+        await reload(server, tmp_path, "")
+        assert await ask(server, 5, 1, "", "champion") == (1, 2)
+        with pytest.raises(ServingError, match="expected a positive number"):
+            await ask(server, 6, 1, "s", "champion")
+        assert await ask(server, 5, 1, "e", "champion") == (1, 3)
 
 
 async def test_a_new_release_waits_for_the_sequences_of_the_old_one_to_end(tmp_path):
