@@ -1,5 +1,7 @@
 """Numbers, shares and times as sentences and pages write them: a unit, and at most three significant digits."""
 
+import math
+
 _PREFIXES = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 
 
@@ -27,7 +29,7 @@ def count(value: float) -> str:
 
 def number(value: float) -> str:
     """Return a number of any size: 0.00012 as `1.2e-4`."""
-    if value and (abs(value) < 0.001 or abs(value) >= 1e9):
+    if value and math.isfinite(value) and (abs(value) < 0.001 or abs(value) >= 1e9):
         digits, power = f"{value:.2e}".split("e")
         return f"{three_digits(float(digits))}e{int(power)}"
     return count(value)

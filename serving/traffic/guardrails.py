@@ -8,6 +8,7 @@ cancelled took at least as long as they waited. And it may refuse, as a client's
 looked at alike, for clients cancel for reasons of their own, and make mistakes.
 """
 
+import logging
 import math
 import time
 from bisect import bisect_left
@@ -30,6 +31,8 @@ from serving.traffic.significance import (
     share_above,
     share_exceeds,
 )
+
+log = logging.getLogger(__name__)
 
 UNANSWERED_S = 10  # a request that waits for so long counts as an error
 GIVEN_UP_S = 1  # so does one that its client cancelled after so long
@@ -151,6 +154,7 @@ class Guardrails:
         values: Mapping[int, Values],
     ) -> None:
         self._stable, self._candidate, self._shadow = stable, candidate, shadow
+        self._failed: set[Guardrail] = set()  # of which the log tells
         self._last: _Arm | None = None  # the stable arm, while it had enough requests
         self._last_mirrored: _Mirrored | None = None  # while enough were
         self.configure(policy, values)
@@ -188,7 +192,13 @@ class Guardrails:
         return found
 
     def _judged(self, guardrail: Guardrail, sample: _Sample) -> GuardrailState:
-        found = METRICS[guardrail.metric](guardrail, sample)
+        try:
+            found = METRICS[guardrail.metric](guardrail, sample)
+        except Exception as error:  # the others are judged all the same
+            found = _Finding(f"it cannot be judged ({type(error).__name__}): the server's log says why")
+            if guardrail not in self._failed:
+                log.exception("guardrail '%s' cannot be judged", guardrail.metric)
+            self._failed.add(guardrail)
         state = WAITING if found.p is None else BREACHED if found.p < self.policy.alpha else HOLDS
         return GuardrailState(
             guardrail.metric, found.stable, found.candidate, found.limit, found.samples, found.p, state, found.detail

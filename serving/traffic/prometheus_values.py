@@ -9,7 +9,6 @@ Source of the query's form: Prometheus, HTTP API, instant queries.
 import asyncio
 import json
 import logging
-import math
 import re
 import urllib.parse
 from collections import deque
@@ -23,6 +22,7 @@ from serving.traffic.significance import Counted
 log = logging.getLogger(__name__)
 
 MIN_READINGS = 20
+TOO_LARGE = 1e100  # to be reckoned with; NaN and the infinities are no numbers either
 PAGE_INTERVAL_S = 1.0
 QUERY_INTERVAL_S = 5.0
 MAX_READINGS = 600
@@ -90,7 +90,7 @@ class PageReader:
     def read(self, page: str) -> None:
         found = {name: read_page(page, self._name, labels) for name, (labels, _) in self._arms.items()}
         values = [
-            reading.value for reading in found.values() if reading.value is not None and math.isfinite(reading.value)
+            reading.value for reading in found.values() if reading.value is not None and abs(reading.value) < TOO_LARGE
         ]
         if len(values) < len(found):
             missing = [f"the {name} arm" for name, reading in found.items() if reading.value not in values]
@@ -152,9 +152,7 @@ def query_value(answer: bytes) -> float | None:
         value = float((result if kind == "scalar" else result[0]["value"])[1])
     except (KeyError, TypeError, IndexError) as error:
         raise ValueError("the answer is no instant query's") from error
-    if not math.isfinite(value):
-        return None
-    return value
+    return value if abs(value) < TOO_LARGE else None
 
 
 class PrometheusValues:

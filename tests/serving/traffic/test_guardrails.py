@@ -7,7 +7,7 @@ import pytest
 
 from repository.config.traffic import Guardrail, TrafficPolicy
 from serving.traffic.figures import ArmFigures, ShadowFigures
-from serving.traffic.guardrails import Guardrails, GuardrailState
+from serving.traffic.guardrails import METRICS, Guardrails, GuardrailState
 from serving.traffic.prometheus_values import Readings
 
 MS = 1_000_000
@@ -276,3 +276,18 @@ def test_a_new_policy_is_judged_by_the_figures_that_there_are() -> None:
     assert found.state == "holds"
     arms.guardrails.configure(replace(arms.policy, guardrails=(replace(ERRORS, margin=0.0),), alpha=0.01), {})
     assert arms.tick().state == "breached"
+
+
+def test_a_guardrail_that_cannot_be_judged_waits_and_the_others_are_judged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(METRICS, "latency", lambda guardrail, sample: 1 / 0)
+    arms = Arms(LATENCY, ERRORS)
+    for _ in range(10):
+        serve(arms.stable, 400)
+        serve(arms.candidate, 40, failed=20)
+        arms.tick()
+    latency, errors = arms.guardrails.evaluate()
+    assert (latency.state, errors.state) == ("waiting", "breached")
+    assert latency.detail.startswith("it cannot be judged (ZeroDivisionError)")
+    assert len(caplog.records) == 1

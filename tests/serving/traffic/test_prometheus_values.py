@@ -85,10 +85,11 @@ def test_a_metric_that_is_not_there_is_a_problem_that_is_told() -> None:
 VECTOR = {"status": "success", "data": {"resultType": "vector", "result": [{"metric": {}, "value": [1, "0.25"]}]}}
 SCALAR = {"status": "success", "data": {"resultType": "scalar", "result": [1, "3"]}}
 NOTHING = {"status": "success", "data": {"resultType": "vector", "result": []}}
+HUGE = {"status": "success", "data": {"resultType": "scalar", "result": [1, "1e300"]}}
 TWO = {"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "1"]}, {"value": [1, "2"]}]}}
 
 
-@pytest.mark.parametrize(("answer", "value"), [(VECTOR, 0.25), (SCALAR, 3.0), (NOTHING, None)])
+@pytest.mark.parametrize(("answer", "value"), [(VECTOR, 0.25), (SCALAR, 3.0), (NOTHING, None), (HUGE, None)])
 def test_an_instant_query_gives_one_number(answer: object, value: float | None) -> None:
     assert query_value(json.dumps(answer).encode()) == value
 
