@@ -88,6 +88,7 @@ class Reconciler:
         self._answers: bool | None = None
         self._returning = False  # the server was down, and its models are on their way back
         self._seen: tuple[bool, str] | None = None
+        self._settled = False  # what an earlier `watch` left
         self._looked_at: datetime | None = None  # when the server was seen last, by an earlier `watch` too
         self._missing: dict[str, MissingVersions] = {}  # as of the last step
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
@@ -95,8 +96,6 @@ class Reconciler:
         self._wake = asyncio.Event()  # a call has ended: take a step at once
 
     async def run(self) -> None:
-        await sync_to_async(life.settle)(server=self.server)
-        self._looked_at = await sync_to_async(server_state.last_seen)(server=self.server)
         try:
             while True:
                 pause = await self._step_or_wait()
@@ -111,6 +110,10 @@ class Reconciler:
     async def _step_or_wait(self) -> float:
         """Take one step, and return the seconds until the next."""
         try:
+            if not self._settled:
+                await sync_to_async(life.settle)(server=self.server)
+                self._looked_at = await sync_to_async(server_state.last_seen)(server=self.server)
+                self._settled = True
             return BUSY_INTERVAL_S if await self.step() else CALM_INTERVAL_S
         except DatabaseError as error:
             logger.error("the database did not answer (%s); trying again", error)
@@ -368,11 +371,17 @@ class Reconciler:
     async def _bring(self, one: DesiredModel, release: Release, override: str, golden: str = "") -> None:
         """Have the server load a release, and record what it says of it. The errors are those of AsyncServerClient.load."""
         facts = _Facts(release=release, server=self.server)
-        await sync_to_async(server_state.model_sync_overrides)(
-            server=self.server, model_id=one.id, override=bool(override)
-        )
-        again = self._attempts[one.name].failures > 0
-        before = await sync_to_async(life.began)(**facts, again=again)
+        before = None
+        try:
+            await sync_to_async(server_state.model_sync_overrides)(
+                server=self.server, model_id=one.id, override=bool(override)
+            )
+            again = self._attempts[one.name].failures > 0
+            before = await sync_to_async(life.began)(**facts, again=again)
+        except DatabaseError as error:
+            if override:  # nobody would know to take it back
+                raise
+            logger.error("model %s: loading it although that cannot be recorded (%s)", one.name, error)
         began = time.monotonic()
         try:
             answer = await self._client.load(one.name, override, golden)

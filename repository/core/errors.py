@@ -102,4 +102,4 @@ class UnsafeArchive(UnsafePath):
 
 
 def _mib(size: int) -> str:
-    return f"{size / (1 << 20):,.0f} MiB"
+    return f"{size / (1 << 20):,.0f} MiB" if not 0 < size < 1 << 20 else f"{-(-size // 1024)} KiB"

@@ -118,6 +118,31 @@ def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
     sync(path.parent)
 
 
+def reserve(path: Path, size: int) -> None:
+    """Take so much room on the disk, so that `write_reserved` can replace that file when the disk is full by then. NoSpace."""
+    reserved = _reserved(path)
+    if reserved.exists() and reserved.stat().st_size >= size:
+        return
+    write_atomic(reserved, bytes(size))  # zeros, for what is only promised to a file may be missing when it is written
+
+
+def write_reserved(path: Path, content: bytes) -> None:
+    """Replace a file's content as write_atomic does, in the room that was reserved for it, which is used up by this."""
+    reserve(path, len(content))
+    reserved = _reserved(path)
+    with reserved.open("r+b") as file:
+        file.write(content)
+        file.truncate()
+        file.flush()
+        os.fsync(file.fileno())
+    reserved.replace(path)
+    sync(path.parent)
+
+
+def _reserved(path: Path) -> Path:
+    return path.with_name(f".{path.name}.reserved")
+
+
 def copy_tree(source: Path, destination: Path, progress: Progress = SILENT) -> None:
     """Copy a folder of plain files into a new folder."""
     names = plain_files(source)

@@ -17,6 +17,7 @@ from repository.files import storage
 log = logging.getLogger(__name__)
 
 LOCK_S = 1.0  # that another server may take to write
+ROOM_BYTES = 16 << 10  # kept on the disk for the next change: a full disk may be why a candidate is taken out
 _FAR_FUTURE = 1e11  # unix time
 
 
@@ -42,7 +43,7 @@ class Breaches:
         self._path = path
         self._known: dict[str, Breach] = _read(path) if path is not None else {}
         self._unwritten: list[Change] = []
-        self._written = True  # the file could be written when that was tried last
+        self._written = True  # there was room when that was tried last, for the next change too
         self._write(LOCK_S)  # a file that cannot be written is told of now, not when the first breach is lost
 
     def of(self, model: str, rollout: str) -> Breach | None:
@@ -64,8 +65,8 @@ class Breaches:
             self._write(LOCK_S)
 
     def tick(self) -> None:
-        """A second has passed: write what could not be written, for the disk may have room by now."""
-        if self._unwritten:
+        """A second has passed: try again what could not be written, for the disk may have room by now."""
+        if not self._written:
             self._write(0.0)
 
     def _write(self, wait_s: float) -> None:
@@ -81,7 +82,9 @@ class Breaches:
                     for change in self._unwritten:
                         change(known)
                     content = {model: breach._asdict() for model, breach in sorted(known.items())}
-                    storage.write_atomic(path, json.dumps(content, indent=1).encode())
+                    storage.write_reserved(path, json.dumps(content, indent=1).encode())
+                    self._unwritten = []
+                storage.reserve(path, ROOM_BYTES)
         except (OSError, RepositoryError) as error:
             reason = error.message if isinstance(error, RepositoryError) else error.strerror or "the disk failed"
             if self._written:
@@ -89,8 +92,8 @@ class Breaches:
             self._written = False
         else:
             if not self._written:
-                log.info("breaches of rollouts are written to %s again", path)
-            self._unwritten, self._written = [], True
+                log.info("breaches of rollouts can be written to %s again", path)
+            self._written = True
 
 
 def _read(path: Path) -> dict[str, Breach]:

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
+from django.db import connection
 from django.db.models import F
 from django.utils import timezone
 
@@ -23,6 +24,7 @@ from dashboard.models import (
     Model,
     ModelState,
     ModelSync,
+    ReleaseCheck,
     ReleaseSpan,
     Server,
     ServerEvent,
@@ -283,6 +285,27 @@ def test_a_watcher_that_comes_back_finds_everything_in_step(inference: FixedServ
     ServerState.objects.filter(server=server).update(state=ServerStatus.RUNNING)
     watch(server, (nothing, lambda: settled(server)))
     assert len(events(EventKind.MODEL_LOADED)) == 1
+
+
+def test_models_return_though_the_database_takes_nothing(inference: FixedServer, repository: Path, actor: Actor):
+    """A full disk, say: what serves matters more than what is known of it."""
+    model_factory.onnx_identity(repository, "steady")
+    drift_adopt(model=want("steady"), actor=actor)
+    server = inference.row()
+    inference.start()
+    watch(server, (nothing, lambda: ready("steady")() and settled(server)))
+    inference.kill()
+    inference.start()
+    tables = (ModelSync, ReleaseCheck)
+    with connection.cursor() as cursor:
+        for table in (model._meta.db_table for model in tables):
+            cursor.execute(
+                f"CREATE TRIGGER full_{table} BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
+            )
+        ready_at = f"{server.http_url}/v2/models/steady/ready"
+        watch(server, (nothing, lambda: httpx.get(ready_at).is_success))
+        for model in tables:
+            cursor.execute(f"DROP TRIGGER full_{model._meta.db_table}")
 
 
 def test_what_served_while_nobody_looked_is_not_known(inference: FixedServer, repository: Path, actor: Actor):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from repository.core.errors import NoSpace
+from repository.files import storage
 from serving.traffic.breaches import Breach, Breaches
 
 BREACH = Breach("r-1", 0, "errors: 9 % failed", 1.5)
@@ -67,6 +69,24 @@ def test_a_breach_that_cannot_be_written_holds_and_is_written_when_it_can_be(
     folder.unlink()
     breaches.tick()
     assert Breaches(folder / "traffic.json").of("chat", "r-1") == BREACH
+
+
+def test_a_breach_is_written_though_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk may be what the candidate fails for. Room is kept; the double stands for what else would be written."""
+
+    def full(*_: object) -> None:
+        raise NoSpace(1, 0)
+
+    path = tmp_path / "traffic.json"
+    breaches = Breaches(path)
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "write_atomic", full)
+        breaches.keep("chat", BREACH)
+        assert Breaches(path).of("chat", "r-1") == BREACH
+        breaches.keep("digits", BREACH)
+    assert Breaches(path).of("digits", "r-1") is None, "there was room for one"
+    breaches.tick()
+    assert Breaches(path).of("digits", "r-1") == BREACH
 
 
 def test_servers_with_one_file_keep_each_others_breaches(tmp_path: Path) -> None:
