@@ -5,6 +5,7 @@ from django.urls import include, path
 from dashboard.web.health import healthz
 
 handler404 = "dashboard.web.errors.page_not_found"
+handler500 = "dashboard.web.errors.server_error"
 
 urlpatterns = [
     path("healthz", healthz, name="health"),

@@ -61,8 +61,8 @@ class Recorder:
                 self._write_server(status, kind, sentence)
             elif kind in _TROUBLE or (kind == "stopped" and status.state == "down"):
                 server_event_record(server=self._server, kind=kind, message=sentence, process=status.name)
-        except DatabaseError:
-            logger.exception("not recorded: %s", sentence or status.state)
+        except DatabaseError as error:
+            logger.error("not recorded: %s (%s)", sentence or status.state, error)
 
     def _write_process(self, status: Status) -> None:
         values = asdict(status)
@@ -89,8 +89,8 @@ async def follow_restart_requests(server: Server, supervisor: Supervisor) -> Non
         await asyncio.sleep(REQUEST_INTERVAL_S)
         try:
             asked = await sync_to_async(server_restart_take)(server=server)
-        except DatabaseError:
-            logger.exception("could not look for restart requests")
+        except DatabaseError as error:
+            logger.error("could not look for restart requests (%s)", error)
             await sync_to_async(close_old_connections)()
             continue
         if asked:

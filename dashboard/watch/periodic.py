@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from django.contrib.sessions.models import Session
-from django.db import close_old_connections
+from django.db import DatabaseError, close_old_connections
 from django.utils import timezone
 
 from dashboard.accounts.sign_in import sign_in_forget
@@ -73,10 +73,10 @@ async def run_periodically(task: PeriodicTask) -> None:
     while True:
         try:
             done = await asyncio.to_thread(_work, task)
-        except DashboardError as error:
-            if error.message != said:
-                logger.error("could not %s: %s", task.name, error.message)
-            said = error.message
+        except (DashboardError, DatabaseError) as error:
+            if str(error) != said:
+                logger.error("could not %s: %s", task.name, error)
+            said = str(error)
         except Exception:
             logger.exception("could not %s", task.name)
         else:

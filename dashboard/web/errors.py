@@ -1,10 +1,53 @@
-"""The answer at an address that leads nowhere: a page for a person, JSON for a program."""
+"""What is answered where no view answers: a page for a person, JSON for a program.
 
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+At an address that leads nowhere, where the database cannot be used, and where we made a mistake.
+"""
+
+import sys
+
+from django.db import InterfaceError, OperationalError
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.template import loader
 from django.views import defaults
+
+RETRY_AFTER_S = 5
+
+_AWAY = "the database does not answer; the models keep serving: try again in a moment"
+_FULL = "the disk of the database is full; the models keep serving: make room, then try again"
+_FULL_CODES = ("SQLITE_FULL", "53100")  # of SQLite; PostgreSQL's disk_full
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    if request.path.startswith("/api/"):
+    if _by_program(request):
         return JsonResponse({"error": "there is nothing at this address"}, status=404)
     return defaults.page_not_found(request, exception)
+
+
+def server_error(request: HttpRequest) -> HttpResponseBase:
+    """Answer an exception that nobody handled; it is the one that is handled now, as Django calls this."""
+    error = sys.exc_info()[1]
+    if isinstance(error, OperationalError | InterfaceError):
+        return _database_error(request, error)
+    if _by_program(request):
+        told = "the dashboard made a mistake; what went wrong is in its log, and the models keep serving"
+        return JsonResponse({"error": told}, status=500)
+    return defaults.server_error(request)
+
+
+def _database_error(request: HttpRequest, error: Exception) -> HttpResponseBase:
+    cause = error.__cause__
+    code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None)
+    status, message = (507, _FULL) if code in _FULL_CODES else (503, _AWAY)
+    response: HttpResponseBase
+    if _by_program(request):
+        response = JsonResponse({"error": message}, status=status)
+    else:  # without the request, for who asks stands in the database
+        page = loader.render_to_string("error.html", {"status": status, "message": message})
+        response = HttpResponse(page, status=status)
+    if status == 503:
+        response["Retry-After"] = str(RETRY_AFTER_S)
+    return response
+
+
+def _by_program(request: HttpRequest) -> bool:
+    return request.path.startswith("/api/")

@@ -1,0 +1,44 @@
+"""While the database cannot be used pages and REST say so, and when to try again."""
+
+import sqlite3
+
+import psycopg
+import pytest
+from django.db import OperationalError, connection
+from django.test import Client
+
+
+def broken(cause: Exception) -> object:
+    """A double of what a database does that has gone, or whose disk is full."""
+
+    def execute(*_: object) -> None:
+        raise OperationalError("connection to server at 10.0.0.7 failed") from cause
+
+    return connection.execute_wrapper(execute)
+
+
+def full() -> Exception:
+    error = sqlite3.OperationalError("database or disk is full")
+    error.sqlite_errorname = "SQLITE_FULL"
+    return error
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("cause", "status", "said"),
+    [
+        (psycopg.OperationalError("gone"), 503, "the database does not answer"),
+        (full(), 507, "the disk of the database is full"),
+        (psycopg.errors.DiskFull("no space left"), 507, "the disk of the database is full"),
+    ],
+)
+def test_pages_and_rest_say_what_is_wrong_with_the_database(cause: Exception, status: int, said: str) -> None:
+    client = Client(raise_request_exception=False, headers={"Authorization": "Bearer x"})
+    client.cookies["slipway_session"] = "a" * 32
+    with broken(cause):
+        api, page = client.get("/api/v1/models"), client.get("/models/")
+    assert (api.status_code, page.status_code) == (status, status)
+    assert said in api.json()["error"]
+    assert said.capitalize() in page.content.decode()
+    assert api.headers.get("Retry-After") == page.headers.get("Retry-After") == ("5" if status == 503 else None)
+    assert "10.0.0.7" not in page.content.decode() + api.content.decode()
