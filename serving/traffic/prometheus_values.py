@@ -12,7 +12,7 @@ import logging
 import re
 import urllib.parse
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from repository.config.traffic import Guardrail, TrafficPolicy
@@ -21,6 +21,7 @@ from serving.traffic.significance import Counted
 
 log = logging.getLogger(__name__)
 
+MAX_ANSWER = 256 << 10  # bytes of a query's answer, which is one number
 MIN_READINGS = 20
 TOO_LARGE = 1e100  # to be reckoned with; NaN and the infinities are no numbers either
 PAGE_INTERVAL_S = 1.0
@@ -83,18 +84,18 @@ class PageReader:
     ) -> None:
         """arms: "stable" and "candidate" -> the labels of the arm's series, and its figures."""
         self.readings = Readings(window_s / PAGE_INTERVAL_S)
-        self._name = guardrail.name
+        self.name = guardrail.name
         self._arms = arms
         self._before: list[Counted] = []  # each arm's counter, and its requests then
 
     def read(self, page: str) -> None:
-        found = {name: read_page(page, self._name, labels) for name, (labels, _) in self._arms.items()}
+        found = {name: read_page(page, self.name, labels) for name, (labels, _) in self._arms.items()}
         values = [
             reading.value for reading in found.values() if reading.value is not None and abs(reading.value) < TOO_LARGE
         ]
         if len(values) < len(found):
             missing = [f"the {name} arm" for name, reading in found.items() if reading.value not in values]
-            told = f"the server's metrics have no number '{self._name}' with the labels of {' and '.join(missing)}"
+            told = f"the server's metrics have no number '{self.name}' with the labels of {' and '.join(missing)}"
             self.readings.miss(told)
             return
         self.readings.counted = any(reading.counter for reading in found.values())
@@ -142,6 +143,8 @@ def query_value(answer: bytes) -> float | None:
 
     ValueError for anything else.
     """
+    if len(answer) > MAX_ANSWER:
+        raise ValueError(f"the answer has more than {MAX_ANSWER >> 10} KiB; sum the series up")
     try:
         content = json.loads(answer)
         kind, result = content["data"]["resultType"], content["data"]["result"]
@@ -158,8 +161,8 @@ def query_value(answer: bytes) -> float | None:
 class PrometheusValues:
     """The readers of one rollout's guardrails, and the tasks that have them read."""
 
-    def __init__(self, page: Callable[[], str], fetch: Callable[[str], Awaitable[bytes]]) -> None:
-        """page: renders this server's own metrics."""
+    def __init__(self, page: Callable[[], Iterable[str]], fetch: Callable[[str], Awaitable[bytes]]) -> None:
+        """page: renders this server's own metrics, in pieces that take little time each."""
         self._page = page
         self._fetch = fetch
         self._tasks: list[asyncio.Task[None]] = []
@@ -187,9 +190,13 @@ class PrometheusValues:
     async def _read_pages(self, readers: list[PageReader]) -> None:
         while True:
             try:
-                page = self._page()
+                pieces = []
+                for piece in self._page():
+                    if any(reader.name in piece for reader in readers):
+                        pieces.append(piece)
+                    await asyncio.sleep(0)  # with many models the page takes long: requests go first
                 for reader in readers:
-                    reader.read(page)
+                    reader.read("".join(pieces))
             except Exception:
                 log.exception("the server's metrics could not be read for a guardrail; trying again")
             await asyncio.sleep(PAGE_INTERVAL_S)

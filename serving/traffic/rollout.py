@@ -9,7 +9,7 @@ has its name.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class RolloutServices(NamedTuple):
     where what mirrors hold is counted beside the requests of clients."""
 
     breaches: Breaches
-    page: Callable[[], str]
+    page: Callable[[], Iterable[str]]
     fetch: Callable[[str], Awaitable[bytes]]
     memory: Callable[[], RequestMemory]
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -38,8 +38,8 @@ class Rollouts:
         # Models on other servers that answer what they were given, and go on with the sequences that they have open.
         self._leaving: dict[asyncio.Task[None], tuple[ModelIdentifier, RemoteModel]] = {}
         self._breaches = Breaches(options.traffic_state)
-        # Renders the server's metrics; set by the frontend that serves them.
-        self.page: Callable[[], str] = str
+        # Renders the server's metrics, in pieces; set by the frontend that serves them.
+        self.page: Callable[[], Iterable[str]] = tuple
         self._services = RolloutServices(self._breaches, lambda: self.page(), self._fetch, memory)
         self._rollouts: dict[ModelIdentifier, Rollout] = {}
         self._timer: asyncio.TimerHandle | None = None

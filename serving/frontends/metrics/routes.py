@@ -28,11 +28,11 @@ class MetricsSource:
         self.summaries = Summaries(options.summary_quantiles) if options.metric_enabled("summary_latencies") else None
         self.counter_latencies = options.metric_enabled("counter_latencies")
         self.cpu = options.allow_cpu_metrics
-        server.rollouts.page = lambda: "".join((*self.pieces(), server.custom_metrics()))
+        server.rollouts.page = self.pieces
 
     def pieces(self) -> Iterator[str]:
-        """Yield the page, without what Python models add."""
-        return prometheus.render(
+        """Yield the page, and last what Python models add."""
+        yield from prometheus.render(
             self.server.statistics(),
             self.hardware,
             self.server.response_cache,
@@ -43,6 +43,7 @@ class MetricsSource:
             self.cpu,
             self.server.rollouts,
         )
+        yield self.server.custom_metrics()
 
 
 async def metrics(source: MetricsSource, exchange: Exchange) -> Reply:
@@ -52,7 +53,6 @@ async def metrics(source: MetricsSource, exchange: Exchange) -> Reply:
     for piece in source.pieces():
         page.append(piece.encode())
         await asyncio.sleep(0)  # with a thousand models the page takes long: requests go first
-    page.append(server.custom_metrics().encode())
     return Reply(200, (b"".join(page),), prometheus.CONTENT_TYPE)
 
 

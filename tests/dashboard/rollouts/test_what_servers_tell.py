@@ -50,7 +50,7 @@ answers = st.lists(st.tuples(st.floats(), st.floats()), max_size=5)
 async def told(arms: dict[str, list[tuple[int, str]]], pairs: list[tuple[float, float]], breach: bool) -> bytes:
     """The JSON of a rollout that has counted these durations in ns, and compared these numbers."""
     rollout = Rollout(
-        ModelIdentifier("m"), policy_of(POLICY), RolloutServices(Breaches(None), str, cast(Any, None), RequestMemory)
+        ModelIdentifier("m"), policy_of(POLICY), RolloutServices(Breaches(None), tuple, cast(Any, None), RequestMemory)
     )
     rollout.attach(1, ModelConfig(name="m"), {})
     for arm in (rollout.stable, rollout.candidate):

@@ -2,13 +2,19 @@
 
 import asyncio
 import json
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
 from repository.config.traffic import Guardrail
+from serving.frontends.metrics.routes import MetricsSource
+from serving.frontends.shared.authorisation import Authoriser
 from serving.traffic.figures import ArmFigures
 from serving.traffic.prometheus_values import PageReader, QueryReader, query_value, read_page
+from tests.serving.in_process import core
+from tests.serving.traffic.rollouts_in_process import answering, policy, scale
+from tests.support.serving_process import PATIENCE_S
 
 PAGE = """\
 # HELP unsafe_answers Answers that a filter took back
@@ -94,7 +100,9 @@ def test_an_instant_query_gives_one_number(answer: object, value: float | None) 
     assert query_value(json.dumps(answer).encode()) == value
 
 
-@pytest.mark.parametrize("answer", [b"<html>", b"[]", b'{"data": {}}', json.dumps(TWO).encode()])
+@pytest.mark.parametrize(
+    "answer", [b"<html>", b"[]", b'{"data": {}}', json.dumps(TWO).encode(), b" " * (1 << 20) + b"{}"]
+)
 def test_what_is_no_answer_of_one_number_is_refused(answer: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         query_value(answer)
@@ -119,3 +127,17 @@ def test_a_prometheus_server_is_asked_for_both_arms() -> None:
         "Prometheus at http://prometheus:9090/ gave no value: the query 'sum(x{v=\"1\"})' finds nothing"
     )
     assert len(reader.readings.stable) == 0, "what was read before grows old"
+
+
+@pytest.mark.asyncio
+async def test_a_metric_of_the_server_itself_is_read_from_its_page(tmp_path: Path) -> None:
+    guardrail = {"metric": "prometheus", "name": "nv_inference_request_success"}
+    scale(tmp_path, policy(50, guardrails=[guardrail]))
+    async with core(tmp_path, load_model=("scale",)) as server:
+        MetricsSource(server, server.options, Authoriser.from_options(server.options, "http"))
+        (rollout,) = server.rollouts
+        async with asyncio.timeout(PATIENCE_S):
+            while not (states := rollout.told()["guardrails"]) or states[0]["samples"][0] < 2:
+                await answering(server, 20)
+                await asyncio.sleep(0.05)
+        assert states[0]["detail"].endswith("of 20 readings")
