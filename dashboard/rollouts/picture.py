@@ -12,6 +12,7 @@ from dashboard.rollouts.plan import weight_in_words
 from dashboard.rollouts.selectors import GuardrailLine, RolloutStanding, rollouts, standing
 from dashboard.servers.selectors import all_down
 from dashboard.shared.choices import RolloutKind, RolloutState
+from repository.core.quantities import duration
 
 _ROOM = 1.25  # that a line leaves behind its largest value
 _EDGE = 1.5  # per cent, so that a mark at either end is whole
@@ -58,6 +59,11 @@ class Picture:
     @property
     def rollout(self) -> Rollout:
         return self.standing.rollout
+
+    @property
+    def window(self) -> str:
+        """Of when the figures are, in words."""
+        return f"last {duration(self.rollout.plan['window_s'])}"
 
     @property
     def under_way(self) -> bool:

@@ -21,6 +21,7 @@ from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, sums_of
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import EventKind, ReleaseKind, RolloutKind, RolloutState
 from dashboard.shared.exceptions import NotFound
+from dashboard.shared.intervals import Estimate, difference, quantile_of, share_of
 from repository.core.histogram import Counts, quantiles_ms, subtract
 from repository.core.json_types import JsonObject
 
@@ -44,6 +45,15 @@ class ArmFigures:
     p50: float | None
     p99: float | None
     mean_ms: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """By how much the candidate is above stable, since the rollout began; times in ms, None where nothing was measured."""
+
+    error_share: Estimate | None
+    p50: Estimate | None
+    p99: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,7 @@ class RolloutStanding:
     waits_for: str
     arms: list[ArmFigures]
     recent: list[ArmFigures]
+    differences: Differences | None
     shadow: ShadowFigures | None
     guardrails: list[GuardrailLine]
     told_at: datetime | None
@@ -208,6 +219,7 @@ def standing(rollout: Rollout) -> RolloutStanding:
         waits_for=_waits_for(rollout, told["guardrails"] if told else [], left, served),
         arms=_arms(rollout, sums),
         recent=_arms(rollout, _since(sums, before)) if sums is not None else [],
+        differences=_differences(sums["arms"]) if sums is not None else None,
         shadow=_shadow(shadow, told["shadow"] if told else None) if shadow is not None else None,
         guardrails=_guardrails(rollout, told["guardrails"] if told else []),
         told_at=row.at if row is not None else None,
@@ -316,6 +328,16 @@ def _arm(name: str, arm: int | JsonObject, sums: ArmSums, total: int) -> ArmFigu
         p99=p99,
         mean_ms=latency["sum_ns"] / latency["total"] / 1e6 if latency["total"] else None,
     )
+
+
+def _differences(arms: dict[str, ArmSums]) -> Differences:
+    stable, candidate = (arms[name] for name in ARMS)
+    shares = [share_of(arm["errors"], arm["requests"]) for arm in (candidate, stable)]
+    p50, p99 = (
+        [quantile_of(_counts(arm["latency"]["counts"]), quantile) for arm in (candidate, stable)]
+        for quantile in (0.5, 0.99)
+    )
+    return Differences(difference(*shares), difference(*p50), difference(*p99))
 
 
 def _shadow(sums: ShadowSums, told: ShadowTold | None) -> ShadowFigures:
@@ -434,5 +456,5 @@ def _waits_for(rollout: Rollout, told: list[GuardrailTold], left: float | None, 
         return f"the present one does not serve on {', '.join(behind)} yet"
     for line in _guardrails(rollout, told):
         if line.state == "waiting":
-            return f"{line.label.lower()} has {min(line.samples)} of {line.needed} samples"
+            return f"{line.label.lower() if line.unit else line.label} ({line.detail})"
     return ""

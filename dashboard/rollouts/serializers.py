@@ -107,6 +107,22 @@ class ArmSerializer(serializers.Serializer[Any]):
     mean_ms = serializers.FloatField(allow_null=True)
 
 
+class EstimateSerializer(serializers.Serializer[Any]):
+    """shared.intervals.Estimate"""
+
+    value = serializers.FloatField()
+    low = serializers.FloatField()
+    high = serializers.FloatField()
+
+
+class DifferencesSerializer(serializers.Serializer[Any]):
+    """rollouts.selectors.Differences"""
+
+    error_share = EstimateSerializer(allow_null=True)
+    p50 = EstimateSerializer(allow_null=True)
+    p99 = EstimateSerializer(allow_null=True)
+
+
 class ShadowSerializer(serializers.Serializer[Any]):
     """rollouts.selectors.ShadowFigures"""
 
@@ -154,6 +170,9 @@ class RolloutDetailSerializer(serializers.Serializer[Any]):
     waits_for = serializers.CharField()
     arms = ArmSerializer(many=True)
     recent = ArmSerializer(many=True, help_text="In the window that guardrails look at.")
+    differences = DifferencesSerializer(
+        allow_null=True, help_text="By how much the candidate is above stable since it began, with bounds of 95 %."
+    )
     shadow = ShadowSerializer(allow_null=True)
     guardrails = GuardrailSerializer(many=True)
     told_at = serializers.DateTimeField(allow_null=True)

@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from typing import Literal
 
 from django import template
+from django.utils.html import format_html
 
+from dashboard.shared.intervals import Estimate
 from dashboard.templatetags.units import NOTHING, latency, share
 from repository.core import quantities
 from repository.core.quantities import three_digits
@@ -29,6 +31,22 @@ def of_unit(value: float | Literal[""] | None, unit: str) -> str:
     if unit == "share":
         return share(value)
     return latency(value) if unit == "ms" else small(value)
+
+
+@register.filter
+def apart(estimate: Estimate | Literal[""] | None, unit: str) -> str:
+    """Return by how much two arms are apart, with the bounds of that, in a guardrail's unit."""
+    if not estimate:
+        return NOTHING
+    value, low, high = (_signed(each, unit) for each in (estimate.value, estimate.low, estimate.high))
+    return format_html(
+        '{}<small class="hint">{} to {}{}</small>', value, low, high, "" if estimate.clear else ": may be chance"
+    )
+
+
+def _signed(value: float, unit: str) -> str:
+    sign = "+" if value > 0 else "−" if value < 0 else ""
+    return sign + (f"{three_digits(abs(value) * 100)} points" if unit == "share" else latency(abs(value)))
 
 
 @register.filter

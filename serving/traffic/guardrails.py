@@ -12,8 +12,9 @@ import logging
 import math
 import time
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice, pairwise, repeat
+from itertools import islice, pairwise
 from typing import Any, NamedTuple, Protocol
 
 from repository.config.traffic import Guardrail, TrafficPolicy
@@ -36,10 +37,14 @@ log = logging.getLogger(__name__)
 
 UNANSWERED_S = 10  # a request that waits for so long counts as an error
 GIVEN_UP_S = 1  # so does one that its client cancelled after so long
-LATEST_S = 30  # the latest part of the window, where it has enough samples
+# The latest parts of the window: what is wrong since a moment is soon found there. They have as many requests of the candidate,
+# or the policy's `min_samples`.
+LATEST_S, LATEST_SAMPLES = 30, 1000
 # How many moments of a second are looked at as having nothing to do with each other: what fails fails at once, while a pause of
 # a second makes all of its requests slow.
 MOMENTS_OF_ERRORS, MOMENTS_OF_LATENCY = 4, 1
+
+_NOTHING: Counted = (0.0, 0.0)
 
 WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
 
@@ -233,14 +238,20 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 def _failed(window: Window) -> Counted:
     """Return how many requests were not answered as asked, and of how many."""
-    others = window.refused + _beyond(window.given_up, GIVEN_UP_S * 1000)
+    others = window.refused + _beyond(window.given_up, _GIVEN_UP)
     return window.errors + others, window.requests + others
 
 
-def _beyond(lasted: Counts, limit_ms: float) -> int:
-    """Return how many surely took so long: those in whole buckets beyond the limit."""
-    first = bisect_left(BOUNDS_US, limit_ms * 1000) + 1
-    return sum(count for bucket, count in lasted.items() if bucket >= first)
+def _bucket_beyond(limit_ms: float) -> int:
+    """Return the first bucket of those that surely took so long: that are beyond the limit as a whole."""
+    return bisect_left(BOUNDS_US, limit_ms * 1000) + 1
+
+
+_GIVEN_UP = _bucket_beyond(GIVEN_UP_S * 1000)
+
+
+def _beyond(lasted: Counts, first: int) -> int:
+    return sum([count for bucket, count in lasted.items() if bucket >= first]) if lasted else 0
 
 
 def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
@@ -252,10 +263,11 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     q = guardrail.quantile
     before = quantiles_ms(lasted(sample.stable.window), [q])[0]
     limit = (before or 0.0) * guardrail.ratio
+    first = _bucket_beyond(limit)
 
     def slow(window: Window) -> Counted:
-        both = window.latency, window.given_up
-        return sum(_beyond(each, limit) for each in both), sum(sum(each.values()) for each in both)
+        of = window.requests - window.errors + sum(window.given_up.values())
+        return _beyond(window.latency, first) + _beyond(window.given_up, first), of
 
     def exceeds(mine: Counted, other: Counted) -> float:
         return share_exceeds(mine, (max(other[0], (1.0 - q) * other[1]), other[1]), 0.0)
@@ -272,7 +284,7 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     told = f"{unanswered} {when}" if found is None else f"the p{100 * q:g} of {of} requests was {latency(found)} {when}"
     if late and found is not None:
         told += f", {unanswered}"
-    if given_up := _beyond(sample.candidate.window.given_up, limit):
+    if given_up := _beyond(sample.candidate.window.given_up, first):
         told += f", and clients gave up {given_up} slower ones"
     told += f"; the limit is {latency(limit)}, stable had {latency(before or 0.0)} of {span.stable[1]:.0f}"
     told += _remembered(sample.stable)
@@ -343,32 +355,37 @@ def _late(arm: _Arm, waited_s: int) -> list[Counted]:
 
 def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Question) -> _Span:
     """Return what accuses the candidate: the whole window, or its latest seconds where only these do."""
-    evidence = asked.exceeds(candidate.whole, stable.whole)
-    if p_value(evidence) < policy.alpha:  # only then is it worth while to look closer
-        evidence = clustered(evidence, candidate.all(), stable.all())
-    whole = _Span(stable.whole, candidate.whole, evidence)
-    if p_value(evidence) < policy.alpha:
+    whole = _Span(stable.whole, candidate.whole, asked.exceeds(candidate.whole, stable.whole))
+    if p_value(whole.evidence) < policy.alpha:  # only then is it worth while to look closer
+        whole = _looked_at(whole, candidate.all(), stable.all(), asked)
+    if p_value(whole.evidence) < policy.alpha:
         return whole
-    latest = _latest(policy.min_samples, stable, candidate, asked)
-    return latest if latest is not None and p_value(latest.evidence) < policy.alpha else whole
-
-
-def _latest(min_samples: int, stable: _Counts, candidate: _Counts, asked: _Question) -> _Span | None:
-    """Return the last seconds that have enough samples, LATEST_S or more where there are; None where too few are known.
-
-    A stable arm without seconds is taken as it is in its whole window.
-    """
-    mine, other = [*candidate.late], [*stable.late] if stable.seconds else [stable.whole]
-    others = map(stable.counter, reversed(stable.seconds)) if stable.seconds else repeat((0.0, 0.0))
-    found, before = _sum(mine), _sum(other)
+    mine, other = deque[Counted](), deque[Counted]()
+    others = map(stable.counter, reversed(stable.seconds))
+    found, before = _sum(candidate.late), _sum(stable.late if stable.seconds else [stable.whole])
+    wanted = [policy.min_samples, LATEST_SAMPLES]
     for second in map(candidate.counter, reversed(candidate.seconds)):
-        mine.append(second)
-        found, before = _sum([found, second]), _sum([before, next(others, (0.0, 0.0))])
-        if len(mine) >= LATEST_S and min(found[1], before[1]) >= min_samples:
+        beside = next(others, _NOTHING)
+        mine.appendleft(second)
+        other.appendleft(beside)
+        found, before = _sum([found, second]), _sum([before, beside])
+        if len(mine) < LATEST_S or before[1] < policy.min_samples or found[1] < wanted[0]:
+            continue
+        latest = _Span(before, found, asked.exceeds(found, before), len(mine))
+        if p_value(latest.evidence) < policy.alpha:
+            latest = _looked_at(latest, [*candidate.late, *mine], [*stable.late, *other], asked)
+        if p_value(latest.evidence) < policy.alpha:
+            return latest
+        wanted = [many for many in wanted if many > found[1]]
+        if not wanted:
             break
-    if not mine or min(found[1], before[1]) < min_samples:
-        return None
-    return _Span(before, found, of_moments(asked.exceeds(found, before), mine, asked.moments), len(mine))
+    return whole
+
+
+def _looked_at(span: _Span, candidate: list[Counted], stable: list[Counted], asked: _Question) -> _Span:
+    """Return a span with what its evidence is worth."""
+    worth = clustered(span.evidence, candidate, stable), of_moments(span.evidence, candidate, asked.moments)
+    return span._replace(evidence=max(worth))
 
 
 def _sum(counted: Iterable[Counted]) -> Counted:

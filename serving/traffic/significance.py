@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, zip_longest
 
-LOOKS = 2 * 86_400  # of a day: each second at the whole window and at the latest part of it
+LOOKS = 3 * 86_400  # of a day: each second at the whole window and at two latest parts of it
 
 MOMENT_S = 5  # for which a noisy neighbour, or a pause, may well last
 

@@ -98,7 +98,7 @@ def test_a_step_waits_for_the_samples_of_its_guardrails(rollout: Rollout, model:
     assert look(server).step == 0  # nothing is told of it
     few = {"guardrails": [guardrail("waiting", samples=12), guardrail(metric="latency")]}
     assert look(server, few).step == 0
-    assert standing(rollout).waits_for == "errors has 12 of 200 samples"
+    assert standing(rollout).waits_for == "errors (12 of 200 requests to the candidate in 5 min)"
     assert look(server, {"asked_weight": 1}).step == 0  # told of before this step
     assert look(server, {}).step == 1
 

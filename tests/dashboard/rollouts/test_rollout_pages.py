@@ -66,10 +66,26 @@ def test_both_arms_and_each_guardrail_stand_side_by_side(
     assert "Holds" in page
     assert "candidate <b>0.2 %</b>" in page
     assert "limit 1.1 %" in page
-    assert "stable 40, candidate 40 of 200 samples" in page
+    assert "40 of 200 requests to the candidate in 5 min" in page
     assert 'aria-current="step"' in page
     assert "the next one waits" not in page  # its time is not over
     assert "<button" not in page[page.index('id="rollout"') : page.index("</section>", page.index('id="rollout"'))]
+
+
+def test_an_ab_test_says_how_far_both_arms_are_apart_and_what_may_be_chance(
+    model: Model, server: Server, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    test = started(model, server, actor, kind="ab")
+    figures(test, server, stable=1000, candidate=1000, errors=50, guardrails=[])
+    client = as_person()
+    page = text_of(client, RELEASES)
+    assert re.search(r'\+5 points<small class="hint">\+3.\d+ points to \+6.\d+ points</small>', page)
+    assert re.search(r'\+[01]\.?\d* ms<small class="hint">', page)
+    told = client.get(f"/api/v1/models/relu/rollouts/{test.name}").json()["differences"]
+    assert told["error_share"]["value"] == pytest.approx(0.05)
+    assert told["error_share"]["low"] < 0.05 < told["error_share"]["high"]
+    figures(test, server, stable=1000, candidate=1000, errors=1, guardrails=[])
+    assert "points: may be chance" in text_of(client, RELEASES)
 
 
 def test_a_page_that_is_old_does_not_take_two_steps(canary: Rollout, as_person: Callable[..., Client]) -> None:

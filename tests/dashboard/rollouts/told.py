@@ -32,7 +32,7 @@ def guardrail(state: str = "holds", metric: str = "errors", samples: int = 300) 
         "samples": [samples, samples],
         "p": 0.4,
         "state": state,
-        "detail": "",
+        "detail": f"{samples} of 200 requests to the candidate in 5 min" if state == "waiting" else "",
     }
 
 
