@@ -290,6 +290,12 @@ class InFlightRequest:
         self._stop_model()
         self.respond(cancelled())
 
+    def end_well(self) -> None:
+        """Whoever asked has all that it wants of a model that could send more: it stops, and the request has not failed."""
+        if not self.finished and not self.cancelled:
+            self._stop_model()
+            self.respond(None)
+
     def ask_to_stop(self) -> None:
         """As `cancel`, but whoever asks takes what still comes: a model that is executing it may look at `cancelled` and stop,
         or go on."""

@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 
 from serving.core.errors import ServingError
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import InferenceRequest
+from serving.traffic.arms import Arm, Follower
+from serving.traffic.figures import ArmFigures
 from tests.serving.in_process import core, response
 from tests.serving.traffic.rollouts_in_process import ONE, answering, parameter, policy, reload, scale
 from tests.support import model_factory
@@ -209,3 +213,12 @@ async def test_what_each_arm_did_is_counted(tmp_path):
         await reload(server, tmp_path, policy(50, rollout="r-2"))
         (told,) = [rollout.told() for rollout in server._manager.rollouts]
         assert [arm["requests"] for arm in told["arms"].values()] == [0, 0]
+
+
+async def test_a_model_that_is_stopped_because_its_asker_has_enough_has_answered():
+    arm = Arm("candidate", 2, None, ArmFigures(60))
+    for end in (InFlightRequest.end_well, InFlightRequest.cancel):
+        request = InFlightRequest.unanswered(InferenceRequest("writer", {}))
+        Follower(arm).follow(request)
+        end(request)
+    assert (arm.figures.requests, arm.figures.errors, arm.figures.withdrawn) == (1, 0, 1)
