@@ -43,6 +43,7 @@ urlpatterns = [
     path("models/<str:name>/releases/", release_pages.model_releases, name="model_releases"),
     path("models/<str:name>/releases/<int:number>/", release_pages.release, name="release"),
     path("models/<str:name>/releases/<int:number>/go-back", versions.release_go_back, name="release_go_back"),
+    path("rollouts/", rollouts.all_rollouts, name="rollouts"),
     path("models/<str:name>/rollouts/", rollouts.model_rollouts, name="model_rollouts"),
     path("models/<str:name>/rollouts/new", rollouts.rollout_new, name="rollout_new"),
     path("models/<str:name>/rollouts/<str:rollout>/", rollouts.model_rollout, name="model_rollout"),

@@ -35,6 +35,7 @@ urlpatterns = [
         releases.ReleaseGoBack.as_view(),
         name="api_release_go_back",
     ),
+    path("rollouts", rollouts.AllRollouts.as_view(), name="api_all_rollouts"),
     path("models/<str:name>/rollouts", rollouts.RolloutList.as_view(), name="api_rollouts"),
     path("models/<str:name>/rollouts/<str:rollout>", rollouts.RolloutDetail.as_view(), name="api_rollout"),
     path(

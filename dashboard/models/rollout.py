@@ -223,6 +223,25 @@ class Rollout(models.Model):
         return f"{self.weight:g} % of requests go to {self.candidate_words}{step}."
 
     @property
+    def shadows(self) -> bool:
+        """Whether its candidate answers nobody."""
+        return self.kind == RolloutKind.SHADOW and self.under_way
+
+    @property
+    def undo(self) -> str:
+        """What undoing it is called, on a button."""
+        if self.shadows:
+            return "Stop the shadow"
+        return f"Roll back to {self.stable_words}" if self.stable_version else "Roll back"
+
+    @property
+    def undone_in_words(self) -> str:
+        """What undoing it does, as a sentence."""
+        stays = "" if self.under_way else ", which is still loaded,"
+        again = "goes on to answer everything" if self.shadows else "answers everything again, at once"
+        return f"{capfirst(self.stable_words)}{stays} {again}."
+
+    @property
     def in_short(self) -> str:
         """What it does now, in a few words."""
         if self.state == RolloutState.HOLDING:

@@ -20,13 +20,14 @@ from dashboard.catalog.selectors import (
 from dashboard.metrics.recent import busiest, recent_numbers
 from dashboard.models import Rollout, Server
 from dashboard.overview.tags import health
-from dashboard.rollouts.selectors import rollouts_of_note
+from dashboard.rollouts.selectors import rollouts_of_note, rollouts_unfinished
 from dashboard.servers.selectors import all_down, outage_sentence, servers
 from dashboard.shared.choices import DesiredState
 from dashboard.web.pages import respond
 
 CHANGES = 10
 BUSIEST = 8
+ROLLOUTS = 5
 
 
 MOST_CHANGING = 3  # more models that load at a time are one line
@@ -62,8 +63,13 @@ class Everything:
 
     @cached_property
     def rollouts(self) -> list[Rollout]:
-        """Those that are under way, and those that were rolled back in the last day."""
+        """Those that cannot go on, and those that were rolled back in the last day."""
         return [] if self.down else rollouts_of_note()
+
+    @cached_property
+    def open(self) -> list[Rollout]:
+        """Those that are under way, or hold what they replaced."""
+        return [] if self.down else list(rollouts_unfinished())
 
     @cached_property
     def _changing(self) -> list[Standing]:
@@ -87,6 +93,7 @@ def overview(request: HttpRequest) -> HttpResponse:
     context = {  # a part reads what it shows, and no more
         "servers": found,
         "everything": Everything(),
+        "shown_rollouts": ROLLOUTS,
         "total": SimpleLazyObject(lambda: recent_numbers([])[""]),
         "busiest": SimpleLazyObject(lambda: busiest(BUSIEST)),
         "changes": SimpleLazyObject(lambda: changes()[:CHANGES]),

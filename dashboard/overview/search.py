@@ -9,7 +9,7 @@ from dashboard.access.authorisation import Right, requires
 from dashboard.models import Model
 
 # The pages to which the rail and the search lead, in the rail's order -> the key that opens each after `g`.
-PAGES = {"overview": "o", "models": "m", "jobs": "j", "servers": "s", "activity": "a", "settings": "e"}
+PAGES = {"overview": "o", "models": "m", "rollouts": "r", "jobs": "j", "servers": "s", "activity": "a", "settings": "e"}
 
 
 @require_GET

@@ -11,7 +11,9 @@ from datetime import datetime
 from operator import itemgetter
 
 from django.db import transaction
+from django.db.models import Subquery
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from dashboard.access.authorisation import SYSTEM
 from dashboard.metrics.selectors import last_requested
@@ -65,8 +67,9 @@ def _act(rollout: Rollout, server: Server) -> None:
         _roll_back(rollout, *breached)
     elif not server.bundled:
         return
-    elif rollout.state in states.UNDER_WAY and (reason := _not_loaded(rollout, server)):
-        rollout_roll_back(rollout=rollout, reason=reason)
+    elif rollout.state in states.UNDER_WAY and (failed := _not_loaded(rollout, server)):
+        _end_or_wait(rollout, server, failed)
+        return
     elif rollout.state == RolloutState.RUNNING and bake_left(rollout, served_by(rollout)) == 0:
         _next(rollout)
     elif rollout.state == RolloutState.HOLDING and rollout.hold_until and rollout.hold_until <= timezone.now():
@@ -110,19 +113,26 @@ def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
     """Record what a server has done already."""
     with transaction.atomic():
         reason = f"{'' if server.bundled else f'on server {server.name}: '}{reason.rstrip('.')}"
-        message = f"{rollout.model.name}: {rollout.candidate_words} was taken out: {reason}."
+        message = f"{capfirst(rollout.candidate_words)} of {rollout.model.name} was taken out: {reason}."
         server_event_record(server=server, kind=EventKind.BREACHED, model_name=rollout.model.name, message=message)
         rollout_roll_back(rollout=rollout, reason=reason)
 
 
-def _not_loaded(rollout: Rollout, server: Server) -> str:
-    """Return why the release with which the rollout began cannot be loaded, "" where it served, or is tried yet."""
-    release = rollout.step_release
-    if rollout.step > 0 or release is None:
-        return ""
-    check = ReleaseCheck.objects.filter(
-        release=release, server=server, state=CheckState.FAILED, attempts__gte=LOADS_TRIED
-    ).first()
-    if check is None or ReleaseSpan.objects.filter(release=release, server=server).exists():
-        return ""
-    return f"{rollout.candidate_words} could not be loaded: {check.error.rstrip('.')}"
+def _not_loaded(rollout: Rollout, server: Server) -> ReleaseCheck | None:
+    """Return the check by which a server refused the newest release of a rollout; None while it serves, or is tried yet."""
+    newest = rollout.releases.order_by("-number").values("pk")[:1]
+    failed = ReleaseCheck.objects.filter(release=Subquery(newest), server=server, state=CheckState.FAILED)
+    check = failed.select_related("release").defer("release__text").first()
+    return (
+        check if check is not None and not check.release.spans.filter(server=server, ended_at=None).exists() else None
+    )
+
+
+def _end_or_wait(rollout: Rollout, server: Server, failed: ReleaseCheck) -> None:
+    """Go back where the candidate never served; else the server serves what it did before, until the release can be loaded."""
+    release, error = failed.release, failed.error.rstrip(".")
+    begun = rollout.step > 0 or ReleaseSpan.objects.filter(release__rollout=rollout, server=server).exists()
+    if begun:
+        states.troubled(rollout, f"release {release.number} could not be loaded: {error}")
+    elif failed.attempts >= LOADS_TRIED:
+        rollout_roll_back(rollout=rollout, reason=f"{rollout.candidate_words} could not be loaded: {error}")

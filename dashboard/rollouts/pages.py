@@ -20,13 +20,14 @@ from dashboard.rollouts import services
 from dashboard.rollouts.advance import last_request_in_words
 from dashboard.rollouts.differences import differences_of, shown_tensors
 from dashboard.rollouts.form import KINDS, METRICS, PROTOCOL_NAMES, STICKY, Form
-from dashboard.rollouts.picture import picture_of, story
+from dashboard.rollouts.picture import outage, picture_of, story
 from dashboard.rollouts.remotes import remotes_listed
 from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, status_of
 from dashboard.web.pages import act, page_of, respond
 
 _ENDS = ("rollout.abort", "rollout.roll_back", "rollout.unload_old")  # which say themselves why it ended
+_OPEN = 200  # rollouts under way that are listed
 _NUMBERS = 50  # versions that may be chosen, the newest
 
 
@@ -82,6 +83,15 @@ def _form(request: HttpRequest, model: Model, form: Form, status: int = 200) -> 
         "protocols": PROTOCOL_NAMES,
     }
     return render(request, "rollouts/new.html", context, status=status)
+
+
+@require_GET
+@requires(Right.VIEW)
+def all_rollouts(request: HttpRequest) -> HttpResponse:
+    """What is under way of all models, each with its way back, and what ended."""
+    ended = select.rollouts_of_all().filter(ended_at__isnull=False)
+    context = {"open": select.rollouts_unfinished()[:_OPEN], "page": page_of(request, ended), "outage": outage()}
+    return respond(request, "rollouts/all", context)
 
 
 @require_GET
@@ -187,7 +197,7 @@ def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 @require_POST
 @requires(Right.OPERATE)
 def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    found, typed = _found(name, rollout), request.POST.get("days", "")
+    found, typed = _found(name, rollout), request.POST.get("days", "").strip().replace(",", ".")
     days = float(typed) if typed.replace(".", "", 1).isdecimal() and len(typed) < 12 else 0.0
     done = f"{capfirst(found.stable_words)} stays loaded for {days:g} days from now."
     return act(request, services.rollout_keep_old, done, "model_releases", name, rollout=found, days=days)

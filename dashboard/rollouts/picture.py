@@ -1,7 +1,8 @@
 """How a rollout is drawn: its ladder of steps, its guardrails as lines with a limit, its story in the order it happened."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import groupby
 
 from django.db.models import QuerySet
 from django.utils import timezone
@@ -11,23 +12,28 @@ from dashboard.releases.rollout_states import UNDER_WAY
 from dashboard.rollouts.plan import weight_in_words
 from dashboard.rollouts.selectors import GuardrailLine, RolloutStanding, rollouts, standing
 from dashboard.servers.selectors import all_down
+from dashboard.shared import heartbeat
 from dashboard.shared.choices import RolloutKind, RolloutState
 from repository.core.quantities import duration
 
 _ROOM = 1.25  # that a line leaves behind its largest value
 _EDGE = 1.5  # per cent, so that a mark at either end is whole
 _STORY = 200  # entries
+_MOST_RUNGS = 8  # that stand side by side
+QUIET_AFTER = timedelta(seconds=15)  # a server tells what changed each second
 SHOWN_AFTER = timedelta(hours=24)  # that the end of a rollout is told on the page of releases
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A step of the ladder. state: done, now, next. done: seconds of its bake time that are over."""
+    """A step of the ladder, or as many as `folded` says in the place of one. state: done, now, next, stopped. done: seconds of
+    its bake time that are over."""
 
     weight: float
     bake_s: float
     state: str
     done: float = 0.0
+    folded: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +45,19 @@ class DrawnGuardrail:
     candidate_x: float | None
     limit_x: float | None
 
+    @property
+    def by_chance(self) -> bool:
+        """Whether the candidate is beyond the limit by no more than chance may make it."""
+        value, limit = self.line.candidate, self.line.limit
+        return self.line.state == "holds" and value is not None and limit is not None and value > limit
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
     """Everything that the part of a page about one rollout shows. due: when the next step comes by itself, or None.
 
-    outage: which server is down, a sentence; "" for none. next: what the button for the next step does, in words; "" where
-    there is no such step. back: what going back does. stale: whether the server has told nothing new for a while.
+    outage: what is down, a sentence; "" for nothing. next: what the button for the next step does, in words; "" where
+    there is no such step. quiet: whether nothing was asked for a while.
     """
 
     standing: RolloutStanding
@@ -54,7 +66,7 @@ class Picture:
     guardrails: list[DrawnGuardrail]
     due: datetime | None
     next: str
-    stale: bool
+    quiet: bool
 
     @property
     def rollout(self) -> Rollout:
@@ -70,20 +82,10 @@ class Picture:
         return self.rollout.under_way
 
     @property
-    def back(self) -> str:
-        rollout = self.rollout
-        if rollout.kind == RolloutKind.SHADOW and self.under_way:
-            return "Stop the shadow"
-        return f"Roll back to {rollout.stable_words}" if rollout.stable_version else "Roll back"
-
-    @property
     def last(self) -> bool:
-        """Whether the step is the last one, after which comes the promotion. A shadow leads to none: a person may want it."""
-        shadow = self.rollout.kind == RolloutKind.SHADOW
-        return self.under_way and self.rollout.next_weight is None and not shadow
-
-
-STALE_AFTER = timedelta(seconds=15)
+        """Whether the step is a canary's last one, after which comes the promotion. Nothing else leads to it by itself."""
+        canary = self.rollout.kind == RolloutKind.CANARY
+        return self.under_way and self.rollout.next_weight is None and canary
 
 
 def picture_of(rollout: Rollout) -> Picture:
@@ -92,23 +94,26 @@ def picture_of(rollout: Rollout) -> Picture:
     runs = rollout.state == RolloutState.RUNNING
     due = now + timedelta(seconds=found.bake_left) if found.bake_left and runs else None
     following = found.next_weight if found.may_advance else None
-    quiet = found.told_at is None or now - found.told_at > STALE_AFTER
+    quiet = found.told_at is None or now - found.told_at > QUIET_AFTER
     return Picture(
         standing=found,
-        outage=_outage() if rollout.ended_at is None else "",
+        outage=outage() if rollout.ended_at is None else "",
         ladder=_ladder(found),
         guardrails=[_drawn(line) for line in found.guardrails],
         due=due,
         next=f"Go on to {weight_in_words(following)}" if following is not None else "",
-        stale=quiet and rollout.state in UNDER_WAY and found.serves,
+        quiet=quiet and rollout.state in UNDER_WAY and found.serves,
     )
 
 
-def _outage() -> str:
+def outage() -> str:
+    """Return what is down, by which nothing answers or nothing is heard, a sentence; "" for nothing."""
     for server in all_down():
         state = getattr(server, "state", None)
         why = state.last_reason.rstrip(".") if state is not None else "it has not answered yet"
         return f"The server {server.name} is down{f': {why}' if why else ''}. It comes back at this step."
+    if heartbeat.is_silent("watch"):
+        return "Nothing is heard of the server: the watcher does not answer. The server keeps to this step."
     return ""
 
 
@@ -142,7 +147,18 @@ def _ladder(found: RolloutStanding) -> list[Rung]:
             state = "stopped"
         done = step["bake_s"] - found.bake_left if state == "now" and found.bake_left is not None else 0.0
         rungs.append(Rung(step["weight"], step["bake_s"], state, max(done, 0.0)))
-    return rungs
+    return rungs if len(rungs) <= _MOST_RUNGS else _folded(rungs)
+
+
+def _folded(rungs: list[Rung]) -> list[Rung]:
+    """Return of many steps those around the present one, and the last; each stretch of others in the place of one."""
+    at = next((place for place, rung in enumerate(rungs) if rung.state in ("now", "stopped")), len(rungs) - 1)
+    shown = {at - 1, at, at + 1, at + 2, len(rungs) - 1}
+    found: list[Rung] = []
+    for left_out, stretch in groupby(enumerate(rungs), key=lambda one: one[0] not in shown):
+        steps = [rung for _, rung in stretch]
+        found += [replace(steps[-1], folded=len(steps))] if left_out and len(steps) > 1 else steps
+    return found
 
 
 def _drawn(line: GuardrailLine) -> DrawnGuardrail:

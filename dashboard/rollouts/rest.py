@@ -1,6 +1,6 @@
 """Rollouts over REST: start, the list, one of them with its figures, each act, what both arms answered unlike."""
 
-from drf_spectacular.utils import extend_schema
+from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -22,6 +22,20 @@ from dashboard.rollouts.services import (
     rollout_unload_old,
 )
 from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+
+
+class AllRollouts(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(
+        operation_id="rollouts_list",
+        parameters=[OpenApiParameter("state", str)],
+        responses=serializers.RolloutOfModelSerializer(many=True),
+    )
+    def get(self, request: Request) -> Response:
+        """The rollouts of all models, newest first; with `state` those in one."""
+        rows = select.rollouts_of_all(state=request.query_params.get("state", ""))
+        return self.page(rows, serializers.RolloutOfModelSerializer)
 
 
 class RolloutList(Endpoint):

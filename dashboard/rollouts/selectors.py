@@ -6,9 +6,8 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import cast
 
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Case, Exists, OuterRef, QuerySet, When
 from django.utils import timezone
-from django.utils.text import capfirst
 
 from dashboard.access.happenings import Happening, alters_serving, changes
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
@@ -32,8 +31,8 @@ MOST_POINTS = 200  # of a chart
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """What an arm did in a span of time. Times in ms; None where nothing was measured. share: of both arms' requests, 0 to
-    1."""
+    """What an arm did in a span of time. Times in ms; None where nothing was measured. share: of the requests of clients, 0 to
+    1. The candidate of a shadow answers none of them: its figures are those of what it was asked beside stable."""
 
     name: str  # stable, candidate
     words: str  # "version 3"
@@ -185,15 +184,27 @@ def rollout_now(model: Model) -> Rollout | None:
     return rollouts(model).filter(state__in=states.UNFINISHED).first()
 
 
-def rollouts_of_note(now: datetime | None = None) -> list[Rollout]:
-    """Return, of all models, what is under way, and what was rolled back in the last day, unless another followed: for the
-    overview, in one query."""
+def rollouts_of_all(state: str = "") -> QuerySet[Rollout]:
+    """Return the rollouts of all models, newest first; those in a state, where one is given."""
     rows = Rollout.objects.select_related("model").defer("model__fingerprint")
-    under_way = rows.filter(state__in=states.UNDER_WAY)
+    return rows.filter(state=state) if state else rows
+
+
+def rollouts_unfinished() -> QuerySet[Rollout]:
+    """Return the rollouts of all models that are not over; first what cannot go on, then what moved last."""
+    rows = rollouts_of_all().filter(state__in=states.UNFINISHED)
+    return rows.order_by(Case(When(trouble="", then=1), default=0), "-step_since", "-pk")
+
+
+def rollouts_of_note(now: datetime | None = None) -> list[Rollout]:
+    """Return, of all models, what cannot go on, and what was rolled back in the last day, unless another followed: for the
+    overview, in one query."""
+    rows = rollouts_of_all()
+    troubled = rows.filter(state__in=states.UNFINISHED).exclude(trouble="")
     later = Rollout.objects.filter(model=OuterRef("model"), pk__gt=OuterRef("pk"))
     since = (now or timezone.now()) - RECENT_ENDS
     back = rows.filter(~Exists(later), state=RolloutState.ROLLED_BACK, ended_at__gte=since)
-    return list((under_way | back).order_by("state", "-started_at")[:50])
+    return list((troubled | back)[:50])
 
 
 # -- how one stands ----------------------------------------------------------------------------------------------------
@@ -218,7 +229,7 @@ def standing(rollout: Rollout) -> RolloutStanding:
         bake_left=left,
         waits_for=_waits_for(rollout, told["guardrails"] if told else [], left, served),
         arms=_arms(rollout, sums),
-        recent=_arms(rollout, _since(sums, before)) if sums is not None else [],
+        recent=_arms(rollout, sums, before),
         differences=_differences(sums["arms"]) if sums is not None else None,
         shadow=_shadow(shadow, told["shadow"] if told else None) if shadow is not None else None,
         guardrails=_guardrails(rollout, told["guardrails"] if told else []),
@@ -256,7 +267,7 @@ def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
     arms: JsonObject = {}
     for name in ARMS:
         points = [
-            _point(_arm_since(now["arms"][name], before["arms"][name]), at - earlier)
+            _point(_arm_since(_asked(rollout, now)[name], _asked(rollout, before)[name]), at - earlier)
             for (earlier, before), (at, now) in pairs
         ]
         arms[name] = {key: [point[key] for point in points] for key in ("rps", "errors", "p50", "p99")}
@@ -283,11 +294,7 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
     newest = changes(model=model)[:_LOOKED_BACK]
     happening = next((one for one in newest if alters_serving(one) and one.kind != EventKind.BREACHED), None)
     if rollout is not None:
-        promoted = rollout.state == RolloutState.HOLDING
-        stays = ", which is still loaded," if promoted else ""
-        again = "goes on to answer everything" if _in_the_shadow(rollout) else "answers everything again, at once"
-        words = f"{capfirst(rollout.stable_words)}{stays} {again}."
-        return LastChange(happening, release, "abort", words, rollout=rollout)
+        return LastChange(happening, release, "abort", rollout.undone_in_words, rollout=rollout)
     over = release.rollout if release is not None and release.kind == ReleaseKind.ROLLOUT else None
     if over is not None and over.state in (RolloutState.ABORTED, RolloutState.ROLLED_BACK):
         words = f"It is undone already: {over.stable_words} answers everything."
@@ -299,18 +306,28 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
     return LastChange(happening, release, "go_back", words, target=back)
 
 
-def _in_the_shadow(rollout: Rollout) -> bool:
-    """Whether the candidate answers nobody."""
-    return rollout.kind == RolloutKind.SHADOW and rollout.state in states.UNDER_WAY
-
-
 # -- numbers -----------------------------------------------------------------------------------------------------------
-def _arms(rollout: Rollout, sums: Sums | None) -> list[ArmFigures]:
+def _arms(rollout: Rollout, sums: Sums | None, before: Sums | None = None) -> list[ArmFigures]:
+    """Return what both arms have done, since an earlier reading where one is given."""
     if sums is None:
         return []
-    total = sum(sums["arms"][name]["requests"] for name in ARMS)
+    arms = _asked(rollout, sums)
+    if before is not None:
+        earlier = _asked(rollout, before)
+        arms = {name: _arm_since(arms[name], earlier[name]) for name in ARMS}
+    clients = ("stable",) if rollout.kind == RolloutKind.SHADOW else ARMS
+    total = sum(arms[name]["requests"] for name in clients)
     who = {"stable": rollout.stable, "candidate": rollout.candidate}
-    return [_arm(name, who[name], sums["arms"][name], total) for name in ARMS]
+    return [_arm(name, who[name], arms[name], total) for name in ARMS]
+
+
+def _asked(rollout: Rollout, sums: Sums) -> dict[str, ArmSums]:
+    """Return what both arms were asked; the candidate of a shadow by the server, beside stable, and by no client."""
+    shadow = sums["shadow"]
+    if rollout.kind != RolloutKind.SHADOW or shadow is None:
+        return sums["arms"]
+    asked, failed = shadow["compared"] + shadow["failed"], shadow["failed"]
+    return {**sums["arms"], "candidate": {"requests": asked, "errors": failed, "latency": shadow["candidate_latency"]}}
 
 
 def _arm(name: str, arm: int | JsonObject, sums: ArmSums, total: int) -> ArmFigures:
@@ -373,16 +390,6 @@ def _reading_before(rollout: Rollout, server: Server | None, row: RolloutFigures
     rows = RolloutSample.objects.filter(rollout=rollout, server=server, at__lte=since).order_by("-at")
     found = rows.values_list("data", flat=True).first()
     return cast(Sums, found) if found is not None else None
-
-
-def _since(now: Sums | None, before: Sums | None) -> Sums | None:
-    if now is None or before is None:
-        return now
-    return {
-        "weight": now["weight"],
-        "arms": {name: _arm_since(now["arms"][name], before["arms"][name]) for name in ARMS},
-        "shadow": now["shadow"],
-    }
 
 
 def _arm_since(now: ArmSums, before: ArmSums) -> ArmSums:

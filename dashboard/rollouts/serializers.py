@@ -65,6 +65,13 @@ class RolloutSerializer(serializers.ModelSerializer[models.Rollout]):
         ]
 
 
+class RolloutOfModelSerializer(RolloutSerializer):
+    model = serializers.CharField(source="model.name")
+
+    class Meta(RolloutSerializer.Meta):
+        fields = ["model", *RolloutSerializer.Meta.fields]
+
+
 class RolloutRequestSerializer(serializers.Serializer[Any]):
     candidate = serializers.JSONField(help_text=_ARM)
     kind = serializers.ChoiceField(RolloutKind.choices, default=RolloutKind.CANARY)

@@ -38,12 +38,16 @@ def forget(name: str) -> None:
 
 def silent() -> list[str]:
     """Return a sentence for each process whose last heartbeat is older than SILENT_AFTER_S; one that never ran has none."""
-    note_read(HEARTBEATS)
     return [
-        f"The {title} has not answered for {_spell(age)}: {consequence}."
+        f"The {title} has not answered for {_spell(_age(name))}: {consequence}."
         for name, (title, consequence) in PROCESSES.items()
-        if (age := _age(name)) > SILENT_AFTER_S
+        if is_silent(name)
     ]
+
+
+def is_silent(name: str) -> bool:
+    note_read(HEARTBEATS)
+    return _age(name) > SILENT_AFTER_S
 
 
 def heard_since_last(name: str) -> Callable[[], Awaitable[bool]]:

@@ -56,6 +56,17 @@ def small(value: float | Literal[""] | None) -> str:
 
 
 @register.filter
+def number(value: float) -> str:
+    """Return a number as somebody typed it: 2.5, and 5 without a point."""
+    return f"{value:g}"
+
+
+@register.filter
+def percent(value: float) -> str:
+    return f"{value:g} %"
+
+
+@register.filter
 def about(text: str, name: str) -> str:
     """Return an entry's sentence without the name of the model that it begins with: the page is about that model."""
     return text.removeprefix(f"{name}: ")

@@ -155,7 +155,7 @@ def test_the_list_comes_in_pages_and_filters_all_of_them(viewer: Client, server:
 def test_no_page_carries_the_names_of_all_models(viewer: Client, server: Server) -> None:
     add_models(server, range(3, MANY))
     assert "model_149" not in text_of(viewer, "/settings/")
-    assert text_of(viewer, "/places").count("<li ") == MANY + 6
+    assert text_of(viewer, "/places").count("<li ") == MANY + 7
 
 
 def test_a_servers_page_shows_first_what_is_not_ready(viewer: Client, server: Server) -> None:

@@ -167,7 +167,7 @@ def test_a_breach_on_any_server_ends_the_rollout_with_its_reason(
     assert (event.server, event.model_name, event.message) == (
         other,
         "relu",
-        "relu: version 2 was taken out: on server other: 12 % of version 2's answers are errors.",
+        "Version 2 of relu was taken out: on server other: 12 % of version 2's answers are errors.",
     )
     look(other, {"breach": BREACH, "weight": 0})
     assert ServerEvent.objects.filter(kind="breached").count() == 1
@@ -219,6 +219,15 @@ def test_a_candidate_that_does_not_load_ends_the_rollout(model: Model, actor: Ac
     assert (back.state, back.reason) == ("rolled_back", "Version 2 could not be loaded: version 2: the file is text.")
     assert newest_release(model).versions == [1]
     assert ReleaseCheck.objects.filter(release=release).exists()
+
+
+def test_a_step_that_a_server_loads_no_more_is_told_as_trouble(rollout: Rollout, model: Model, server: Server):
+    life.lost(server=server, at=timezone.now())
+    life.failed(release=newest_release(model), server=server, error="'http://other' is not listed.")
+    stuck = look(server)
+    assert (stuck.state, stuck.trouble) == ("running", "release 3 could not be loaded: 'http://other' is not listed")
+    served(model, server)
+    assert look(server).trouble == ""
 
 
 def test_what_cannot_be_done_is_said_once_and_done_later(

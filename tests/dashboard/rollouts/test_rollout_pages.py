@@ -16,7 +16,7 @@ from dashboard.rollouts.services import rollout_promote, rollout_roll_back, roll
 from dashboard.versions.services import version_annotate
 from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
-from tests.dashboard.rollouts.told import guardrail, mismatch, told
+from tests.dashboard.rollouts.told import guardrail, mismatch, shadow_told, told
 
 pytestmark = pytest.mark.django_db
 RELEASES = "/models/relu/releases/"
@@ -52,6 +52,29 @@ def test_the_page_of_releases_says_what_changed_last_and_undoes_it(
     assert "Version 1 answers everything again." in answer.content.decode()
     canary.refresh_from_db()
     assert (canary.state, canary.ended_by_name) == ("aborted", "otto")
+
+
+def test_one_page_lists_the_rollouts_of_all_models_with_their_ways_back(
+    canary: Rollout, as_person: Callable[..., Client]
+) -> None:
+    client = as_person("operate")
+    page = text_of(client, "/rollouts/")
+    assert "5 % of requests go to version 2; step 1 of 4." in page
+    assert "relu: Roll back to version 1?" in page
+    assert "Roll back" not in text_of(as_person(), "/rollouts/")
+    assert 'href="/rollouts/"' in text_of(client, "/")
+    client.post(f"/models/relu/rollouts/{canary.name}/abort", {"next": "/rollouts/"})
+    page = text_of(client, "/rollouts/")
+    assert page.index("No rollout is under way") < page.index("Ended") < page.index("Aborted by")
+
+
+def test_many_steps_stand_in_the_place_of_few(
+    model: Model, server: Server, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    rollout = started(model, server, actor, plan={"steps": [{"weight": 2.5 * step} for step in range(1, 41)]})
+    Rollout.objects.filter(pk=rollout.pk).update(step=12)
+    ladder = re.findall(r'class="ladder-weight num">(.*?)</span>', text_of(as_person(), RELEASES))
+    assert ladder == ["⋯", "30 %", "32.5 %", "35 %", "37.5 %", "⋯", "100 %"]
 
 
 def test_both_arms_and_each_guardrail_stand_side_by_side(
@@ -105,7 +128,8 @@ def test_pause_resume_promote_keep_and_unload_are_buttons(canary: Rollout, as_pe
         ("pause", {}, "paused", "Resume"),
         ("resume", {}, "running", "Pause"),
         ("promote", {"step": "0"}, "holding", "Unload now"),
-        ("keep-old", {"days": "7"}, "holding", "Keep 7 days from now"),
+        ("keep-old", {"days": "30"}, "holding", "stays loaded for 30 days from now"),
+        ("keep-old", {"days": "0"}, "holding", "Expected a number of days above 0"),
         ("unload-old", {}, "done", "Start another"),
     ):
         page = client.post(f"{at}/{act}", {**given, "next": f"{at}/"}, follow=True).content.decode()
@@ -375,14 +399,14 @@ def test_a_page_says_why_the_candidate_did_not_answer_to_those_who_may_see_input
     shadow: Rollout, server: Server, as_person: Callable[..., Client]
 ) -> None:
     trouble = {"reason": "the server at http://b:8080 does not permit it", "at": 1.8e9}
-    figures(shadow, server, stable=100, candidate=0, shadow=SHADOW | {"trouble": trouble})
+    figures(shadow, server, stable=100, candidate=0, shadow={**shadow_told(), "trouble": trouble})
     at = f"/models/relu/rollouts/{shadow.name}/"
     assert "The server at http://b:8080 does not permit it." in as_person("operate").get(at).content.decode()
     assert "does not permit it" not in as_person("view").get(at).content.decode()
 
 
 def test_a_shadow_is_stopped_by_its_button(shadow: Rollout, server: Server, as_person: Callable[..., Client]) -> None:
-    figures(shadow, server, stable=100, candidate=0, shadow=SHADOW)
+    figures(shadow, server, stable=100, candidate=0, shadow=shadow_told())
     client = as_person("operate")
     page = text_of(client, RELEASES)
     assert "Stop the shadow" in page
@@ -391,23 +415,6 @@ def test_a_shadow_is_stopped_by_its_button(shadow: Rollout, server: Server, as_p
     client.post(f"/models/relu/rollouts/{shadow.name}/abort")
     shadow.refresh_from_db()
     assert shadow.state == "done"
-
-
-LATENCY = {"total": 8, "sum_ns": 8_000_000, "counts": {"40": 8}}
-SHADOW = {
-    "compared": 8,
-    "disagreed": 1,
-    "mismatched": 0,
-    "top1_compared": 8,
-    "top1_agreed": 7,
-    "max_absolute": 7.0,
-    "mean_absolute": 0.1,
-    "max_relative": 0.7,
-    "failed": 0,
-    "dropped": {"queue": 3},
-    "stable_latency": LATENCY,
-    "candidate_latency": LATENCY,
-}
 
 
 def test_the_page_says_when_the_server_is_down(

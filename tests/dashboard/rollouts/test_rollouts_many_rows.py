@@ -39,6 +39,7 @@ def queries(model: Model, api: APIClient, pages: Client) -> dict[str, int]:
     site = f"/models/{model.name}"
     at = f"{site}/rollouts/{rollout.name}"
     for path in (
+        "/rollouts/",
         f"{site}/releases/",
         f"{site}/rollouts/",
         f"{site}/rollouts/new",

@@ -209,7 +209,7 @@ def test_a_candidate_that_fails_is_taken_out_and_stays_out_whoever_is_killed(
     watching(server, (nothing, lambda: Rollout.objects.get().state == "rolled_back"))
     back = Rollout.objects.get()
     assert "requests failed" in back.reason
-    assert ServerEvent.objects.get(kind="breached").message == f"scale: version 2 was taken out: {back.reason}"
+    assert ServerEvent.objects.get(kind="breached").message == f"Version 2 of scale was taken out: {back.reason}"
     newest = newest_release(model)
     watching(server, (nothing, lambda: serving_release(model) == newest))
     assert (newest.versions, newest.traffic, newest.rollout) == ([1], {}, rollout)

@@ -7,7 +7,7 @@ from rest_framework.test import APIClient
 
 from dashboard.models import AuditEntry, Model, Rollout, RolloutMismatch, Server
 from dashboard.rollouts.figures import figures_store, mismatches_store
-from tests.dashboard.rollouts.told import mismatch, told
+from tests.dashboard.rollouts.told import mismatch, shadow_told, told
 
 pytestmark = pytest.mark.django_db
 
@@ -37,6 +37,9 @@ def test_a_rollout_is_led_over_rest_from_its_start_to_its_end(model: Model, api:
     assert "no request of it is known" in post(api, f"/{name}/unload_old")["rollout"]["reason"]
     assert post(api, f"/{name}/abort", status=409)["error"] == f"rollout {name} is done by now: look at it again"
     assert [row["name"] for row in api.get(ADDRESS).json()["results"]] == [name]
+    every = api.get("/api/v1/rollouts?state=done").json()["results"]
+    assert [(row["model"], row["name"]) for row in every] == [("relu", name)]
+    assert not api.get("/api/v1/rollouts?state=running").json()["results"]
     assert api.get(f"{ADDRESS}/r-none").status_code == 404
 
 
@@ -54,12 +57,13 @@ def test_what_is_wrong_is_told_with_its_field(model: Model, api: APIClient):
 def test_figures_and_mismatches_are_told_as_a_server_told_them(model: Model, api: APIClient, server: Server):
     name = post(api, "", {"candidate": 2, "kind": "shadow"}, 201)["rollout"]["name"]
     rollout = Rollout.objects.get()
-    figures_store(rollout=rollout, server=server, told=told(rollout, stable=90, candidate=10, errors=1), instance="a")
+    word = told(rollout, stable=90, shadow=shadow_told(compared=9, failed=1))
+    figures_store(rollout=rollout, server=server, told=word, instance="a")
     mismatches_store(rollout=rollout, server=server, rows=[mismatch(1, score=0.5), mismatch(2, score=3.0)])
     figures = api.get(f"{ADDRESS}/{name}/figures").json()
     assert [(arm["words"], arm["requests"], arm["share"]) for arm in figures["arms"]] == [
-        ("version 1", 90, 0.9),
-        ("version 2", 10, 0.1),
+        ("version 1", 90, 1.0),
+        ("version 2", 10, 10 / 90),  # asked beside version 1, by no client
     ]
     assert figures["arms"][1]["error_share"] == 0.1
     assert figures["servers"][0]["server"] == "local"

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dashboard.models import Rollout
-from dashboard.models.rollout import ArmTold, GuardrailTold, Latency, TrafficTold
+from dashboard.models.rollout import ArmTold, GuardrailTold, Latency, ShadowTold, TrafficTold
 from dashboard.servers.messages import Mismatch
 from repository.core.histogram import bucket_of
 
@@ -33,6 +33,23 @@ def guardrail(state: str = "holds", metric: str = "errors", samples: int = 300) 
         "p": 0.4,
         "state": state,
         "detail": f"{samples} of 200 requests to the candidate in 5 min" if state == "waiting" else "",
+    }
+
+
+def shadow_told(compared: int = 8, failed: int = 0) -> ShadowTold:
+    return {
+        "compared": compared,
+        "disagreed": 1,
+        "mismatched": 0,
+        "top1_compared": compared,
+        "top1_agreed": compared - 1,
+        "max_absolute": 7.0,
+        "mean_absolute": 0.1,
+        "max_relative": 0.7,
+        "failed": failed,
+        "dropped": {"queue": 3},
+        "stable_latency": latency(compared, 1000),
+        "candidate_latency": latency(compared, 1000),
     }
 
 
