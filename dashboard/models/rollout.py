@@ -126,7 +126,8 @@ class Rollout(models.Model):
     another server as the policy names it. step: the place in the plan. step_release: the release with which that step began.
     baked_s: seconds that the step had served when it was paused last; resumed_at: since when they count again, if it was.
     base: what was wanted before the rollout, to which it goes back. reason: why it ended, a sentence. trouble: why it cannot
-    go on, a clause; "" where it can. hold_until: until when the old version stays loaded.
+    go on, a clause; "" where it can. hold_until: until when the old version stays loaded. forgotten_at: when somebody had the
+    mismatches forgotten, which servers still remember.
     """
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="rollouts")
@@ -150,6 +151,7 @@ class Rollout(models.Model):
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_by_name = models.CharField(max_length=150, blank=True, default="")
     ended_by_name = models.CharField(max_length=150, blank=True, default="")
+    forgotten_at = models.DateTimeField(null=True)
 
     class Meta:
         ordering = ["-started_at", "-id"]

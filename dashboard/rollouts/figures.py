@@ -178,24 +178,29 @@ def mismatches_store(*, rollout: Rollout, server: Server, rows: Iterable[Mismatc
     keep = keep_of(rollout)
     if keep is None:
         return
-    made = []
-    for row in rows:
-        data = cast(JsonObject, {"inputs": row["inputs"], "stable": row["stable"], "candidate": row["candidate"]})
-        made.append(
-            RolloutMismatch(
-                rollout=rollout,
-                server=server,
-                number=row["id"],
-                at=datetime.fromtimestamp(row["at"], UTC),
-                score=_WORST if row["score"] is None else row["score"],
-                detail=row["detail"],
-                size_bytes=len(orjson.dumps(data)),
-                data=data,
-            )
-        )
     with transaction.atomic():
-        RolloutMismatch.objects.bulk_create(made, ignore_conflicts=True)
+        # Whoever has them forgotten changes this row first.
+        forgotten_at = Rollout.objects.select_for_update().values_list("forgotten_at", flat=True).get(pk=rollout.pk)
+        since = max(timezone.now() - timedelta(days=keep.days), forgotten_at or datetime.min.replace(tzinfo=UTC))
+        made = [row for row in (_mismatch(rollout, server, row) for row in rows) if row.at > since]
+        RolloutMismatch.objects.bulk_create(
+            [row for row in made if row.size_bytes <= keep.bytes], ignore_conflicts=True
+        )
         _trim(rollout, keep)
+
+
+def _mismatch(rollout: Rollout, server: Server, row: Mismatch) -> RolloutMismatch:
+    data = cast(JsonObject, {"inputs": row["inputs"], "stable": row["stable"], "candidate": row["candidate"]})
+    return RolloutMismatch(
+        rollout=rollout,
+        server=server,
+        number=row["id"],
+        at=datetime.fromtimestamp(row["at"], UTC),
+        score=_WORST if row["score"] is None else row["score"],
+        detail=row["detail"],
+        size_bytes=len(orjson.dumps(data)),
+        data=data,
+    )
 
 
 def _trim(rollout: Rollout, keep: Keep) -> None:

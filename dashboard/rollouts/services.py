@@ -251,6 +251,7 @@ def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = ""
 def mismatches_forget(*, rollout: Rollout, actor: Actor) -> None:
     """Forget what both arms answered unlike, with the clients' inputs."""
     with _opened(rollout, actor) as at:
+        Rollout.objects.filter(pk=rollout.pk).update(forgotten_at=timezone.now())
         count, _ = RolloutMismatch.objects.filter(rollout=rollout).delete()
         _record(at, actor, "rollout.forget", f"Forgot {count} requests that rollout {rollout.name} had kept")
 

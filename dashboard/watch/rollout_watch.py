@@ -4,7 +4,7 @@ import asyncio
 import logging
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Rollout
@@ -31,12 +31,13 @@ class RolloutWatch:
         self._asked: set[tuple[str, str]] = set()  # rollouts that the process of that id was asked for
         self._seen: dict[tuple[str, str], int] = {}  # the last mismatch of a rollout and a process
         self._mismatches_at = 0.0
+        self._failed: dict[str, str] = {}  # rollouts that could not be looked at, and why, as the log tells
 
     async def run(self) -> None:
         while True:
             try:
                 await self.look()
-            except DatabaseError as error:
+            except (DatabaseError, InterfaceError) as error:
                 logger.error("the database did not answer (%s); rollouts wait", error)
                 await sync_to_async(close_old_connections)()
             await asyncio.sleep(LOOK_S)
@@ -47,6 +48,7 @@ class RolloutWatch:
         names = {rollout.name for rollout in found}
         self._stored = {name: told for name, told in self._stored.items() if name in names}
         self._asked = {key for key in self._asked if key[0] in names}
+        self._failed = {name: why for name, why in self._failed.items() if name in names}
         now = asyncio.get_running_loop().time()
         fetch = now >= self._mismatches_at
         if fetch:
@@ -56,10 +58,13 @@ class RolloutWatch:
                 await self._look(rollout)
                 if fetch:
                     await self._fetch_mismatches(rollout)
-            except DatabaseError:
+                self._failed.pop(rollout.name, None)
+            except (OperationalError, InterfaceError):  # of all of them
                 raise
-            except Exception:  # of one rollout: the others are led all the same
-                logger.exception("rollout %s of %s was not looked at", rollout.name, rollout.model.name)
+            except Exception as error:  # of one rollout: the others are led all the same
+                if self._failed.get(rollout.name) != repr(error):
+                    logger.exception("rollout %s of %s was not looked at", rollout.name, rollout.model.name)
+                self._failed[rollout.name] = repr(error)
 
     async def _look(self, rollout: Rollout) -> None:
         told = await self._news(rollout) if rollout.state in UNDER_WAY else None

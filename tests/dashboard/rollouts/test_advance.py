@@ -29,7 +29,14 @@ from dashboard.rollouts import figures
 from dashboard.rollouts.advance import rollout_look, rollouts_open
 from dashboard.rollouts.figures import mismatches_store, rollouts_prune
 from dashboard.rollouts.selectors import figures_by_server, history, standing
-from dashboard.rollouts.services import rollout_abort, rollout_pause, rollout_promote, rollout_resume, rollout_start
+from dashboard.rollouts.services import (
+    mismatches_forget,
+    rollout_abort,
+    rollout_pause,
+    rollout_promote,
+    rollout_resume,
+    rollout_start,
+)
 from tests.dashboard.rollouts.conftest import served
 from tests.dashboard.rollouts.told import arm, guardrail, mismatch, told
 
@@ -331,6 +338,20 @@ def test_of_mismatches_the_worst_stay_within_count_bytes_and_days(model: Model, 
     RolloutMismatch.objects.filter(score=5).update(at=timezone.now() - timedelta(days=2))
     rollouts_prune()
     assert list(RolloutMismatch.objects.values_list("score", flat=True)) == [4, 3]
+
+
+def test_what_was_forgotten_does_not_come_back_from_a_server_that_remembers_it(
+    model: Model, actor: Actor, server: Server
+):
+    plan = {"shadow": {"share": 10, "keep": {"days": 1}}}
+    rollout = rollout_start(model=model, actor=actor, candidate=2, kind="shadow", plan=plan)
+    now = timezone.now().timestamp()
+    remembered = [mismatch(1, score=1, at=now - 2 * 86_400), mismatch(2, score=2, at=now - 100)]
+    mismatches_store(rollout=rollout, server=server, rows=remembered)
+    assert [row.number for row in RolloutMismatch.objects.all()] == [2]
+    mismatches_forget(rollout=rollout, actor=actor)
+    mismatches_store(rollout=rollout, server=server, rows=[*remembered, mismatch(3, score=3, at=now + 100)])
+    assert [row.number for row in RolloutMismatch.objects.all()] == [3]
 
 
 def test_nothing_is_kept_where_inputs_are_private(model: Model, actor: Actor, server: Server):

@@ -1,0 +1,47 @@
+"""`watch` looks at every rollout once a second, whatever becomes of another one."""
+
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync
+from django.db import DataError, OperationalError
+
+from dashboard.access.authorisation import Actor
+from dashboard.metrics.feed import FeedReader
+from dashboard.models import Model, Rollout, Server
+from dashboard.rollouts.services import rollout_start
+from dashboard.servers.client import AsyncServerClient
+from dashboard.watch import rollout_watch
+
+pytestmark = pytest.mark.django_db
+
+
+def test_one_that_cannot_be_looked_at_holds_up_no_other_and_is_told_once(
+    model: Model, actor: Actor, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = Model.objects.create(name="other")
+    Rollout.objects.create(model=other, name="r-other", kind="canary", stable=1, candidate=2, plan={})
+    broken = rollout_start(model=model, actor=actor, candidate=2)  # the newest is looked at first
+    seen: list[str] = []
+    error: Exception = DataError("a database refuses what is to be kept")
+
+    def look(*, rollout: Rollout, **told: Any) -> None:
+        if rollout.name == broken.name:
+            raise error
+        seen.append(rollout.name)
+
+    monkeypatch.setattr(rollout_watch, "rollout_look", look)
+
+    @async_to_sync
+    async def look_twice() -> None:
+        async with AsyncServerClient(server) as client:
+            watch = rollout_watch.RolloutWatch(client, FeedReader())
+            await watch.look()
+            await watch.look()
+
+    look_twice()
+    assert seen == ["r-other", "r-other"]
+    assert [record.getMessage() for record in caplog.records] == [f"rollout {broken.name} of relu was not looked at"]
+    error = OperationalError("it is away, for all of them")
+    with pytest.raises(OperationalError):
+        look_twice()
