@@ -157,8 +157,8 @@ class Form:
         with self._beside("candidate"):
             if self.values["candidate"] == REMOTE:
                 chosen = self._remote("candidate")
-            elif self.values["candidate"].isdecimal():
-                chosen = int(self.values["candidate"][:18])
+            elif (typed := self.values["candidate"]).isdecimal() and typed.strip("0"):
+                chosen = int(typed[:18])
             else:
                 raise Invalid("choose the version that is to be tried")
         stable = None
@@ -376,8 +376,8 @@ def _allowed(part: str, name: str, value: Json, label: str = "") -> Json:
     """Return a value of the policy (repository.config.traffic.wrong_value). Invalid: it is none; `label`: of its field, where
     several have one place for what is wrong."""
     if wrong := wrong_value(part, name, value):
-        given = f", not {value:g}" if isinstance(value, int | float) else ""
-        raise Invalid(f"{label}: write {wrong}" if label else f"write {wrong}{given}")
+        typed_number = not label and isinstance(value, int | float)
+        raise Invalid(f"write {wrong}, not {value:g}" if typed_number else f"{label}: write {wrong}")
     return value
 
 

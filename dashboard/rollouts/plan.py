@@ -1,5 +1,6 @@
 """The plan of a rollout: what a person gives of it, made whole and checked; and the traffic policy that a step of it is."""
 
+import json
 from collections.abc import Mapping
 from typing import cast
 
@@ -143,4 +144,4 @@ def _between(value: object, low: float, high: float) -> bool:
 
 
 def _wrong(field: str, expected: str, given: object) -> Invalid:
-    return Invalid.at(field, f"expected '{field}' to be {expected}, not {str(given)[:80]}")
+    return Invalid.at(field, f"expected '{field}' to be {expected}, not {json.dumps(given, default=str)[:80]}")

@@ -3,6 +3,7 @@
 Each makes the next release, whose text is the one truth of what serves; the row says why, and what comes next.
 """
 
+import json
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -80,7 +81,9 @@ def rollout_start(
     """
     require(actor, Right.OPERATE)
     if not isinstance(plan, Mapping | None):
-        raise Invalid.at("plan", f"expected 'plan' to be an object such as {{\"hold_days\": 7}}, not {str(plan)[:80]}")
+        raise Invalid.at(
+            "plan", f"expected 'plan' to be an object such as {{\"hold_days\": 7}}, not {json.dumps(plan)[:80]}"
+        )
     whole = plan_of(kind, plan or {})
     refuse_unlisted(policy_checked(policy_of_plan("r", whole, candidate, stable, 0)))
     _startable(model, candidate, stable)

@@ -81,4 +81,6 @@ class PublishSerializer(serializers.Serializer[Any]):
     )
     note = serializers.CharField(required=False, default="", allow_blank=True)
     make_live = serializers.BooleanField(default=False)
-    load = serializers.BooleanField(default=True)
+    load = serializers.BooleanField(
+        default=True, help_text="What the version policy names, which may be this version; false leaves what is served."
+    )

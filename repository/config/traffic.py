@@ -344,7 +344,7 @@ def _number(low: float, high: float, *, above: bool = False, whole: bool = False
 
 
 def _text(value: Json) -> str:
-    return "" if isinstance(value, str) and 0 < len(value) <= _MAX_TEXT else f"a text of 1 to {_MAX_TEXT} characters"
+    return "" if isinstance(value, str) and 0 < len(value) <= _MAX_TEXT else f"a text of 1 to {_MAX_TEXT:,} characters"
 
 
 def _one_of(choices: tuple[str, ...]) -> Check:
@@ -371,7 +371,7 @@ def _url_problem(value: Json) -> str:
 
 
 def _text_or_empty(value: Json) -> str:
-    return "" if isinstance(value, str) and len(value) <= _MAX_TEXT else "a text"
+    return "" if isinstance(value, str) and len(value) <= _MAX_TEXT else f"a text of at most {_MAX_TEXT:,} characters"
 
 
 def _response_problem(value: Json) -> str:
@@ -418,7 +418,10 @@ def _sticky_problem(value: Json) -> str:
     if by == "header":
         right = isinstance(name, str) and _HEADER.fullmatch(name.lower())
         return "" if right else '{"header": NAME} with the name of an HTTP header or a key of gRPC\'s metadata'
-    return "" if by == "parameter" and isinstance(name, str) and name else wrong
+    if by == "parameter":
+        named = _text(name)
+        return f'{{"parameter": NAME}} with {named}' if named else ""
+    return wrong
 
 
 _KEEP: dict[str, Check] = {

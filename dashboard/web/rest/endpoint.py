@@ -57,6 +57,8 @@ def data_of(
     """Return the body as the serializer describes it. ValidationError, which is a 400: it has another shape, or a field that
     the serializer does not know, which may be a misspelt one."""
     given = serializer(data=request.data)
+    if not isinstance(request.data, Mapping):
+        raise ValidationError(f"Expected an object with {', '.join(_taken(given))}.")
     given.is_valid(raise_exception=True)
     _refuse_unknown(request.data, given)
     return dict(given.validated_data)
@@ -89,8 +91,12 @@ def _refuse_unknown(data: object, serializer: Any) -> None:
         fields = serializer.fields
         for name in data:
             if name not in fields:
-                expected = ", ".join(known for known, field in fields.items() if not field.read_only)
+                expected = ", ".join(_taken(serializer))
                 raise ValidationError({str(name)[:80]: [f"There is no such field; expected {expected}."]})
         for name, field in fields.items():
             if data.get(name) is not None:
                 _refuse_unknown(data[name], field)
+
+
+def _taken(serializer: Any) -> list[str]:
+    return [name for name, field in serializer.fields.items() if not field.read_only]

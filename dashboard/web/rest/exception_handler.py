@@ -48,6 +48,8 @@ def _rest_body(error: Exception, data: object) -> dict[str, object]:
         return {"error": "there is nothing at this address"}
     if isinstance(error, PermissionDenied):
         return {"error": "this needs a permission that the account or token does not have"}
+    if isinstance(error, exceptions.UnsupportedMediaType):
+        return {"error": "expected JSON: send it with the header Content-Type: application/json"}
     detail = data.get("detail") if isinstance(data, dict) else data
     return {"error": str(detail)}
 

@@ -1,6 +1,7 @@
 """The parsers of request bodies."""
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from typing import IO, Any
@@ -12,6 +13,7 @@ from rest_framework.request import Request
 from dashboard.shared.exceptions import Invalid, TooLarge
 
 _LONGEST_NUMBER = re.compile(rb"[0-9]{4000}")
+_LARGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # which may be more than a number of JSON's can hold
 
 
 class BoundedJSONParser(JSONParser):
@@ -26,7 +28,8 @@ class BoundedJSONParser(JSONParser):
     ) -> Any:
         content = stream.read()
         try:
-            value = json.loads(content.decode(), parse_constant=_refuse_constant)
+            parse_float = _finite if _LARGE_NUMBER.search(content) else None
+            value = json.loads(content.decode(), parse_constant=_refuse_constant, parse_float=parse_float)
             if b"\\ud" in content or b"\\uD" in content:
                 json.dumps(value, ensure_ascii=False).encode()
         except RecursionError:
@@ -42,6 +45,12 @@ class BoundedJSONParser(JSONParser):
             told = "a number in it has too many digits" if _LONGEST_NUMBER.search(content) else str(error)
             raise ParseError(f"the body is not JSON: {told}") from None
         return value
+
+
+def _finite(text: str) -> float:
+    if math.isinf(value := float(text)):
+        raise ValueError(f"the number {text[:40]} is too large")
+    return value
 
 
 def _refuse_constant(name: str) -> None:

@@ -258,7 +258,9 @@ def test_everything_of_the_form_reaches_the_plan(model: Model, as_person: Callab
 
 WRONG: tuple[tuple[dict[str, Any], str], ...] = (
     ({"candidate": ""}, "Choose the version that is to be tried."),
+    ({"candidate": "0"}, "Choose the version that is to be tried."),
     ({"candidate": "1"}, "Version 1 answers already"),
+    ({"min_samples": "9" * 300}, "Write a whole number from 1 to 1,000,000,000, not 1e+300"),
     ({"step_weight": ["50", "25", "5", "100"]}, "put them in order"),
     ({"step_weight": ["five", "25", "50", "100"]}, "&#x27;five&#x27; is not a number"),
     ({"step_weight": ["5", "25", "50", "101"]}, "Write a number from 0 to 100, not 101."),

@@ -138,7 +138,14 @@ def test_an_address_that_leads_nowhere_is_a_404_in_json(api: APIClient, path: st
 def test_malformed_json_is_a_400_and_another_media_type_a_415(api: APIClient) -> None:
     answer = api.post(url("uploads"), b"{", content_type="application/json")
     assert (answer.status_code, "is not JSON" in answer.json()["error"]) == (400, True)
-    assert api.post(url("uploads"), b"<x/>", content_type="text/xml").status_code == 415
+    for path, body, said in (
+        ("uploads", "[]", "Expected an object with model_name, files"),
+        ("models/relu/rollouts", '{"candidate": 1e999}', "the number 1e999 is too large"),
+    ):
+        answer = api.post(url(path), body, content_type="application/json")
+        assert (answer.status_code, said in answer.json()["error"]) == (400, True), answer.json()
+    answer = api.post(url("uploads"), b"a=1", content_type="application/x-www-form-urlencoded")
+    assert (answer.status_code, "Content-Type: application/json" in answer.json()["error"]) == (415, True)
     assert api.put(url("models")).status_code == 405
 
 
