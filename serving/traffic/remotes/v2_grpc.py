@@ -5,12 +5,12 @@ Source: KServe V2 gRPC; Triton's grpc_service.proto.
 
 import contextlib
 import re
+from collections.abc import Iterable
 
 import grpc
 import grpc.aio
 import numpy as np
 from tritonclient.grpc import service_pb2 as pb
-from tritonclient.grpc import service_pb2_grpc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.listed_servers import Address
@@ -20,6 +20,7 @@ from serving.core.errors import ServingError, internal, invalid, unavailable
 from serving.core.grpc_parameters import set_parameter
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import Parameters
+from serving.core.varints import varint
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.remotes.allow_list import RemoteAccess
 from serving.traffic.remotes.http_client import MAX_ANSWER
@@ -39,6 +40,8 @@ _OPTIONS = (
 )
 _REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
 _PASSES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND)
+_METHOD = "/inference.GRPCInferenceService/ModelInfer"
+_RAW_INPUT_CONTENTS = b"\x3a"  # field 7 of ModelInferRequest, bytes with their length before them
 _NOT_CONNECTED = "failed to connect to all addresses"
 _DISTRUST = re.compile("CERTIFICATE_VERIFY_FAILED: ([^:]+)")
 _NO_PERMISSION = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
@@ -57,25 +60,33 @@ class V2Grpc(RemoteProtocol):
             self._channel = grpc.aio.secure_channel(address.authority, credentials, options)
         else:
             self._channel = grpc.aio.insecure_channel(address.authority, options)
-        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._call = self._channel.unary_unary(_METHOD, response_deserializer=pb.ModelInferResponse.FromString)
 
     async def infer(self, request: InFlightRequest) -> RemoteAnswer:
         message = pb.ModelInferRequest(model_name=self._model, model_version=self._version, id=request.asked.id)
         for name, tensor in request.inputs.items():
             message.inputs.add(name=name, datatype=datatype_of(tensor).name, shape=tensor.shape)
-            message.raw_input_contents.append(bytes(raw_bytes(tensor)))
         for name in request.asked.requested_outputs:
             message.outputs.add(name=name)
         for key, value in parameters_of(request).items():
             set_parameter(message.parameters[key], value)
         try:
-            answer = await self._stub.ModelInfer(message, metadata=self._metadata)
+            answer = await self._call(_with_contents(message, request.inputs.values()), metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             raise _failure(self._address, error) from None
         return _decode(self._address, answer)
 
     async def close(self) -> None:
         await self._channel.close()
+
+
+def _with_contents(message: pb.ModelInferRequest, tensors: Iterable[Tensor]) -> bytes:
+    """Return a request as it is sent. Its contents are copied once: a field that comes later in a message is added to it."""
+    chunks: list[bytes | memoryview] = [message.SerializeToString()]
+    for tensor in tensors:
+        data = raw_bytes(tensor)
+        chunks += (_RAW_INPUT_CONTENTS, varint(len(data)), data)
+    return b"".join(chunks)
 
 
 def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
