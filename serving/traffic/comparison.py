@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import orjson
 from numpy.typing import NDArray
-from tritonclient.grpc.model_config_pb2 import ModelConfig
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelOutput
 
 from serving.core.datatypes import Tensor, datatype_of
 
@@ -127,9 +127,14 @@ def compare(
 
 
 def class_outputs(config: ModelConfig) -> frozenset[str]:
-    """Return the outputs whose elements may be classes: those with labels; where none has, those with a single axis."""
+    """Return the outputs whose elements may be classes: those with labels; where none has, those with a single axis beside the
+    batch's, which a model that does not batch by itself may have declared as 1 or -1."""
     labelled = frozenset(output.name for output in config.output if output.label_filename)
-    return labelled or frozenset(output.name for output in config.output if len(output.dims) == 1)
+    return labelled or frozenset(output.name for output in config.output if _has_one_axis(config, output))
+
+
+def _has_one_axis(config: ModelConfig, output: ModelOutput) -> bool:
+    return len(output.dims) == 1 or (not config.max_batch_size and len(output.dims) == 2 and output.dims[0] in (-1, 1))
 
 
 def _compare_output(

@@ -111,6 +111,10 @@ def test_outputs_with_labels_are_the_ones_with_classes_and_else_those_with_one_a
     config.output.add(name="image", dims=[3, 8, 8])
     config.output.add(name="embedding", dims=[64])
     assert class_outputs(config) == {"scores", "embedding"}
+    config.output.add(name="exported", dims=[-1, 10])
+    assert class_outputs(config) == {"scores", "embedding", "exported"}
+    config.max_batch_size = 8
+    assert class_outputs(config) == {"scores", "embedding"}
     config.output[0].label_filename = "labels.txt"
     assert class_outputs(config) == {"scores"}
 
