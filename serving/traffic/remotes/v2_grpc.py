@@ -35,6 +35,10 @@ _OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.dns_min_time_between_resolutions_ms", 1000),  # of 30 s: a name may mean another address from one moment on
+    # A connection whose bytes nobody acknowledges is given up after the second of these (TCP_USER_TIMEOUT, which comes with the
+    # first), not after a quarter of an hour. A server takes more pings than one in five minutes for an attack.
+    ("grpc.keepalive_time_ms", 300_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
     # Channels to one address share their connections otherwise, also where the headers or certificates differ.
     ("grpc.use_local_subchannel_pool", 1),
 )
