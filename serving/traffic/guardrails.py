@@ -51,7 +51,8 @@ WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
 
 class Values(Protocol):
     """Readings of a Prometheus metric, those of the window, of both arms at the same moments. counted: each is what was counted
-    since the reading before, and in how many requests; else a value, and 1. problem: why there are none, or none any more."""
+    since the reading before, and in how many requests; else a value, and 1. remembered: stable's are those of a smaller weight.
+    problem: why there are none, or none any more."""
 
     @property
     def stable(self) -> Sequence[Counted]: ...
@@ -59,6 +60,8 @@ class Values(Protocol):
     def candidate(self) -> Sequence[Counted]: ...
     @property
     def counted(self) -> bool: ...
+    @property
+    def remembered(self) -> bool: ...
     @property
     def problem(self) -> str: ...
 
@@ -320,8 +323,8 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
     values = sample.values
     if values is None:
         return _Finding("the metric has not been read yet")
-    readings = len(values.stable)
-    samples = readings, readings
+    readings = len(values.candidate)
+    samples = len(values.stable), readings
     if values.problem or readings < MIN_READINGS:
         return _Finding(values.problem or f"{readings} of {MIN_READINGS} readings", samples=samples)
     (count, of), (count_before, of_before) = _sum(values.candidate), _sum(values.stable)
@@ -331,6 +334,8 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
     limit = before + abs(before) * (guardrail.ratio - 1.0)
     if values.counted:
         evidence = rate_exceeds(values.candidate, values.stable, guardrail.ratio)
+    elif values.remembered:
+        evidence = mean_above_zero([mine - limit for mine, _ in values.candidate])
     else:
         ratio = limit / before if before else 1.0
         both = zip(values.candidate, values.stable, strict=True)
@@ -338,6 +343,7 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
     what = " for each request" if values.counted else ""
     told = f"{guardrail.name or 'the query'} was {number(found)}{what} on average of {readings} readings"
     told += f"; the limit is {number(limit)}, stable had {number(before)}"
+    told += " at a smaller weight" if values.remembered else ""
     return _Finding(told, before, found, limit, samples, p_value(evidence))
 
 

@@ -13,6 +13,7 @@ import re
 import urllib.parse
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
+from json import JSONDecodeError
 from typing import NamedTuple
 
 from repository.config.traffic import Guardrail, TrafficPolicy
@@ -55,23 +56,28 @@ def read_page(page: str, name: str, labels: dict[str, str]) -> PageReading:
 
 class Readings:
     """The latest readings of both arms, as many of each: what was read, and 1; or where it is `counted` what was counted, and
-    in how many requests. problem: why there are none, or no further ones; "" where there are."""
+    in how many requests. problem: why there are none, or no further ones; "" where there are.
 
-    def __init__(self, most: float) -> None:
-        self.stable: deque[Counted] = deque(maxlen=max(MIN_READINGS, min(MAX_READINGS, int(most))))
+    remembered: whether stable's are those of a smaller weight, for it gets no requests any more."""
+
+    def __init__(self, most: float, stable: Iterable[Counted] = ()) -> None:
+        """stable: to be remembered."""
+        self.stable = deque(stable, maxlen=max(MIN_READINGS, min(MAX_READINGS, int(most))))
         self.candidate: deque[Counted] = deque(maxlen=self.stable.maxlen)
+        self.remembered = bool(self.stable)
         self.counted = False
         self.problem = ""
 
     def add(self, stable: Counted, candidate: Counted) -> None:
-        self.stable.append(stable)
+        if not self.remembered:
+            self.stable.append(stable)
         self.candidate.append(candidate)
         self.problem = ""
 
     def miss(self, problem: str) -> None:
         """There is none at this moment; what was read before grows old."""
         self.problem = problem
-        for arm in (self.stable, self.candidate):
+        for arm in (self.candidate,) if self.remembered else (self.stable, self.candidate):
             if arm:
                 arm.popleft()
 
@@ -80,10 +86,10 @@ class PageReader:
     """Reads a metric of this server's own page for both arms."""
 
     def __init__(
-        self, guardrail: Guardrail, arms: dict[str, tuple[dict[str, str], ArmFigures]], window_s: float
+        self, guardrail: Guardrail, arms: dict[str, tuple[dict[str, str], ArmFigures]], readings: Readings
     ) -> None:
         """arms: "stable" and "candidate" -> the labels of the arm's series, and its figures."""
-        self.readings = Readings(window_s / PAGE_INTERVAL_S)
+        self.readings = readings
         self.name = guardrail.name
         self._arms = arms
         self._before: list[Counted] = []  # each arm's counter, and its requests then
@@ -115,8 +121,8 @@ class PageReader:
 class QueryReader:
     """Asks a Prometheus server for both arms. `fetch`: gets a URL that is allowed, within bounds of time and bytes."""
 
-    def __init__(self, guardrail: Guardrail, fetch: Callable[[str], Awaitable[bytes]], window_s: float) -> None:
-        self.readings = Readings(window_s / QUERY_INTERVAL_S)
+    def __init__(self, guardrail: Guardrail, fetch: Callable[[str], Awaitable[bytes]], readings: Readings) -> None:
+        self.readings = readings
         self._guardrail = guardrail
         self._fetch = fetch
 
@@ -124,38 +130,45 @@ class QueryReader:
         """Ask once; what goes wrong is the readings' problem."""
         asked = self._guardrail
         try:
-            stable, candidate = await asyncio.gather(self._value(asked.stable), self._value(asked.candidate))
+            queries = [asked.candidate] if self.readings.remembered else [asked.stable, asked.candidate]
+            values = await asyncio.gather(*map(self._value, queries))
         except Exception as error:
             self.readings.miss(f"Prometheus at {asked.url} gave no value: {error}")
             return
-        self.readings.add((stable, 1.0), (candidate, 1.0))
+        self.readings.add((values[0], 1.0), (values[-1], 1.0))
 
     async def _value(self, query: str) -> float:
         url = f"{self._guardrail.url.rstrip('/')}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
-        value = query_value(await self._fetch(url))
-        if value is None:
-            raise ValueError(f"the query '{query[:200]}' finds nothing")
-        return value
+        answer = await self._fetch(url)
+        try:
+            return query_value(answer)
+        except ValueError as error:
+            raise ValueError(f"the query '{query[:200]}' {error}") from None
 
 
-def query_value(answer: bytes) -> float | None:
-    """Return the number of an instant query's answer, a scalar or the one sample of a vector; None for no sample.
+def query_value(answer: bytes) -> float:
+    """Return the number of an instant query's answer: a scalar, or the one sample of a vector.
 
-    ValueError for anything else.
+    ValueError for anything else; it says what the query does.
     """
     if len(answer) > MAX_ANSWER:
-        raise ValueError(f"the answer has more than {MAX_ANSWER >> 10} KiB; sum the series up")
+        raise ValueError(f"finds more than {MAX_ANSWER >> 10} KiB; sum the series up")
     try:
         content = json.loads(answer)
         kind, result = content["data"]["resultType"], content["data"]["result"]
-        if kind == "vector" and len(result) > 1:
-            raise ValueError(f"the query finds {len(result)} series; sum them up")
-        if kind == "vector" and not result:
-            return None
-        value = float((result if kind == "scalar" else result[0]["value"])[1])
-    except (KeyError, TypeError, IndexError) as error:
-        raise ValueError("the answer is no instant query's") from error
-    return value if abs(value) < TOO_LARGE else None
+        if kind not in ("scalar", "vector"):
+            raise ValueError(f"gives a {str(kind)[:20]}; ask for one number")
+        if kind == "vector" and len(result) != 1:
+            raise ValueError(f"finds {len(result)} series; sum them up" if result else "finds nothing")
+        value = result[1] if kind == "scalar" else result[0]["value"][1]
+    except (KeyError, TypeError, IndexError, JSONDecodeError) as error:
+        raise ValueError("gets what is no answer of a Prometheus") from error
+    try:
+        if abs(number := float(value)) < TOO_LARGE:
+            return number
+    except (TypeError, ValueError):  # told as what is no number is
+        pass
+    raise ValueError(f"gives {str(value)[:20]}, which is no number to compare")
 
 
 class PrometheusValues:
@@ -166,20 +179,24 @@ class PrometheusValues:
         self._page = page
         self._fetch = fetch
         self._tasks: list[asyncio.Task[None]] = []
+        self._read: dict[Guardrail, Readings] = {}
+        self._stable: ArmFigures | None = None  # of which arm these are
 
     def begin(self, policy: TrafficPolicy, arms: dict[str, tuple[dict[str, str], ArmFigures]]) -> dict[int, Readings]:
         """Have what a policy's guardrails ask for read from here on, and nothing else. Return the readings by the guardrail's
         place."""
         self.close()
-        asked = {place: one for place, one in enumerate(policy.guardrails) if one.metric == "prometheus"}
-        pages = {place: PageReader(one, arms, policy.window_s) for place, one in asked.items() if not one.url}
-        queries = {place: QueryReader(one, self._fetch, policy.window_s) for place, one in asked.items() if one.url}
+        asked = [one for one in policy.guardrails if one.metric == "prometheus"]
+        same = arms["stable"][1] is self._stable
+        before, self._stable = self._read if same and policy.weight >= 100 else {}, arms["stable"][1]
+        self._read = {one: _begun(one, policy.window_s, before.get(one)) for one in asked}
+        pages = [PageReader(one, arms, readings) for one, readings in self._read.items() if not one.url]
         loop = asyncio.get_running_loop()
         if pages:
-            self._tasks.append(loop.create_task(self._read_pages(list(pages.values()))))
-        self._tasks += [loop.create_task(_ask(reader)) for reader in queries.values()]
-        readers: dict[int, PageReader | QueryReader] = {**pages, **queries}
-        return {place: reader.readings for place, reader in readers.items()}
+            self._tasks.append(loop.create_task(self._read_pages(pages)))
+        queries = [QueryReader(one, self._fetch, readings) for one, readings in self._read.items() if one.url]
+        self._tasks += [loop.create_task(_ask(reader)) for reader in queries]
+        return {place: self._read[one] for place, one in enumerate(policy.guardrails) if one in self._read}
 
     def close(self) -> None:
         """Read no more."""
@@ -199,7 +216,15 @@ class PrometheusValues:
                     reader.read("".join(pieces))
             except Exception:
                 log.exception("the server's metrics could not be read for a guardrail; trying again")
+                for reader in readers:
+                    reader.readings.miss("the server's metrics could not be read; its log says why")
             await asyncio.sleep(PAGE_INTERVAL_S)
+
+
+def _begun(guardrail: Guardrail, window_s: float, before: Readings | None) -> Readings:
+    """Return readings that begin. before: at a smaller weight."""
+    most = window_s / (QUERY_INTERVAL_S if guardrail.url else PAGE_INTERVAL_S)
+    return Readings(most, before.stable if before is not None and len(before.stable) >= MIN_READINGS else ())
 
 
 async def _ask(reader: QueryReader) -> None:

@@ -7,11 +7,19 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from repository.config.traffic import Guardrail
+from repository.config.traffic import Guardrail, TrafficPolicy
 from serving.frontends.metrics.routes import MetricsSource
 from serving.frontends.shared.authorisation import Authoriser
 from serving.traffic.figures import ArmFigures
-from serving.traffic.prometheus_values import PageReader, QueryReader, query_value, read_page
+from serving.traffic.prometheus_values import (
+    MIN_READINGS,
+    PageReader,
+    PrometheusValues,
+    QueryReader,
+    Readings,
+    query_value,
+    read_page,
+)
 from tests.serving.in_process import core
 from tests.serving.traffic.rollouts_in_process import answering, policy, scale
 from tests.support.serving_process import PATIENCE_S
@@ -60,7 +68,7 @@ def page(stable: float, candidate: float) -> str:
 
 def test_a_counter_is_read_for_each_request_of_its_arm() -> None:
     both = arms()
-    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), both, 60)
+    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), both, Readings(60))
     reader.read(page(100, 5))
     both["stable"][1].requests, both["candidate"][1].requests = 50, 10
     reader.read(page(110, 7))
@@ -73,7 +81,7 @@ def test_a_counter_is_read_for_each_request_of_its_arm() -> None:
 
 def test_a_counter_that_begins_anew_is_read_from_there() -> None:
     both = arms()
-    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), both, 60)
+    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), both, Readings(60))
     for requests, value in ((0, 100), (10, 103), (20, 1), (30, 4)):
         both["stable"][1].requests = requests
         reader.read(page(value, 0))
@@ -81,7 +89,7 @@ def test_a_counter_that_begins_anew_is_read_from_there() -> None:
 
 
 def test_a_metric_that_is_not_there_is_a_problem_that_is_told() -> None:
-    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), arms(), 60)
+    reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), arms(), Readings(60))
     reader.read('unsafe{model="chat",version="1"} 3\n')
     assert (
         reader.readings.problem == "the server's metrics have no number 'unsafe' with the labels of the candidate arm"
@@ -95,16 +103,28 @@ HUGE = {"status": "success", "data": {"resultType": "scalar", "result": [1, "1e3
 TWO = {"status": "success", "data": {"resultType": "vector", "result": [{"value": [1, "1"]}, {"value": [1, "2"]}]}}
 
 
-@pytest.mark.parametrize(("answer", "value"), [(VECTOR, 0.25), (SCALAR, 3.0), (NOTHING, None), (HUGE, None)])
-def test_an_instant_query_gives_one_number(answer: object, value: float | None) -> None:
+@pytest.mark.parametrize(("answer", "value"), [(VECTOR, 0.25), (SCALAR, 3.0)])
+def test_an_instant_query_gives_one_number(answer: object, value: float) -> None:
     assert query_value(json.dumps(answer).encode()) == value
 
 
 @pytest.mark.parametrize(
-    "answer", [b"<html>", b"[]", b'{"data": {}}', json.dumps(TWO).encode(), b" " * (1 << 20) + b"{}"]
+    ("answer", "said"),
+    [
+        (b"<html>", "gets what is no answer of a Prometheus"),
+        (b"[]", "gets what is no answer of a Prometheus"),
+        (b'{"data": {}}', "gets what is no answer of a Prometheus"),
+        (json.dumps(TWO).encode(), "finds 2 series; sum them up"),
+        (json.dumps(NOTHING).encode(), "finds nothing"),
+        (json.dumps(HUGE).encode(), "gives 1e300, which is no number to compare"),
+        (json.dumps(SCALAR).replace('"3"', '"NaN"').encode(), "gives NaN, which is no number to compare"),
+        (json.dumps(SCALAR).replace('"3"', "[]").encode(), r"gives \[\], which is no number to compare"),
+        (b'{"data": {"resultType": "string", "result": [1, "3"]}}', "gives a string; ask for one number"),
+        (b" " * (1 << 20) + b"{}", "finds more than"),
+    ],
 )
-def test_what_is_no_answer_of_one_number_is_refused(answer: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
+def test_what_is_no_answer_of_one_number_is_refused_in_words(answer: bytes, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
         query_value(answer)
 
 
@@ -118,7 +138,7 @@ def test_a_prometheus_server_is_asked_for_both_arms() -> None:
     guardrail = Guardrail(
         metric="prometheus", url="http://prometheus:9090/", stable='sum(x{v="1"})', candidate='sum(x{v="2"})', ratio=2.0
     )
-    reader = QueryReader(guardrail, fetch, 60)
+    reader = QueryReader(guardrail, fetch, Readings(60))
     asyncio.run(reader.read())
     assert asked == ['sum(x{v="1"})', 'sum(x{v="2"})']
     assert (list(reader.readings.stable), list(reader.readings.candidate)) == ([(0.25, 1)], [(0.25, 1)])
@@ -141,3 +161,33 @@ async def test_a_metric_of_the_server_itself_is_read_from_its_page(tmp_path: Pat
                 await answering(server, 20)
                 await asyncio.sleep(0.05)
         assert states[0]["detail"].endswith("of 20 readings")
+
+
+@pytest.mark.asyncio
+async def test_what_the_stable_version_was_read_at_is_remembered_where_it_gets_no_requests() -> None:
+    """A rate of its requests is no number then."""
+    asked: list[str] = []
+
+    async def fetch(url: str) -> bytes:
+        asked.append(parse_qs(urlsplit(url).query)["query"][0])
+        return json.dumps(VECTOR).encode()
+
+    guardrail = Guardrail(
+        metric="prometheus", url="http://prometheus:9090", stable="of stable", candidate="of candidate"
+    )
+    values, both = PrometheusValues(list, fetch), arms()
+
+    def begun(weight: float) -> Readings:
+        return values.begin(TrafficPolicy("r", 2, weight=weight, guardrails=(guardrail,)), both)[0]
+
+    readings = begun(50)
+    for _ in range(MIN_READINGS):
+        readings.add((0.25, 1.0), (0.25, 1.0))
+    later = begun(100)
+    async with asyncio.timeout(PATIENCE_S):
+        while not later.candidate:
+            await asyncio.sleep(0)
+    assert asked == ["of candidate"]
+    assert (later.remembered, len(later.stable), len(later.candidate)) == (True, MIN_READINGS, 1)
+    assert not begun(50).stable, "it can be read anew"
+    values.close()
