@@ -230,7 +230,7 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     span = _judge(sample.policy, stable, candidate, asked)
     before, failed = (count / of for count, of in (span.stable, span.candidate))
     limit = before + guardrail.margin
-    told = f"{share(failed)} of {span.candidate[1]:.0f} requests failed {_when(sample.candidate.window_s, span)}"
+    told = f"{share(failed)} of {span.candidate[1]:.0f} requests failed {_when(sample, sample.candidate.window_s, span)}"
     if refused := sample.candidate.window.refused:
         told += f" ({refused} refused as the client's mistake)"
     told += (
@@ -282,7 +282,7 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
         return few
     span = _judge(sample.policy, stable, candidate, _Question(exceeds, MOMENTS_OF_LATENCY))
     found = quantiles_ms(_lasted(sample.candidate, span), [q])[0]
-    of, when = f"{span.candidate[1]:.0f}", _when(sample.candidate.window_s, span)
+    of, when = f"{span.candidate[1]:.0f}", _when(sample, sample.candidate.window_s, span)
     unanswered = f"{_sum(late)[0]:.0f} of {of} requests had no answer after {waited_s} s"
     told = f"{unanswered} {when}" if found is None else f"the p{100 * q:g} of {of} requests was {latency(found)} {when}"
     if late and found is not None:
@@ -302,7 +302,7 @@ def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
     whole = _differed(found.window)
     samples = int(whole[1]), int(whole[1])
     if whole[1] < max(1, sample.policy.min_samples):
-        told = f"{samples[0]} of {sample.policy.min_samples} mirrored requests in {duration(found.window_s)}"
+        told = f"{samples[0]} of {sample.policy.min_samples} mirrored requests in {_round(sample, found.window_s)}"
         return _Finding(told, samples=samples)
     mirrored = _Counts(whole, found.seconds, _differed)
     known = _Counts(whole, (), _differed)  # the limit is: nothing is held against stable's own
@@ -310,7 +310,7 @@ def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
     span = _judge(sample.policy, known, mirrored, asked)
     differed = span.candidate[0] / span.candidate[1]
     told = f"{share(differed)} of {span.candidate[1]:.0f} mirrored requests were answered differently or failed"
-    told += f" {_when(found.window_s, span)}{_remembered(found)}; the limit is {share(guardrail.limit)}"
+    told += f" {_when(sample, found.window_s, span)}{_remembered(found)}; the limit is {share(guardrail.limit)}"
     return _Finding(told, None, differed, guardrail.limit, samples, p_value(span.evidence))
 
 
@@ -406,7 +406,7 @@ def _too_few(sample: _Sample, *arms: _Counts) -> _Finding | None:
     samples = int(arms[0].whole[1]), int(arms[1].whole[1])
     for name, arm, count in zip(("stable", "the candidate"), (sample.stable, sample.candidate), samples, strict=True):
         if count < max(1, sample.policy.min_samples):
-            told = f"{count} of {sample.policy.min_samples} requests to {name} in {duration(arm.window_s)}"
+            told = f"{count} of {sample.policy.min_samples} requests to {name} in {_round(sample, arm.window_s)}"
             if arm is sample.stable and sample.policy.weight >= 100:
                 told += ", and at 100 % no more come: what to compare with is known from a smaller weight only"
             return _Finding(told, samples=samples)
@@ -424,8 +424,16 @@ def _samples(span: _Span) -> tuple[int, int]:
     return int(span.stable[1]), int(span.candidate[1])
 
 
-def _when(window_s: float, span: _Span) -> str:
-    return f"in the last {duration(span.latest or window_s)}"
+def _when(sample: _Sample, window_s: float, span: _Span) -> str:
+    return f"in the last {duration(span.latest) if span.latest else _round(sample, window_s)}"
+
+
+def _round(sample: _Sample, window_s: float) -> str:
+    """Return how long a window is, rounded up while it grows: what changes every second is news to all who listen."""
+    rounded = 10
+    while rounded < window_s:
+        rounded *= 2
+    return duration(min(rounded, sample.policy.window_s))
 
 
 def _remembered(found: _Arm | _Mirrored) -> str:
