@@ -67,7 +67,8 @@ def test_a_pod_ends_after_its_requests_and_writes_only_where_it_may() -> None:
     assert container()["securityContext"]["readOnlyRootFilesystem"] is True
     mounts = {Path(mount["mountPath"]) for mount in container()["volumeMounts"]}
     state, remotes = options().traffic_state, options().traffic_remotes
-    assert state is not None and remotes is not None
+    assert state is not None
+    assert remotes is not None
     assert {options().repository_cache_folder, state.parent, remotes.parent, Path("/tmp"), Path("/dev/shm")} <= mounts
     volumes = {volume["name"] for volume in pod()["spec"]["volumes"]}
     assert {mount["name"] for mount in container()["volumeMounts"]} <= volumes
