@@ -230,7 +230,9 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     span = _judge(sample.policy, stable, candidate, asked)
     before, failed = (count / of for count, of in (span.stable, span.candidate))
     limit = before + guardrail.margin
-    told = f"{share(failed)} of {span.candidate[1]:.0f} requests failed {_when(sample, sample.candidate.window_s, span)}"
+    told = (
+        f"{share(failed)} of {span.candidate[1]:.0f} requests failed {_when(sample, sample.candidate.window_s, span)}"
+    )
     if refused := sample.candidate.window.refused:
         told += f" ({refused} refused as the client's mistake)"
     told += (
