@@ -1,5 +1,6 @@
 """How a rollout is drawn: its ladder of steps, its guardrails as lines with a limit, its story in the order it happened."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import groupby
@@ -7,10 +8,10 @@ from itertools import groupby
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from dashboard.models import AuditEntry, Model, Rollout
+from dashboard.models import AuditEntry, Rollout
 from dashboard.releases.rollout_states import UNDER_WAY
 from dashboard.rollouts.plan import weight_in_words
-from dashboard.rollouts.selectors import GuardrailLine, RolloutStanding, rollouts, standing
+from dashboard.rollouts.selectors import GuardrailLine, RolloutStanding, standing
 from dashboard.servers.selectors import all_down
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import RolloutKind, RolloutState
@@ -117,9 +118,9 @@ def outage() -> str:
     return ""
 
 
-def told_on_releases(model: Model) -> Rollout | None:
-    """Return the rollout that the page of releases tells of: the one that is not over, or the newest, where it ended lately."""
-    newest = rollouts(model).first()
+def told_on_releases(recent: Sequence[Rollout]) -> Rollout | None:
+    """Return the rollout that the page of releases tells of: the newest of its model, unless that ended long ago."""
+    newest = recent[0] if recent else None
     if newest is None or newest.ended_at is None or timezone.now() - newest.ended_at < SHOWN_AFTER:
         return newest
     return None

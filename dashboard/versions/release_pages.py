@@ -18,7 +18,8 @@ from dashboard.releases.selectors import (
     releases,
     serving_release,
 )
-from dashboard.rollouts.picture import Picture, picture_of, told_on_releases
+from dashboard.releases.texts import answering
+from dashboard.rollouts.picture import picture_of, told_on_releases
 from dashboard.rollouts.selectors import last_change, rollouts
 from dashboard.shared.choices import DesiredState
 from dashboard.versions.checks import Step, steps_of
@@ -27,7 +28,8 @@ from dashboard.web.pages import page_of, respond
 from repository.config import text as config_text
 from repository.config.release_stamp import unstamped
 
-SHOWN_ROLLOUTS = 5  # of those that ended; a page of their own has all
+SHOWN_ROLLOUTS = 5  # of those before the one that is told of; a page of their own has all
+SHOWN_RELEASES = 20
 
 
 @require_GET
@@ -36,24 +38,22 @@ def model_releases(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "releases")
     model = head["model"]
     newest = newest_release(model)
-    page = SimpleLazyObject(lambda: page_of(request, releases(model).defer("text", "returns_to__text")))
+    page = SimpleLazyObject(lambda: page_of(request, releases(model).defer("text", "returns_to__text"), SHOWN_RELEASES))
+    recent = list(rollouts(model)[: SHOWN_ROLLOUTS + 1])
+    told = told_on_releases(recent)
     context = {  # a part reads what it shows, and no more
         **head,
         "last": SimpleLazyObject(lambda: last_change(model, release=newest, back=head["way_back"])),
-        "picture": SimpleLazyObject(lambda: _picture(model)),
+        "told": told,
+        "picture": SimpleLazyObject(lambda: picture_of(told) if told else None),
         "standing": SimpleLazyObject(lambda: _standing(model, newest)),
         "shown": SimpleLazyObject(lambda: timeline(model, request.GET.get("range", ""))),
         "ranges": RANGES,
-        "rollouts": SimpleLazyObject(lambda: list(rollouts(model)[:SHOWN_ROLLOUTS])),
+        "rollouts": recent[1:] if told else recent[:SHOWN_ROLLOUTS],
         "page": page,
         "lives": SimpleLazyObject(lambda: lives_of(page)),
     }
     return respond(request, "versions/releases", context, parts=("now", "rows"))
-
-
-def _picture(model: Model) -> Picture | None:
-    rollout = told_on_releases(model)
-    return picture_of(rollout) if rollout is not None else None
 
 
 def _standing(model: Model, newest: Release | None) -> dict[str, object]:
@@ -64,6 +64,7 @@ def _standing(model: Model, newest: Release | None) -> dict[str, object]:
     return {
         "newest": wanted,
         "serving": lives[serving.pk] if serving else None,
+        "answers": answering(serving.versions, serving.aliases) if serving and len(serving.versions) > 1 else None,
         "loaded": model.desired_state == DesiredState.LOADED,
         "steps": _shown_steps(wanted),
     }
