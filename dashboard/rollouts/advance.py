@@ -17,7 +17,7 @@ from django.utils.text import capfirst
 
 from dashboard.access.authorisation import SYSTEM
 from dashboard.metrics.selectors import last_requested
-from dashboard.models import ReleaseCheck, ReleaseSpan, Rollout, RolloutFigures, Server
+from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Rollout, RolloutFigures, Server
 from dashboard.models.rollout import TrafficTold
 from dashboard.releases import rollout_states as states
 from dashboard.rollouts.baking import bake_left, served_by
@@ -70,18 +70,28 @@ def _act(rollout: Rollout, server: Server) -> None:
     elif rollout.state in states.UNDER_WAY and (failed := _not_loaded(rollout, server)):
         _end_or_wait(rollout, server, failed)
         return
-    elif rollout.state == RolloutState.RUNNING and bake_left(rollout, served_by(rollout)) == 0:
-        _next(rollout)
-    elif rollout.state == RolloutState.HOLDING and rollout.hold_until and rollout.hold_until <= timezone.now():
-        assert isinstance(rollout.stable, int)
-        rollout_unload_old(rollout=rollout, actor=SYSTEM, last_request=last_request_in_words(rollout))
+    elif _due(rollout):
+        with transaction.atomic():
+            Model.locked(rollout.model_id)
+            rollout.refresh_from_db()
+            if _due(rollout):  # a person may have paused, promoted or kept it since it was read
+                _next(rollout)
     if rollout.trouble:
         states.troubled(rollout, "")
 
 
+def _due(rollout: Rollout) -> bool:
+    """Whether it is time for what comes next by itself."""
+    if rollout.state == RolloutState.HOLDING:
+        return rollout.hold_until is not None and rollout.hold_until <= timezone.now()
+    return rollout.state == RolloutState.RUNNING and bake_left(rollout, served_by(rollout)) == 0
+
+
 def _next(rollout: Rollout) -> None:
-    """Do what comes after the present step, whose time is over."""
-    if rollout.next_weight is not None:
+    """Do what comes after the present step, or the time for which the old version was held."""
+    if rollout.state == RolloutState.HOLDING:
+        rollout_unload_old(rollout=rollout, actor=SYSTEM, last_request=last_request_in_words(rollout))
+    elif rollout.next_weight is not None:
         rollout_advance(rollout=rollout, actor=SYSTEM, step=rollout.step)
     elif rollout.kind == RolloutKind.SHADOW:
         rollout_abort(rollout=rollout, actor=SYSTEM)

@@ -86,13 +86,12 @@ def rollout_start(
         )
     whole = plan_of(kind, plan or {})
     refuse_unlisted(policy_checked(policy_of_plan("r", whole, candidate, stable, 0)))
-    _startable(model, candidate, stable)
-    held = states.unfinished(model)
-    if held is not None and held.state == RolloutState.HOLDING:
-        rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
     with transaction.atomic():
         model = Model.locked(model.pk)
         newest = _startable(model, candidate, stable)
+        if (held := states.unfinished(model)) is not None:
+            rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
+            newest = _startable(model, candidate, stable)
         text, answers = current_text(model), answering_number(newest)
         rollout = states.start(
             model=model,

@@ -32,6 +32,8 @@ from dashboard.rollouts.selectors import figures_by_server, history, standing
 from dashboard.rollouts.services import (
     mismatches_forget,
     rollout_abort,
+    rollout_advance,
+    rollout_keep_old,
     rollout_pause,
     rollout_promote,
     rollout_resume,
@@ -250,6 +252,38 @@ def test_what_cannot_be_done_is_said_once_and_done_later(
     file.write_text(text)
     again = look(server)
     assert (again.step, again.trouble) == (1, "")
+
+
+def test_watch_does_nothing_that_a_person_has_decided_otherwise_since_it_looked(
+    rollout: Rollout, model: Model, server: Server, actor: Actor
+):
+    """Between the moment in which rollouts are read, and the one in which the time of one is found to be over."""
+
+    def look_late() -> Rollout:
+        word = None if seen.state == "holding" else told(seen)
+        rollout_look(rollout=seen, server=server, told=word, instance="a")
+        return Rollout.objects.get(pk=seen.pk)
+
+    rollout_advance(rollout=rollout, actor=actor)
+    served(model, server)
+    time_passes(model, 61)
+    [seen] = rollouts_open()
+    rollout_pause(rollout=rollout, actor=actor)
+    assert look_late().state == "paused"
+    held = rollout_promote(rollout=rollout, actor=actor)
+    Rollout.objects.update(hold_until=timezone.now())
+    [seen] = rollouts_open()
+    rollout_keep_old(rollout=held, actor=actor, days=3)
+    assert look_late().state == "holding"
+    rollout_abort(rollout=held, actor=actor)
+    shadow = rollout_start(
+        model=model, actor=actor, candidate=2, kind="shadow", plan={"steps": [{"weight": 0, "bake_s": 60}]}
+    )
+    served(model, server)
+    time_passes(model, 61)
+    [seen] = rollouts_open()
+    rollout_promote(rollout=shadow, actor=actor)
+    assert look_late().state == "holding"
 
 
 def test_a_breach_waits_for_nobody_to_settle_what_was_changed_by_hand(
