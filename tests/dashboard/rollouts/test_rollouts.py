@@ -13,6 +13,7 @@ from dashboard.catalog.services import model_unload
 from dashboard.configuration.drift import drift_adopt
 from dashboard.configuration.services import config_apply
 from dashboard.models import AuditEntry, Model, Release, Rollout, Server, Version
+from dashboard.releases import rollout_states as states
 from dashboard.releases.selectors import current_text, newest_release, protected_versions, way_back
 from dashboard.releases.signatures import answering_number
 from dashboard.releases.storage import disk_text, managed_repository
@@ -480,3 +481,13 @@ def test_the_timeline_says_which_share_of_the_requests_each_version_had(model: M
     served(model, server)
     rows = {row.version: [(bar.shares, bar.rollout) for bar in row.bars] for row in timeline(model)[0].rows}
     assert rows == {2: [("5 %, 100 %", rollout.name)], 1: [("100 %", ""), ("95 %, 0 %", rollout.name)]}
+
+
+def test_of_two_who_read_the_same_step_one_takes_it(model: Model, actor: Actor):
+    rollout = rollout_start(model=model, actor=actor, candidate=2)
+    one, other = Rollout.objects.get(pk=rollout.pk), Rollout.objects.get(pk=rollout.pk)
+    release = newest_release(model)
+    states.advance(one, release)
+    with pytest.raises(WrongState, match="not running at that step any more"):
+        states.advance(other, release)
+    assert Rollout.objects.get().step == 1

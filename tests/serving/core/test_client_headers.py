@@ -1,0 +1,32 @@
+"""The headers by which rollouts are sticky follow a client's request to what is asked for its sake."""
+
+import numpy as np
+import pytest
+
+from serving.core.client_headers import ClientHeaders, header_of, pass_on
+from serving.core.in_flight import InFlightRequest
+from tests.serving.requests import in_flight
+
+
+def request(*users: str) -> InFlightRequest:
+    made = in_flight("m", {"x": np.zeros(1)}, lambda answer, final: None)
+    for user in users:
+        made.observe(ClientHeaders({"x-user": user}))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("made_for", "found"), [(["a", "a"], "a"), (["a", "b"], None), (["a", ""], None), ([""], None), ([], None)]
+)
+def test_what_a_model_asks_for_several_clients_carries_the_headers_that_all_have(
+    made_for: list[str], found: str | None
+) -> None:
+    child = request()
+    pass_on([request(*filter(None, [user])) for user in made_for], child)
+    assert header_of(child, "x-user") == found
+
+
+def test_what_carries_headers_already_keeps_them() -> None:
+    child = request("own")
+    pass_on([request("a")], child)
+    assert header_of(child, "x-user") == "own"
