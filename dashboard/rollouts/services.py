@@ -86,12 +86,15 @@ def rollout_start(
         )
     whole = plan_of(kind, plan or {})
     refuse_unlisted(policy_checked(policy_of_plan("r", whole, candidate, stable, 0)))
+    _startable(model, candidate, stable)
+    # In a transaction of its own: of two releases that were written in one, a kill would leave a text two numbers ahead.
+    if (held := states.unfinished(model)) is not None:
+        rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
     with transaction.atomic():
         model = Model.locked(model.pk)
         newest = _startable(model, candidate, stable)
-        if (held := states.unfinished(model)) is not None:
-            rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
-            newest = _startable(model, candidate, stable)
+        if (quicker := states.unfinished(model)) is not None:
+            _refuse_elsewhere(quicker)
         text, answers = current_text(model), answering_number(newest)
         rollout = states.start(
             model=model,
