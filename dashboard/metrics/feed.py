@@ -100,7 +100,8 @@ class FeedReader:
         models |= self._refused(data.get("unserved", {}))
         for told in data.get("traffic", ()):
             self.hear(told)
-        seconds = max(data["time"] - self._time, 1e-3)
+        elapsed = data["time"] - self._time
+        seconds = elapsed if elapsed > 0 else 1.0  # the server's clock was set back
         process = self._process(data["server"], seconds)
         self._time = data["time"]
         if self._first:

@@ -12,7 +12,7 @@ from typing import TypedDict, cast
 
 import orjson
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Max
 from django.utils import timezone
 
 from dashboard.models import Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
@@ -152,7 +152,10 @@ def _counts_added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str,
 def _sample(row: RolloutFigures, at: int) -> None:
     """Keep a reading where none was kept for that span, and make room where there are too many."""
     samples = RolloutSample.objects.filter(rollout_id=row.rollout_id, server_id=row.server_id)
-    if samples.filter(at__gte=at).exists():
+    last = samples.aggregate(at=Max("at"))["at"]
+    if last is not None and last > at + row.every_s:  # the clock was set back
+        samples.filter(at__gte=at).delete()
+    elif last is not None and last >= at:
         return
     RolloutSample.objects.create(
         rollout_id=row.rollout_id, server_id=row.server_id, at=at, data=cast(JsonObject, sums_of(row))

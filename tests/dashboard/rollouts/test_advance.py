@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.utils import timezone
 
 from dashboard.access.authorisation import SYSTEM, Actor
@@ -217,6 +218,14 @@ def test_requests_that_go_to_another_server_are_judged_there(
     MetricSample.objects.create(server=other, model_name="relu", version=1, resolution=1, at=1.8e9 + 1, data=b"")
     Rollout.objects.update(hold_until=timezone.now())
     assert look(server).reason.endswith("its last request was at 2027-01-15 08:00:01 UTC on server other.")
+
+
+def test_a_clock_that_is_set_back_does_not_stop_the_history(rollout: Rollout, server: Server):
+    look(server, {"stable": 10})
+    RolloutSample.objects.update(at=F("at") + 86400)
+    look(server, {"stable": 20})
+    [sample] = RolloutSample.objects.all()
+    assert sample.at <= timezone.now().timestamp()
 
 
 def test_a_candidate_that_does_not_load_ends_the_rollout(model: Model, actor: Actor, server: Server):
