@@ -115,7 +115,7 @@ class ArmFigures:
         self.begun = self.requests = self.errors = self.withdrawn = self.refused = 0
         self.latency = Histogram()
         self.given_up = Histogram()
-        self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S)  # `begun`, as of each of the last seconds
+        self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S + 1)  # `begun`, as of now and each second before
         self.set_window(window_s)
 
     def set_window(self, window_s: float) -> None:
@@ -167,9 +167,9 @@ class ArmFigures:
 
     def waiting(self, seconds: int) -> int:
         """Return how many requests, at least, have been without an answer for so many seconds (1 to LONGEST_WAIT_S)."""
-        if len(self._begun_before) < seconds:
+        if len(self._begun_before) <= seconds:
             return 0
-        return max(0, self._begun_before[-seconds] - self.requests - self.withdrawn)
+        return max(0, self._begun_before[-1 - seconds] - self.requests - self.withdrawn)
 
     def _reading(self) -> Window:
         latency, given_up = dict(self.latency.counts), dict(self.given_up.counts)

@@ -277,7 +277,7 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     def exceeds(mine: Counted, other: Counted) -> float:
         return share_exceeds(mine, (max(other[0], (1.0 - q) * other[1]), other[1]), 0.0)
 
-    waited_s = min(LONGEST_WAIT_S, math.ceil(limit / 1000) + 1)
+    waited_s = min(LONGEST_WAIT_S, math.floor(limit / 1000) + 1)
     late = _late(sample.candidate, waited_s) if waited_s * 1000 > limit else []
     stable, candidate = _counts(sample.stable, slow), _counts(sample.candidate, slow, late)
     if few := _too_few(sample, stable, candidate):

@@ -112,7 +112,7 @@ def test_a_candidate_that_does_not_answer_at_all_is_found() -> None:
         errors, latency = arms.tick(), arms.guardrails.evaluate()[1]
     assert errors.state == "breached"
     assert latency.state == "breached"
-    assert latency.detail.startswith("60 of 60 requests had no answer after 2 s in the last 20 s; the limit is 7.")
+    assert latency.detail.startswith("60 of 60 requests had no answer after 1 s in the last 20 s; the limit is 7.")
 
 
 def test_a_candidate_whose_clients_give_up_before_it_answers_is_found() -> None:
