@@ -3,7 +3,8 @@
 Each is judged once a second against what the stable version did in the same time: in the whole window, and in its latest part,
 which shows sooner what is wrong since a moment. It waits until both arms have enough samples; then it is breached where the
 p-value of "the candidate keeps to the limit" is below the policy's alpha (significance.py). A candidate that does not answer at
-all is judged too: requests that wait too long count as errors, and as slow ones. Clients may give up sooner: what they
+all is judged too: requests that wait too long count as errors, and as slow ones. Where clients ask again only when they are
+answered these are few, and all of one moment: so how long it stands still counts as well. Clients may give up sooner: what they
 cancelled took at least as long as they waited. And it may refuse, as a client's mistake, what stable answers. Both arms are
 looked at alike, for clients cancel for reasons of their own, and make mistakes.
 """
@@ -36,6 +37,7 @@ from serving.traffic.significance import (
 log = logging.getLogger(__name__)
 
 UNANSWERED_S = 10  # a request that waits for so long counts as an error
+STILL_S = 5  # a pause that is shorter accuses nobody
 GIVEN_UP_S = 1  # so does one that its client cancelled after so long
 # The latest parts of the window: what is wrong since a moment is soon found there. They have as many requests of the candidate,
 # or the policy's `min_samples`.
@@ -142,6 +144,13 @@ class _Span(NamedTuple):
     latest: int = 0
 
 
+class _Still(NamedTuple):
+    """That the candidate stands still, and for what that is evidence."""
+
+    told: str
+    evidence: float
+
+
 class _Question(NamedTuple):
     """exceeds: from the candidate's and the stable arm's counts, the evidence that the candidate is worse than it may be.
     moments: of a second."""
@@ -238,7 +247,8 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     told += (
         f"; the limit is {share(limit)}, stable had {share(before)} of {span.stable[1]:.0f}{_remembered(sample.stable)}"
     )
-    return _Finding(told, before, failed, limit, _samples(span), p_value(span.evidence))
+    told, evidence = _more_telling(told, span, _stands_still(sample, UNANSWERED_S))
+    return _Finding(told, before, failed, limit, _samples(span), p_value(evidence))
 
 
 def _failed(window: Window) -> Counted:
@@ -293,7 +303,8 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
         told += f", and clients gave up {given_up} slower ones"
     told += f"; the limit is {latency(limit)}, stable had {latency(before or 0.0)} of {span.stable[1]:.0f}"
     told += _remembered(sample.stable)
-    return _Finding(told, before, found, limit, _samples(span), p_value(span.evidence))
+    told, evidence = _more_telling(told, span, _stands_still(sample, max(STILL_S, math.ceil(limit / 1000) + 1)))
+    return _Finding(told, before, found, limit, _samples(span), p_value(evidence))
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
@@ -347,6 +358,39 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
     told += f"; the limit is {number(limit)}, stable had {number(before)}"
     told += " at a smaller weight" if values.remembered else ""
     return _Finding(told, before, found, limit, samples, p_value(evidence))
+
+
+def _stands_still(sample: _Sample, least_s: int) -> _Still | None:
+    """Return that the candidate has ended nothing for so many seconds, in which requests waited, and the stable arm went on or
+    had nothing to do: clients that wait for the candidate may be all there are.
+
+    Where nothing is wrong a second in which it ends nothing is as rare as before, and so is a request that takes so long.
+    """
+    seconds = sample.candidate.seconds
+    silent_s = next((place for place, one in enumerate(reversed(seconds)) if _ended(one)), len(seconds))
+    if silent_s < least_s:
+        return None
+    waiting, beside_waiting = (arm.waiting(min(silent_s, LONGEST_WAIT_S)) for arm in (sample.candidate, sample.stable))
+    beside = [_ended(one) for one in islice(reversed(sample.stable.seconds), silent_s)]
+    still_s = silent_s - beside.count(0) if beside_waiting else silent_s
+    if not waiting or still_s < least_s:
+        return None
+    before = [_ended(one) for one in islice(seconds, len(seconds) - silent_s) if one.begun or _ended(one)]
+    rare = (1 + before.count(0)) / (1 + len(before))
+    took = merge([lasted(sample.stable.window), lasted(sample.candidate.window)])
+    long = (1 + _beyond(took, _bucket_beyond(still_s * 1000))) / (1 + sum(took.values()))
+    told = f"nothing was answered in the last {duration(silent_s)} while {waiting} requests waited"
+    told += f"; stable answered {sum(beside)} meanwhile" if any(beside) else ""
+    return _Still(told, min(-still_s * math.log(rare), -waiting * math.log(long)))
+
+
+def _more_telling(told: str, span: _Span, still: _Still | None) -> tuple[str, float]:
+    """Return what is told, and for how much evidence: of a span, or of a standstill where that is more."""
+    return (told, span.evidence) if still is None or still.evidence <= span.evidence else still
+
+
+def _ended(second: Window) -> int:
+    return second.requests + second.refused + sum(second.given_up.values())
 
 
 # -- what they share ---------------------------------------------------------------------------------------------------

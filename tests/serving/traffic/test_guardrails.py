@@ -115,6 +115,46 @@ def test_a_candidate_that_does_not_answer_at_all_is_found() -> None:
     assert latency.detail.startswith("60 of 60 requests had no answer after 1 s in the last 20 s; the limit is 7.")
 
 
+@pytest.mark.parametrize("stable", ["answers", "has nothing to do", "stands still too"])
+def test_a_candidate_that_stops_answering_is_found_though_few_clients_wait(stable: str) -> None:
+    """Each asks again when it is answered: all that is seen of a standstill are a dozen requests of one moment."""
+    arms = Arms(ERRORS, LATENCY)
+    for _ in range(60):
+        serve(arms.stable, 200)
+        serve(arms.candidate, 100)
+        arms.tick()
+    for _ in range(12):
+        arms.candidate.begin()
+        if stable == "stands still too":
+            arms.stable.begin()
+    states = []
+    for _ in range(12):
+        serve(arms.stable, 200 * (stable == "answers"))
+        states.append((arms.tick().state, arms.guardrails.evaluate()[1].state))
+    if stable == "stands still too":
+        assert set(states) == {("holds", "holds")}
+        return
+    assert states[3] == ("holds", "holds")  # a pause
+    assert states[5] == ("holds", "breached")
+    assert states[11] == ("breached", "breached")
+    told = "nothing was answered in the last 12 s while 12 requests waited"
+    told += "; stable answered 2400 meanwhile" if stable == "answers" else ""
+    assert arms.guardrails.evaluate()[1].detail == told
+
+
+def test_one_request_that_takes_long_is_no_standstill() -> None:
+    arms = Arms(ERRORS, LATENCY)
+    for second in range(300):
+        serve(arms.stable, 20)
+        serve(arms.candidate, second % 3 == 0)
+        found = arms.tick()
+    arms.candidate.begin()
+    for _ in range(30):
+        serve(arms.stable, 20)
+        found = arms.tick()
+        assert (found.state, arms.guardrails.evaluate()[1].state) != ("breached", "breached")
+
+
 def test_a_candidate_whose_clients_give_up_before_it_answers_is_found() -> None:
     """It hangs, and no client waits for as long as would show it."""
     arms = Arms(ERRORS, LATENCY)
