@@ -4,12 +4,13 @@ An ensemble is only as ready as the models of its steps.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import NamedTuple
 
 from repository.core.condition import Condition
 from serving.core.errors import ServingError
+from serving.core.model_identifier import ModelIdentifier
 from serving.execution.readiness import confirmed
 from serving.models.model import Model
 from serving.models.model_lifecycle import ModelLifecycle
@@ -105,18 +106,22 @@ class RepositoryIndex:
         return all(yes or version.model is None for yes, version in zip(answers, versions, strict=True))
 
     # -- statistics ------------------------------------------------------------------------------------------------
-    def statistics(self, ready: bool = False) -> list[ModelStatistics]:
-        """Return those of every version that takes requests or, unless only these are asked for, still has some."""
-        return self._statistics(lambda version: version.model is not None if ready else bool(version.models))
+    def statistics(self, model: ModelIdentifier | None = None, ready: bool = False) -> list[ModelStatistics]:
+        """Return those of every version, of one model or of all, that takes requests or, unless only these are asked for, still
+        has some."""
+        found = self._models if model is None else filter(None, [self._models.get(model)])
+        return self._statistics(found, lambda version: version.model is not None if ready else bool(version.models))
 
     def all_statistics(self) -> list[ModelStatistics]:
         """Return those of every version that is or was loaded; those of an unloaded one are zero."""
-        return self._statistics(lambda version: True)
+        return self._statistics(self._models, lambda version: True)
 
-    def _statistics(self, chosen: Callable[[ModelVersion], bool]) -> list[ModelStatistics]:
+    def _statistics(
+        self, lifecycles: Iterable[ModelLifecycle], chosen: Callable[[ModelVersion], bool]
+    ) -> list[ModelStatistics]:
         """Return the statistics of the chosen versions, with their status of this moment."""
         found = []
-        for lifecycle in self._models:
+        for lifecycle in lifecycles:
             for version in filter(chosen, lifecycle.versions.values()):
                 version.statistics.settle()
                 version.statistics.status = self._status(lifecycle, version)

@@ -16,6 +16,7 @@ from serving.compiled.loading import Compiled
 from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import Code, NotYet, ServingError, not_found, safely, unavailable, unexpected
 from serving.core.in_flight import InFlightRequest, ReceiveTimes
+from serving.core.model_identifier import ModelIdentifier
 from serving.core.tensor_check import wire_shape
 from serving.execution.readiness import CanConfirm, confirmed
 from serving.extensions.shared_memory import SharedMemory
@@ -271,10 +272,10 @@ class InferenceServer:
         """Return, by the name of a model, the requests that were refused because none of its versions served."""
         return self._manager.unserved
 
-    def statistics(self) -> list[ModelStatistics]:
-        """Return the live statistics of every version that takes requests or finishes some, for the metrics. Read,
-        never write."""
-        return self._manager.index.statistics()
+    def statistics(self, model: ModelIdentifier | None = None) -> list[ModelStatistics]:
+        """Return the live statistics of every version that takes requests or finishes some, of one model or of all, for the
+        metrics. Read, never write."""
+        return self._manager.index.statistics(model)
 
     def all_statistics(self) -> list[ModelStatistics]:
         """Return those of every version that is or was loaded, for the live feed."""

@@ -43,15 +43,21 @@ class PageReading(NamedTuple):
 def read_page(page: str, name: str, labels: dict[str, str]) -> PageReading:
     """Read one metric of a page in Prometheus' text format."""
     counter, found, values = name.endswith(_COUNTER_ENDS), False, 0.0
+    wanted = {label: _escaped(value) for label, value in labels.items()}
     for line in page.splitlines():
         if line.startswith("# TYPE "):
             _, _, family, kind = (*line.split(" "), "", "")[:4]
             counter = counter or (family == name and kind == "counter")
         elif line.startswith(name) and (sample := _SAMPLE.fullmatch(line)) and sample["name"] == name:
             given = dict(_LABEL.findall(sample["labels"] or ""))
-            if all(given.get(label) == value for label, value in labels.items()):
+            if all(given.get(label) == value for label, value in wanted.items()):
                 values, found = values + float(sample["value"]), True
     return PageReading(counter, values if found else None)
+
+
+def _escaped(text: str) -> str:
+    """Return a label's value as it stands on a page."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Readings:
@@ -175,7 +181,7 @@ class PrometheusValues:
     """The readers of one rollout's guardrails, and the tasks that have them read."""
 
     def __init__(self, page: Callable[[], Iterable[str]], fetch: Callable[[str], Awaitable[bytes]]) -> None:
-        """page: renders this server's own metrics, in pieces that take little time each."""
+        """page: renders what this server's own metrics have of the rollout's model, in pieces."""
         self._page = page
         self._fetch = fetch
         self._tasks: list[asyncio.Task[None]] = []
@@ -207,13 +213,9 @@ class PrometheusValues:
     async def _read_pages(self, readers: list[PageReader]) -> None:
         while True:
             try:
-                pieces = []
-                for piece in self._page():
-                    if any(reader.name in piece for reader in readers):
-                        pieces.append(piece)
-                    await asyncio.sleep(0)  # with many models the page takes long: requests go first
+                page = "".join(piece for piece in self._page() if any(reader.name in piece for reader in readers))
                 for reader in readers:
-                    reader.read("".join(pieces))
+                    reader.read(page)
             except Exception:
                 log.exception("the server's metrics could not be read for a guardrail; trying again")
                 for reader in readers:

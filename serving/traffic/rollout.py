@@ -36,11 +36,11 @@ JsonObject = dict[str, object]
 
 
 class RolloutServices(NamedTuple):
-    """What rollouts use of their server. page: renders its metrics. fetch: gets a URL of another server, where it may. memory:
-    where what mirrors hold is counted beside the requests of clients."""
+    """What rollouts use of their server. page: renders its metrics of one model, in pieces. fetch: gets a URL of another one,
+    where it may. memory: where what mirrors hold is counted beside the requests of clients."""
 
     breaches: Breaches
-    page: Callable[[], Iterable[str]]
+    page: Callable[[ModelIdentifier], Iterable[str]]
     fetch: Callable[[str], Awaitable[bytes]]
     memory: Callable[[], RequestMemory]
 
@@ -69,7 +69,7 @@ class Rollout:
         self._mirrored: list[frozenset[str] | None] = []  # the outputs of the arms that it was made for
         self.connected: dict[str, Connected] = {}  # by the names of arms
         self.split = TrafficSplit(policy.rollout, Follower(self.stable), Follower(self.candidate))
-        self._values = PrometheusValues(services.page, services.fetch)
+        self._values = PrometheusValues(lambda: services.page(identifier), services.fetch)
         self._guardrails = self._new_guardrails()
         self._states: list[GuardrailState] = []  # as they were judged last; after a breach, as they stood then
         self._logged = ""  # what the log said of it last

@@ -39,8 +39,8 @@ class Rollouts:
         self._leaving: dict[asyncio.Task[None], tuple[ModelIdentifier, RemoteModel]] = {}
         self._breaches = Breaches(options.traffic_state)
         # Renders the server's metrics, in pieces; set by the frontend that serves them.
-        self.page: Callable[[], Iterable[str]] = tuple
-        self._services = RolloutServices(self._breaches, lambda: self.page(), self._fetch, memory)
+        self.page: Callable[[ModelIdentifier], Iterable[str]] = lambda model: ()
+        self._services = RolloutServices(self._breaches, lambda model: self.page(model), self._fetch, memory)
         self._rollouts: dict[ModelIdentifier, Rollout] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._listeners: list[Callable[[], None]] = []

@@ -130,6 +130,24 @@ def render(
     Without `counter_latencies` the cumulative durations and the counters of the cache are left out, as --metrics-config
     has it. A family that no model has is left out too.
     """
+    yield from of_models(models, summaries, counter_latencies)
+    if cache is not None:
+        yield "".join(f"{_header(name, 'gauge', text)}{name} {value(cache)}\n" for name, text, value in _CACHE_GAUGES)
+    if request_log is not None:
+        name = "slipway_request_log_dropped"
+        yield f"{_header(name, 'counter', 'Samples that the request log lost')}{name} {request_log.dropped}\n"
+    if unserved:
+        name = "slipway_unserved_request_count"
+        rows = "".join(f"{name}{{{_labels({'model': model})}}} {count}\n" for model, count in sorted(unserved.items()))
+        yield f"{_header(name, 'counter', 'Requests to a model of which no version served')}{rows}"
+    yield from of_rollouts(list(rollouts))
+    yield _machine(hardware, cpu)
+
+
+def of_models(
+    models: Iterable[ModelStatistics], summaries: Summaries | None = None, counter_latencies: bool = True
+) -> Iterator[str]:
+    """Yield what the page has of these models' versions; see `render`."""
     labelled = [_Model(values := _label_values(model), _labels(values), model) for model in models]
     for name, attribute, text in _COUNTERS:
         if counter_latencies or not name.endswith("_duration_us"):
@@ -154,20 +172,9 @@ def render(
     yield from _family(FIRST_RESPONSE_FAMILY, "histogram", first, labelled, _first_response_lines)
     if summaries is not None:
         yield from summaries.render([(model.labels, model.statistics) for model in labelled])
-    if cache is not None:
-        yield "".join(f"{_header(name, 'gauge', text)}{name} {value(cache)}\n" for name, text, value in _CACHE_GAUGES)
-    if request_log is not None:
-        name = "slipway_request_log_dropped"
-        yield f"{_header(name, 'counter', 'Samples that the request log lost')}{name} {request_log.dropped}\n"
-    if unserved:
-        name = "slipway_unserved_request_count"
-        rows = "".join(f"{name}{{{_labels({'model': model})}}} {count}\n" for model, count in sorted(unserved.items()))
-        yield f"{_header(name, 'counter', 'Requests to a model of which no version served')}{rows}"
-    yield from _traffic(list(rollouts))
-    yield _machine(hardware, cpu)
 
 
-def _traffic(rollouts: list[Rollout]) -> Iterator[str]:
+def of_rollouts(rollouts: list[Rollout]) -> Iterator[str]:
     """Yield what the arms of rollouts did. A model on another server has its address as `remote`, and no version."""
     arms = [
         (_arm_labels(rollout, arm), rollout, arm) for rollout in rollouts for arm in (rollout.stable, rollout.candidate)

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Iterator
 
 from serving.cli.options import Options
+from serving.core.model_identifier import ModelIdentifier
 from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.message import Reply
 from serving.frontends.metrics import prometheus
@@ -28,7 +29,7 @@ class MetricsSource:
         self.summaries = Summaries(options.summary_quantiles) if options.metric_enabled("summary_latencies") else None
         self.counter_latencies = options.metric_enabled("counter_latencies")
         self.cpu = options.allow_cpu_metrics
-        server.rollouts.page = self.pieces
+        server.rollouts.page = self.pieces_of
 
     def pieces(self) -> Iterator[str]:
         """Yield the page, and last what Python models add."""
@@ -43,6 +44,12 @@ class MetricsSource:
             self.cpu,
             self.server.rollouts,
         )
+        yield self.server.custom_metrics()
+
+    def pieces_of(self, model: ModelIdentifier) -> Iterator[str]:
+        """Yield what the page has of one model; of what Python models add all, for they name their labels themselves."""
+        yield from prometheus.of_models(self.server.statistics(model), self.summaries, self.counter_latencies)
+        yield from prometheus.of_rollouts([one for one in [self.server.rollouts.of(model)] if one is not None])
         yield self.server.custom_metrics()
 
 

@@ -22,6 +22,7 @@ from serving.traffic.prometheus_values import (
 )
 from tests.serving.in_process import core
 from tests.serving.traffic.rollouts_in_process import answering, policy, scale
+from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
 PAGE = """\
@@ -34,6 +35,7 @@ unsafe_answers_more{model="chat",version="2"} 99
 # TYPE depth gauge
 depth{model="chat",version="1"} 2.5
 depth{model="chat",version="2"} NaN
+depth{model="a \\"quote\\"",version="1"} 7
 """
 
 
@@ -50,6 +52,10 @@ depth{model="chat",version="2"} NaN
 )
 def test_a_metric_is_found_by_its_name_and_labels(name: str, version: str, found: tuple[bool, float | None]) -> None:
     assert read_page(PAGE, name, {"model": "chat", "version": version}) == found
+
+
+def test_a_model_of_an_odd_name_is_found() -> None:
+    assert read_page(PAGE, "depth", {"model": 'a "quote"', "version": "1"}) == (False, 7.0)
 
 
 def arms() -> dict[str, tuple[dict[str, str], ArmFigures]]:
@@ -150,12 +156,16 @@ def test_a_prometheus_server_is_asked_for_both_arms() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_metric_of_the_server_itself_is_read_from_its_page(tmp_path: Path) -> None:
+async def test_a_metric_of_the_server_itself_is_read_from_what_its_page_has_of_the_model(tmp_path: Path) -> None:
     guardrail = {"metric": "prometheus", "name": "nv_inference_request_success"}
     scale(tmp_path, policy(50, guardrails=[guardrail]))
-    async with core(tmp_path, load_model=("scale",)) as server:
-        MetricsSource(server, server.options, Authoriser.from_options(server.options, "http"))
+    model_factory.onnx_scale(tmp_path, "other")
+    async with core(tmp_path, load_model=("scale", "other")) as server:
+        source = MetricsSource(server, server.options, Authoriser.from_options(server.options, "http"))
         (rollout,) = server.rollouts
+        page = "".join(source.pieces_of(rollout.identifier))
+        assert 'slipway_rollout_requests_total{arm="stable",model="scale",version="1"} 0' in page
+        assert "other" not in page
         async with asyncio.timeout(PATIENCE_S):
             while not (states := rollout.told()["guardrails"]) or states[0]["samples"][0] < 2:
                 await answering(server, 20)
