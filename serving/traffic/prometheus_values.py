@@ -9,6 +9,7 @@ Source of the query's form: Prometheus, HTTP API, instant queries.
 import asyncio
 import json
 import logging
+import random
 import re
 import urllib.parse
 from collections import deque
@@ -211,6 +212,7 @@ class PrometheusValues:
         self._tasks.clear()
 
     async def _read_pages(self, readers: list[PageReader]) -> None:
+        await asyncio.sleep(random.uniform(0, PAGE_INTERVAL_S))  # many rollouts are not read in one moment
         while True:
             try:
                 page = "".join(piece for piece in self._page() if any(reader.name in piece for reader in readers))

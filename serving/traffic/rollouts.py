@@ -24,6 +24,7 @@ from serving.traffic.rollout import Connected, Rollout, RolloutServices
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+LOOKED_AT = 10  # rollouts in one turn of the loop
 
 
 class Rollouts:
@@ -42,7 +43,7 @@ class Rollouts:
         self.page: Callable[[ModelIdentifier], Iterable[str]] = lambda model: ()
         self._services = RolloutServices(self._breaches, lambda model: self.page(model), self._fetch, memory)
         self._rollouts: dict[ModelIdentifier, Rollout] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
         self.headers: frozenset[str] = frozenset()  # by which clients are told apart, in lower case
 
@@ -176,18 +177,22 @@ class Rollouts:
             self.headers = names
             for listener in self._listeners:
                 listener()
-        if self._rollouts and self._timer is None:
-            self._timer = self._loop.call_later(TICK_S, self._tick)
-        elif not self._rollouts and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        if self._rollouts and self._looking is None:
+            self._looking = self._loop.create_task(self._look())
+        elif not self._rollouts and self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
 
     # -- once a second ---------------------------------------------------------------------------------------------
-    def _tick(self) -> None:
-        self._timer = self._loop.call_later(TICK_S, self._tick)
-        for rollout in self._rollouts.values():
-            safely("looking at a rollout", rollout.tick)
-        self._breaches.tick()
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            for place, rollout in enumerate(list(self), 1):
+                if self.of(rollout.identifier) is rollout:
+                    safely("looking at a rollout", rollout.tick)
+                if place % LOOKED_AT == 0:
+                    await asyncio.sleep(0)  # with many rollouts it takes long: requests go first
+            self._breaches.tick()
 
 
 def _seen(config: ModelConfig) -> bytes:
