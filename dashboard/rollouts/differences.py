@@ -109,7 +109,8 @@ def _apart(one: Element, other: Element) -> float:
     """Return how far two elements lie apart; infinity where that is no number."""
     if isinstance(one, bytes) or isinstance(other, bytes):
         return math.inf
-    apart = abs(float(one) - float(other))
+    whole = isinstance(one, int) and isinstance(other, int)  # which a double may round to the same
+    apart = float(abs(one - other)) if whole else abs(float(one) - float(other))
     return math.inf if math.isnan(apart) else apart
 
 

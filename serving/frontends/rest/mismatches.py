@@ -1,8 +1,10 @@
 """GET /v2/slipway/models/{model}/traffic/mismatches?after=N: the worst mismatches of a rollout's shadow, with their inputs.
 
-[{"id", "at", "score", "detail", "inputs", "stable", "candidate"}], tensors as in golden requests (repository.core.tensors).
+[{"id", "at", "score", "detail", "inputs", "stable", "candidate"}], tensors as in golden requests (repository.core.tensors),
+those of more than LISTED elements in base64: lists of many numbers take seconds to write and to read.
 """
 
+import base64
 from collections.abc import Mapping, Sequence
 from urllib.parse import parse_qs
 
@@ -10,7 +12,7 @@ import orjson
 
 from repository.core.json_types import Json
 from repository.core.tensors import tensor_json
-from serving.core.datatypes import Tensor
+from serving.core.datatypes import Tensor, datatype_of, raw_bytes
 from serving.core.errors import invalid
 from serving.core.example_tensors import from_array
 from serving.frontends.http1.exchange import Exchange
@@ -19,6 +21,8 @@ from serving.frontends.rest.json_body import JsonObject
 from serving.frontends.shared.worker_threads import in_thread
 from serving.server.inference_server import InferenceServer
 from serving.traffic.mismatches import Mismatch
+
+LISTED = 1000
 
 
 async def mismatches(server: InferenceServer, exchange: Exchange) -> Reply:
@@ -47,4 +51,11 @@ def _mismatch(one: Mismatch) -> JsonObject:
 
 
 def _tensors(tensors: Mapping[str, Tensor]) -> list[dict[str, Json]]:
-    return [tensor_json(from_array(name, tensor)) for name, tensor in tensors.items()]
+    return [_tensor(name, tensor) for name, tensor in tensors.items()]
+
+
+def _tensor(name: str, tensor: Tensor) -> dict[str, Json]:
+    if tensor.size <= LISTED:
+        return tensor_json(from_array(name, tensor))
+    content = base64.b64encode(raw_bytes(tensor)).decode()
+    return {"name": name, "datatype": datatype_of(tensor).name, "shape": [*tensor.shape], "base64": content}

@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from repository.core.tensors import read_tensor
+from serving.frontends.rest.mismatches import _written
+from serving.traffic.mismatches import Mismatch
 from tests.serving.traffic.remotes.services import Received, service
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
@@ -107,6 +111,18 @@ def test_a_planted_difference_is_found_with_its_figures_and_the_worst_inputs(sha
     shadowed.ask(9.0)
     assert shadowed.compared(6)["disagreed"] == 4
     assert shadowed.mismatches() == []
+
+
+def test_large_tensors_of_mismatches_are_told_as_bytes_which_readers_of_examples_read() -> None:
+    array = np.random.default_rng(4).random((1, 100_000)).astype(np.float32)
+    texts = np.array([[b"a", b"\0\xff"] * 600], np.object_)
+    mismatch = Mismatch(7, 1.5, 2.0, 1.0, "why", {"x": array, "t": texts}, {"y": array[:, :2]}, {"y": array[:, :2]}, 1)
+    (row,) = json.loads(_written([mismatch]))
+    assert row["stable"][0]["data"] == row["candidate"][0]["data"]
+    read = {tensor.name: tensor for tensor in map(read_tensor, row["inputs"])}
+    assert np.array_equal(np.array(read["x"].elements, np.float32).reshape(read["x"].shape), array)
+    assert list(read["t"].elements) == texts.ravel().tolist()
+    assert len(json.dumps(row)) < 1.5 * array.nbytes
 
 
 def test_a_candidate_on_a_second_server_is_asked_where_it_is_listed_and_its_key_is_told_to_nobody_else(
