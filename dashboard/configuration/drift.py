@@ -11,7 +11,7 @@ from dashboard.configuration.services import text_check
 from dashboard.models import Model, Release, Upload, Version
 from dashboard.releases.rollout_rules import traffic_adopted
 from dashboard.releases.selectors import current_text, newest_release
-from dashboard.releases.services import generation_bump, release_make, text_take_back
+from dashboard.releases.services import changed_by_hand, generation_bump, release_make, text_take_back
 from dashboard.releases.storage import adopted_fingerprint, disk_text, managed_repository, remember_config
 from dashboard.shared.choices import ReleaseKind, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, NotFound
@@ -128,19 +128,38 @@ def drift_overwrite(*, model: Model, actor: Actor) -> Release:
         release = newest_release(model)
         if release is None:
             raise Conflict(f"model '{model.name}' has no configuration to write")
-        audit_record(
-            actor=actor,
-            action="drift.overwrite",
-            model=model,
-            summary=f"{model.name}: wrote release {release.number} over what was changed on disk",
-            before={"text": disk_text(model.name) or ""},
-            after={"release": release.number},
-        )
-        publish.write_config(managed_repository(), name=model.name, text=release.text)
-        remember_config(model, release.text)
-        generation_bump(model)
+        _write_over(model, release, actor)
         _look(model)
     return release
+
+
+@repository_errors()
+def drift_give_way(*, model: Model, actor: Actor) -> None:
+    """Write the newest release's text over one that was changed by hand, so that what cannot wait for somebody to look goes on.
+
+    In a transaction of its own: whoever is killed afterwards has kept that text in the audit trail.
+    """
+    require(actor, Right.OPERATE)
+    with transaction.atomic():
+        model = Model.locked(model.pk)
+        release = newest_release(model)
+        text_take_back(model)
+        if release is not None and changed_by_hand(model):
+            _write_over(model, release, actor)
+
+
+def _write_over(model: Model, release: Release, actor: Actor) -> None:
+    audit_record(
+        actor=actor,
+        action="drift.overwrite",
+        model=model,
+        summary=f"{model.name}: wrote release {release.number} over what was changed on disk",
+        before={"text": disk_text(model.name) or ""},
+        after={"release": release.number},
+    )
+    publish.write_config(managed_repository(), name=model.name, text=release.text)
+    remember_config(model, release.text)
+    generation_bump(model)
 
 
 @repository_errors()

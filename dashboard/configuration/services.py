@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from django.db import transaction
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.field_values import FieldError
 from dashboard.configuration.fields import Fields, apply_fields, field_for, fields_of
@@ -20,7 +19,6 @@ from dashboard.models import Model, Release
 from dashboard.releases.rollout_rules import same_but_weight, traffic_kept
 from dashboard.releases.selectors import current_text, newest_release
 from dashboard.releases.services import changed_by_hand, release_make, text_take_back
-from dashboard.releases.storage import disk_text
 from dashboard.releases.texts import published_numbers
 from dashboard.shared.choices import ReleaseKind
 from dashboard.shared.exceptions import Conflict, Invalid, Outdated, Problem
@@ -311,21 +309,3 @@ def refuse_drift(model: Model) -> None:
     text_take_back(model)
     if problem := changed_by_hand(model):
         raise Conflict(problem)
-
-
-def drift_give_way(*, model: Model, actor: Actor) -> None:
-    """Let a release be made although the file was changed by hand, for it cannot wait: that text is kept in the audit trail.
-
-    In the caller's transaction, as for `refuse_drift`.
-    """
-    text_take_back(model)
-    if changed_by_hand(model):
-        newest = newest_release(model)
-        audit_record(
-            actor=actor,
-            action="drift.overwrite",
-            model=model,
-            summary=f"{model.name}: wrote over what was changed on disk, for requests went back to the stable version",
-            before={"text": disk_text(model.name) or ""},
-            after={"release": newest.number + 1 if newest else 1},
-        )

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.text import capfirst
 
 from dashboard.access.authorisation import SYSTEM
+from dashboard.configuration.drift import drift_give_way
 from dashboard.metrics.selectors import last_requested
 from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Rollout, RolloutFigures, Server
 from dashboard.models.rollout import TrafficTold
@@ -121,6 +122,7 @@ def _breached(rollout: Rollout) -> tuple[Server, str] | None:
 
 def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
     """Record what a server has done already."""
+    drift_give_way(model=rollout.model, actor=SYSTEM)
     with transaction.atomic():
         reason = f"{'' if server.bundled else f'on server {server.name}: '}{reason.rstrip('.')}"
         message = f"{capfirst(rollout.candidate_words)} of {rollout.model.name} was taken out: {reason}."

@@ -16,7 +16,8 @@ from django.utils.text import capfirst
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
-from dashboard.configuration.services import drift_give_way, refuse_drift, text_check
+from dashboard.configuration.drift import drift_give_way
+from dashboard.configuration.services import refuse_drift, text_check
 from dashboard.models import Model, Release, Rollout, RolloutMismatch
 from dashboard.releases import rollout_states as states
 from dashboard.releases.going_back import text_to_return
@@ -186,6 +187,7 @@ def rollout_abort(*, rollout: Rollout, actor: Actor) -> Rollout:
     A shadow, which answers nobody, is stopped by it: that is its regular end. None of it waits for somebody to settle what was
     changed in the file by hand: that is written over, and the audit trail keeps it.
     """
+    _drift_gives_way(rollout, actor)
     with _opened(rollout, actor) as at:
         rollout = at.rollout
         if rollout.state not in states.UNFINISHED:
@@ -205,6 +207,7 @@ def rollout_roll_back(*, rollout: Rollout, reason: str, actor: Actor = SYSTEM) -
 
     reason: a sentence without a full stop.
     """
+    _drift_gives_way(rollout, actor)
     with _opened(rollout, actor) as at:
         rollout = at.rollout
         if rollout.state not in states.UNDER_WAY:
@@ -288,9 +291,15 @@ def _release(at: _Open, actor: Actor, text: str, summary: str, action: str) -> R
     return _make(at, actor, text, summary, action)
 
 
+def _drift_gives_way(rollout: Rollout, actor: Actor) -> None:
+    """See that what was changed by hand does not keep a rollout from its end."""
+    require(actor, Right.OPERATE)
+    if states.unfinished(rollout.model) == rollout:
+        drift_give_way(model=rollout.model, actor=actor)
+
+
 def _go_back(at: _Open, actor: Actor, summary: str, action: str) -> Release:
-    """Make the release by which stable answers all again. That waits for nobody: what was changed by hand gives way."""
-    drift_give_way(model=at.model, actor=actor)
+    """Make the release by which stable answers all again."""
     text = _text_before(at)
     text_check(model=at.model, text=text, with_files=False)
     return _make(at, actor, text, summary, action)
