@@ -19,6 +19,7 @@ MAX_HOLD_DAYS = 365
 PROMOTE = ("auto", "hand")
 
 _BAKE_S = 600.0
+_DIGITS = 4  # of a weight, so that every sentence can say it whole: none that is not 0 or 100 reads as such
 _GUARDRAILS: list[JsonObject] = [
     {"metric": "errors", "margin": 0.01},
     {"metric": "latency", "quantile": 0.99, "ratio": 1.5},
@@ -132,8 +133,9 @@ def _step(index: int, given: object, usual_bake_s: float) -> PlanStep:
     if not isinstance(given, dict) or "weight" not in given or set(given) - {"weight", "bake_s"}:
         raise _wrong(name, 'an object such as {"weight": 5, "bake_s": 600}', given)
     weight, bake = given["weight"], given.get("bake_s", usual_bake_s)
-    if not _between(weight, 0, 100):
-        raise _wrong(f"{name}.weight", "per cent of the requests, from 0 to 100", weight)
+    if not _between(weight, 0, 100) or weight != round(weight, _DIGITS):
+        told = f"per cent of the requests, from 0 to 100 with at most {_DIGITS} digits behind the point"
+        raise _wrong(f"{name}.weight", told, weight)
     if not _between(bake, 0, MAX_BAKE_S):
         raise _wrong(f"{name}.bake_s", f"a number of seconds from 0 to {MAX_BAKE_S}", bake)
     return {"weight": weight, "bake_s": bake}

@@ -308,7 +308,8 @@ def test_another_server_can_be_the_candidate_or_the_stable_one(model: Model, act
         ({"plan": {"step": []}}, "step", "expected steps, promote, "),
         ({"plan": {"steps": []}}, "steps", "a list of 1 to 50 steps such as"),
         ({"plan": {"steps": [{"weight": 50}, {"weight": 5}]}}, "steps", "grow from step to step"),
-        ({"plan": {"steps": [{"weight": 500}]}}, "steps[0].weight", "per cent of the requests, from 0 to 100, not 500"),
+        ({"plan": {"steps": [{"weight": 500}]}}, "steps[0].weight", "per cent of the requests, from 0 to 100 with"),
+        ({"plan": {"steps": [{"weight": 99.99999}]}}, "steps[0].weight", "at most 4 digits behind the point"),
         ({"plan": {"hold_days": -1}}, "hold_days", "from 0 (unload at once) to 365"),
         ({"plan": {"promote": "later"}}, "promote", "'auto', or 'hand'"),
         ({"plan": {"guardrails": [{"metric": "errors", "margin": 3}]}}, "guardrails", "expected 'margin' to be"),
@@ -491,3 +492,13 @@ def test_of_two_who_read_the_same_step_one_takes_it(model: Model, actor: Actor):
     with pytest.raises(WrongState, match="not running at that step any more"):
         states.advance(other, release)
     assert Rollout.objects.get().step == 1
+
+
+def test_the_smallest_share_and_the_largest_are_said_as_they_are(model: Model, actor: Actor):
+    steps = [{"weight": 0.0001}, {"weight": 99.9999}]
+    rollout = start(model, actor, plan={"steps": steps})
+    assert rollout.in_words.startswith("0.0001 % of requests")
+    assert stands(model)[2] == {"1": 99.9999, "2": 0.0001}
+    rollout = rollout_advance(rollout=rollout, actor=actor)
+    assert rollout.in_words.startswith("99.9999 % of requests")
+    assert stands(model)[2] == {"1": 0.0001, "2": 99.9999}
