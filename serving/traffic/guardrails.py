@@ -144,13 +144,6 @@ class _Span(NamedTuple):
     latest: int = 0
 
 
-class _Still(NamedTuple):
-    """That the candidate stands still, and for what that is evidence."""
-
-    told: str
-    evidence: float
-
-
 class _Question(NamedTuple):
     """exceeds: from the candidate's and the stable arm's counts, the evidence that the candidate is worse than it may be.
     moments: of a second."""
@@ -211,6 +204,8 @@ class Guardrails:
     def _judged(self, guardrail: Guardrail, sample: _Sample) -> GuardrailState:
         try:
             found = METRICS[guardrail.metric](guardrail, sample)
+            if guardrail.metric in ("errors", "latency") and (found.p is None or found.p >= self.policy.alpha):
+                found = _stands_still(guardrail, sample, found)
         except Exception as error:  # the others are judged all the same
             found = _Finding(f"it cannot be judged ({type(error).__name__}): the server's log says why")
             if guardrail not in self._failed:
@@ -247,8 +242,7 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     told += (
         f"; the limit is {share(limit)}, stable had {share(before)} of {span.stable[1]:.0f}{_remembered(sample.stable)}"
     )
-    told, evidence = _more_telling(told, span, _stands_still(sample, UNANSWERED_S))
-    return _Finding(told, before, failed, limit, _samples(span), p_value(evidence))
+    return _Finding(told, before, failed, limit, _samples(span), p_value(span.evidence))
 
 
 def _failed(window: Window) -> Counted:
@@ -303,8 +297,7 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
         told += f", and clients gave up {given_up} slower ones"
     told += f"; the limit is {latency(limit)}, stable had {latency(before or 0.0)} of {span.stable[1]:.0f}"
     told += _remembered(sample.stable)
-    told, evidence = _more_telling(told, span, _stands_still(sample, max(STILL_S, math.ceil(limit / 1000) + 1)))
-    return _Finding(told, before, found, limit, _samples(span), p_value(evidence))
+    return _Finding(told, before, found, limit, _samples(span), p_value(span.evidence))
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
@@ -360,33 +353,33 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
     return _Finding(told, before, found, limit, samples, p_value(evidence))
 
 
-def _stands_still(sample: _Sample, least_s: int) -> _Still | None:
-    """Return that the candidate has ended nothing for so many seconds, in which requests waited, and the stable arm went on or
-    had nothing to do: clients that wait for the candidate may be all there are.
+def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Finding:
+    """Return what a guardrail has found, or that the candidate stands still where that breaches it.
 
-    Where nothing is wrong a second in which it ends nothing is as rare as before, and so is a request that takes so long.
+    The candidate has ended nothing for so many seconds, in which requests waited, and the stable arm went on or had nothing to
+    do: clients that wait for the candidate may be all there are. Where nothing is wrong a second in which an arm ends nothing
+    is as rare as before, and so is a request that takes so long.
     """
-    seconds = sample.candidate.seconds
+    least_s = UNANSWERED_S if guardrail.metric == "errors" else max(STILL_S, math.ceil((found.limit or 0.0) / 1000) + 1)
+    stable, candidate, seconds = sample.stable, sample.candidate, sample.candidate.seconds
     silent_s = next((place for place, one in enumerate(reversed(seconds)) if _ended(one)), len(seconds))
-    if silent_s < least_s:
-        return None
-    waiting, beside_waiting = (arm.waiting(min(silent_s, LONGEST_WAIT_S)) for arm in (sample.candidate, sample.stable))
-    beside = [_ended(one) for one in islice(reversed(sample.stable.seconds), silent_s)]
-    still_s = silent_s - beside.count(0) if beside_waiting else silent_s
-    if not waiting or still_s < least_s:
-        return None
-    before = [_ended(one) for one in islice(seconds, len(seconds) - silent_s) if one.begun or _ended(one)]
+    still_s = sum(candidate.waiting(one) > 0 for one in range(1, min(silent_s, LONGEST_WAIT_S) + 1))
+    beside = [_ended(one) for one in islice(reversed(stable.seconds), still_s)]
+    held_up_s = beside.count(0) if still_s >= least_s and stable.waiting(least_s) else 0  # both arms were
+    if still_s - held_up_s < least_s or stable.window.requests < sample.policy.min_samples:
+        return found
+    waiting = candidate.waiting(least_s)
+    earlier = (one for arm in (seconds, stable.seconds) for one in islice(arm, max(0, len(arm) - still_s - 1)))
+    before = [_ended(one) for one in earlier if one.begun or _ended(one)]
     rare = (1 + before.count(0)) / (1 + len(before))
-    took = merge([lasted(sample.stable.window), lasted(sample.candidate.window)])
-    long = (1 + _beyond(took, _bucket_beyond(still_s * 1000))) / (1 + sum(took.values()))
-    told = f"nothing was answered in the last {duration(silent_s)} while {waiting} requests waited"
+    took = merge([lasted(stable.window), lasted(candidate.window)])
+    long = (1 + _beyond(took, _bucket_beyond(least_s * 1000))) / (1 + sum(took.values()))
+    p = p_value(min(-(still_s - held_up_s) * math.log(rare), -waiting * math.log(long)))
+    if p >= sample.policy.alpha:
+        return found
+    told = f"nothing was answered in the last {duration(still_s)} while {waiting} requests waited"
     told += f"; stable answered {sum(beside)} meanwhile" if any(beside) else ""
-    return _Still(told, min(-still_s * math.log(rare), -waiting * math.log(long)))
-
-
-def _more_telling(told: str, span: _Span, still: _Still | None) -> tuple[str, float]:
-    """Return what is told, and for how much evidence: of a span, or of a standstill where that is more."""
-    return (told, span.evidence) if still is None or still.evidence <= span.evidence else still
+    return found._replace(detail=told, p=p)
 
 
 def _ended(second: Window) -> int:
