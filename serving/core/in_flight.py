@@ -151,6 +151,7 @@ class InFlightRequest:
     batch_size: its rows, 1 where the model does not batch. batch_key: requests of unequal keys never share a batch.
     arrival_ns, queued_ns: when it was decoded and when a model accepted it (monotonic ns).
     origin: a number that all have in common which are made for one request of a client; 0 where it is that request.
+    mirrored: it is asked to compare, or made for one that is: no client has a part in it, and no rollout counts it.
     stream: of a request to a decoupled model, which may answer any number of times; else None.
     started: an instance has had it. cancelled: nobody waits for it. finished: it has had its last answer.
     """
@@ -165,6 +166,7 @@ class InFlightRequest:
         "cancelled",
         "finished",
         "inputs",
+        "mirrored",
         "observers",
         "origin",
         "queued_ns",
@@ -190,7 +192,7 @@ class InFlightRequest:
         self.queued_ns = 0
         self.origin = 0
         self.stream: ResponseStream | None = None
-        self.started = self.cancelled = self.finished = False
+        self.started = self.cancelled = self.finished = self.mirrored = False
         self._owner: RequestOwner | None = None
         self._cancel_listeners: list[Callable[[], None]] | None = None
 
@@ -211,6 +213,7 @@ class InFlightRequest:
     def made_for(self, other: "InFlightRequest") -> None:
         """Tell that this request is made for the sake of `other`, as others may be: a rollout has one arm answer them all."""
         self.origin = other.origin or other.arrival_ns
+        self.mirrored = other.mirrored
 
     # -- with a model ----------------------------------------------------------------------------------------------
     def accept(self, owner: RequestOwner, queued_ns: int = 0) -> None:

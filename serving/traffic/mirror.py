@@ -27,6 +27,7 @@ import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Shadow
+from serving.core.client_headers import pass_on
 from serving.core.datatypes import COPIED_BYTES, Tensor
 from serving.core.errors import Code, NoAnswer, ServingError, safely, unexpected
 from serving.core.in_flight import CallbackResponder, InFlightRequest, Responder
@@ -144,7 +145,14 @@ class Mirror:
             self.figures.dropped[reason] += 1
             return
         mirrored = _Mirrored(_held(asked.inputs), _held(answer.outputs), took_ns, size)
-        again = InferenceRequest(
+        again = self._again(request, mirrored)
+        self._under_way.add(mirrored)
+        asyncio.get_running_loop().call_soon(self._ask, mirrored, again, time.monotonic_ns())
+
+    def _again(self, request: InFlightRequest, mirrored: "_Mirrored") -> InFlightRequest:
+        """Return what asks the candidate the same. What models ask others for its sake goes where that of the client went."""
+        asked = request.asked
+        same = InferenceRequest(
             asked.model_name,
             mirrored.inputs,
             id=asked.id,
@@ -153,8 +161,11 @@ class Mirror:
             priority=self._lowest_priority,
             from_ensemble=asked.from_ensemble,
         )
-        self._under_way.add(mirrored)
-        asyncio.get_running_loop().call_soon(self._ask, mirrored, again, time.monotonic_ns())
+        again = InFlightRequest(same, CallbackResponder(partial(self._answered, mirrored)))
+        again.made_for(request)
+        again.mirrored = True
+        pass_on((request,), again)
+        return again
 
     def _count(self, size: int) -> bool:
         if self._bytes + size > MAX_BYTES:
@@ -172,7 +183,7 @@ class Mirror:
             return names
         return tuple(name for name in names or sorted(self._outputs) if name in self._outputs)
 
-    def _ask(self, mirrored: "_Mirrored", again: InferenceRequest, taken_ns: int) -> None:
+    def _ask(self, mirrored: "_Mirrored", again: InFlightRequest, taken_ns: int) -> None:
         """Submit it to the candidate, unless the loop or the candidate is behind."""
         if self._closed:
             return
@@ -181,10 +192,10 @@ class Mirror:
         if late or self._candidate.pending() > self._short_queue:
             self._drop(mirrored, "loop" if late else "queue")
             return
-        request = mirrored.request = InFlightRequest(again, CallbackResponder(partial(self._answered, mirrored)))
-        mirrored.timer = asyncio.get_running_loop().call_later(self._timeout_s, request.cancel)
+        mirrored.request = again
+        mirrored.timer = asyncio.get_running_loop().call_later(self._timeout_s, again.cancel)
         try:
-            self._candidate.submit(request)
+            self._candidate.submit(again)
         except Exception as error:
             self._failed(mirrored, unexpected(error, "asking the candidate"))
 

@@ -67,7 +67,9 @@ class TrafficSplit:
     def submit(self, request: InFlightRequest) -> None:
         """Give a request to an arm; raises what the model there does."""
         chosen = self._sequence_for_candidate(request) if request.sequence.id else self._for_candidate(request)
-        if chosen:
+        if request.mirrored:
+            (self._candidate if chosen else self._stable).side.submit(request)
+        elif chosen:
             self._candidate.send(request)
         elif self._mirror is not None and self._mirror.wants():
             self._mirrored.send(request)

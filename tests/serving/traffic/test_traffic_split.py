@@ -12,8 +12,9 @@ from serving.core.request import InferenceRequest
 from serving.traffic.arms import Arm, Follower
 from serving.traffic.figures import ArmFigures
 from tests.serving.in_process import core, response
-from tests.serving.traffic.rollouts_in_process import ONE, answering, parameter, policy, reload, scale
+from tests.serving.traffic.rollouts_in_process import BOTH, ONE, answering, parameter, policy, reload, scale
 from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
 
@@ -92,6 +93,24 @@ async def test_steps_of_ensembles_follow_the_policy_of_their_model_or_pin_a_vers
         for ensemble, factor in (("follows", 2.0), ("pinned", 1.0)):
             outputs = (await response(server, ensemble, ONE)).outputs
             assert next(iter(outputs.values())).item() == factor
+
+
+async def test_a_mirror_of_an_ensemble_takes_the_same_versions_of_its_steps_and_counts_for_none_of_them(tmp_path):
+    scale(tmp_path, policy(50))
+    folder = model_factory.pass_on_ensemble(tmp_path, "twins", "scale", max_batch_size=8)
+    (folder / "2").mkdir()
+    text = (folder / "config.pbtxt").read_text()
+    (folder / "config.pbtxt").write_text(text + BOTH + policy(0, shadow={"share": 100}))
+    async with core(tmp_path, load_model=("twins",)) as server:
+        rollouts = {one.identifier.name: one for one in server.rollouts}
+        async with asyncio.timeout(PATIENCE_S):
+            while (found := rollouts["twins"].told()["shadow"])["compared"] < 20:
+                await response(server, "twins", ONE)
+        assert (found["disagreed"], found["failed"]) == (0, 0)
+        asked, *of_step = (
+            sum(arm["requests"] for arm in rollouts[name].told()["arms"].values()) for name in ("twins", "scale")
+        )
+        assert of_step == [asked]
 
 
 async def test_what_is_asked_for_one_request_is_answered_by_one_version(tmp_path):
