@@ -10,7 +10,7 @@ from typing import cast
 
 from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Usage, since
-from dashboard.models.rollout import Latency, ShadowTold, TrafficTold
+from dashboard.models.rollout import ArmTold, Latency, ShadowTold, TrafficTold
 from dashboard.servers.client import AsyncServerClient, Refused
 from dashboard.servers.messages import FeedEvent, Hello, HelloEvent, Memory, ProcessUsage, Stats, VersionCounters
 from dashboard.shared.choices import version_word
@@ -217,7 +217,14 @@ def _in_our_buckets(told: TrafficTold, buckets: BucketMap) -> TrafficTold:
         counts = {str(bucket): count for bucket, count in buckets.read(latency["counts"]).items()}
         return {"total": latency["total"], "sum_ns": latency["sum_ns"], "counts": counts}
 
-    arms = {name: {**arm, "latency": read(arm["latency"])} for name, arm in told["arms"].items()}
+    def of_arm(arm: ArmTold) -> ArmTold:
+        found = arm.copy()
+        found["latency"] = read(arm["latency"])
+        if (window := arm.get("window")) is not None:
+            found["window"] = {**window, "latency": read(window["latency"])}
+        return found
+
+    arms = {name: of_arm(arm) for name, arm in told["arms"].items()}
     shadow = told["shadow"]
     if shadow is not None:
         of_both = {name: read(shadow[name]) for name in ("stable_latency", "candidate_latency")}

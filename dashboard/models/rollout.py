@@ -47,14 +47,24 @@ class Latency(TypedDict):
     counts: dict[str, int]
 
 
+class WindowTold(TypedDict):
+    """What an arm did in the last seconds, at which guardrails look."""
+
+    seconds: int
+    requests: int
+    errors: int
+    latency: Latency
+
+
 class ArmTold(TypedDict):
-    """What an arm did since the rollout began, as a server tells it."""
+    """What an arm did since the rollout began, as a server tells it. window: where it tells that."""
 
     version: str
     remote: str  # the address of another server, "" for none
     requests: int
     errors: int
     latency: Latency
+    window: NotRequired[WindowTold]
 
 
 class Trouble(TypedDict):

@@ -76,7 +76,8 @@ class Picture:
     @property
     def window(self) -> str:
         """Of when the figures are, in words."""
-        return f"last {duration(self.rollout.plan['window_s'])}"
+        seconds = self.standing.recent_s
+        return "since it began" if seconds is None else f"last {duration(seconds)}"
 
     @property
     def under_way(self) -> bool:

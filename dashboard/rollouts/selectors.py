@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from dashboard.access.happenings import Happening, alters_serving, changes
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
-from dashboard.models.rollout import GuardrailTold, ShadowTold, arm_in_words
+from dashboard.models.rollout import GuardrailTold, ShadowTold, TrafficTold, arm_in_words
 from dashboard.releases import rollout_states as states
 from dashboard.releases.selectors import told_by
 from dashboard.rollouts.advance import last_request_in_words
@@ -102,7 +102,7 @@ class RolloutStanding:
     weight: per cent that the newest release gives the candidate. in_force: what the server gives it, None where it has not
     told. serves: whether the newest release of the rollout serves. bake_left: seconds until the next step comes by itself, or
     what is left of them while it is paused; None where none will, or it waits (waits_for: for what, a clause). arms: since it
-    began; recent: in the guardrails' window.
+    began; recent: in the guardrails' window, in which so many seconds are (recent_s); as arms where there is no window (None).
     """
 
     rollout: Rollout
@@ -114,6 +114,7 @@ class RolloutStanding:
     waits_for: str
     arms: list[ArmFigures]
     recent: list[ArmFigures]
+    recent_s: int | None
     differences: Differences | None
     shadow: ShadowFigures | None
     guardrails: list[GuardrailLine]
@@ -216,8 +217,8 @@ def standing(rollout: Rollout) -> RolloutStanding:
     told = row.told if row is not None else None
     under_way = rollout.state in states.UNDER_WAY
     sums = sums_of(row) if row is not None else None
-    before = _reading_before(rollout, server, row) if row is not None else None
     shadow = sums["shadow"] if sums is not None else None
+    recent_s = _recent_s(rollout, told)
     served = served_by(rollout)
     left = bake_left(rollout, served)
     return RolloutStanding(
@@ -229,7 +230,8 @@ def standing(rollout: Rollout) -> RolloutStanding:
         bake_left=left,
         waits_for=_waits_for(rollout, told["guardrails"] if told else [], left, served),
         arms=_arms(rollout, sums),
-        recent=_arms(rollout, sums, before),
+        recent=_arms(rollout, _in_window(sums, told) if recent_s and sums and told else sums),
+        recent_s=recent_s,
         differences=_differences(sums["arms"]) if sums is not None else None,
         shadow=_shadow(shadow, told["shadow"] if told else None) if shadow is not None else None,
         guardrails=_guardrails(rollout, told["guardrails"] if told else []),
@@ -307,14 +309,10 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
-def _arms(rollout: Rollout, sums: Sums | None, before: Sums | None = None) -> list[ArmFigures]:
-    """Return what both arms have done, since an earlier reading where one is given."""
+def _arms(rollout: Rollout, sums: Sums | None) -> list[ArmFigures]:
     if sums is None:
         return []
     arms = _asked(rollout, sums)
-    if before is not None:
-        earlier = _asked(rollout, before)
-        arms = {name: _arm_since(arms[name], earlier[name]) for name in ARMS}
     clients = ("stable",) if rollout.kind == RolloutKind.SHADOW else ARMS
     total = sum(arms[name]["requests"] for name in clients)
     who = {"stable": rollout.stable, "candidate": rollout.candidate}
@@ -384,12 +382,17 @@ def _shadow(sums: ShadowSums, told: ShadowTold | None) -> ShadowFigures:
     )
 
 
-def _reading_before(rollout: Rollout, server: Server | None, row: RolloutFigures) -> Sums | None:
-    """Return what had been done when the guardrails' window began; None where the rollout is younger."""
-    since = int(row.at.timestamp() - rollout.plan["window_s"])
-    rows = RolloutSample.objects.filter(rollout=rollout, server=server, at__lte=since).order_by("-at")
-    found = rows.values_list("data", flat=True).first()
-    return cast(Sums, found) if found is not None else None
+def _recent_s(rollout: Rollout, told: TrafficTold | None) -> int | None:
+    """Return how long the guardrails' window is; None where there is none: clients ask no candidate of a shadow."""
+    if told is None or rollout.kind == RolloutKind.SHADOW:
+        return None
+    windows = [told["arms"][name].get("window") for name in ARMS]
+    return min((window["seconds"] for window in windows if window is not None), default=None)
+
+
+def _in_window(sums: Sums, told: TrafficTold) -> Sums:
+    windows = {name: told["arms"][name].get("window") for name in ARMS}
+    return {**sums, "arms": {name: window or sums["arms"][name] for name, window in windows.items()}}
 
 
 def _arm_since(now: ArmSums, before: ArmSums) -> ArmSums:

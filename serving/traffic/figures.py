@@ -15,12 +15,14 @@ MOST_SECONDS = 600
 
 
 class Window(NamedTuple):
-    """What an arm did in the last so many seconds. latency: of the requests that did not fail. given_up: how long those had
-    waited that their clients cancelled. refused: those that it took for the client's mistake. begun: those that came."""
+    """What an arm did in the last so many seconds. latency: of the requests that did not fail, which took `sum_ns` together.
+    given_up: how long those had waited that their clients cancelled. refused: those that it took for the client's mistake.
+    begun: those that came."""
 
     requests: int
     errors: int
     latency: Counts
+    sum_ns: int
     given_up: Counts
     refused: int
     begun: int
@@ -32,6 +34,7 @@ def _between(later: Window, earlier: Window) -> Window:
         later.requests - earlier.requests,
         later.errors - earlier.errors,
         subtract(later.latency, earlier.latency),
+        later.sum_ns - earlier.sum_ns,
         subtract(later.given_up, earlier.given_up),
         later.refused - earlier.refused,
         later.begun - earlier.begun,
@@ -175,7 +178,7 @@ class ArmFigures:
 
     def _reading(self) -> Window:
         latency, given_up = dict(self.latency.counts), dict(self.given_up.counts)
-        return Window(self.requests, self.errors, latency, given_up, self.refused, self.begun)
+        return Window(self.requests, self.errors, latency, self.latency.sum_ns, given_up, self.refused, self.begun)
 
 
 class ShadowFigures:

@@ -265,6 +265,19 @@ def _arm_told(arm: Arm) -> JsonObject:
         "errors": figures.errors,
         "withdrawn": figures.withdrawn,
         "latency": _histogram_told(figures.latency),
+        "window": _window_told(figures),
+    }
+
+
+def _window_told(figures: ArmFigures) -> JsonObject:
+    """Return what guardrails look at."""
+    window = figures.window()
+    latency = {"total": sum(window.latency.values()), "sum_ns": window.sum_ns, "counts": window.latency}
+    return {
+        "seconds": figures.window_s,
+        "requests": window.requests,
+        "errors": window.errors,
+        "latency": latency,
     }
 
 

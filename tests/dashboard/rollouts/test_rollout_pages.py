@@ -16,7 +16,7 @@ from dashboard.rollouts.services import rollout_promote, rollout_roll_back, roll
 from dashboard.versions.services import version_annotate
 from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
-from tests.dashboard.rollouts.told import guardrail, mismatch, shadow_told, told
+from tests.dashboard.rollouts.told import guardrail, latency, mismatch, shadow_told, told
 
 pytestmark = pytest.mark.django_db
 RELEASES = "/models/relu/releases/"
@@ -93,6 +93,24 @@ def test_both_arms_and_each_guardrail_stand_side_by_side(
     assert 'aria-current="step"' in page
     assert "the next one waits" not in page  # its time is not over
     assert "<button" not in page[page.index('id="rollout"') : page.index("</section>", page.index('id="rollout"'))]
+
+
+def test_the_latest_figures_are_those_of_the_window_that_guardrails_look_at(
+    canary: Rollout, server: Server, as_person: Callable[..., Client]
+) -> None:
+    word = told(canary, stable=9000, candidate=1000, errors=500)
+    for name, errors in (("stable", 1), ("candidate", 2)):
+        window = {"seconds": 42, "requests": 100, "errors": errors, "latency": latency(100 - errors, 7000)}
+        word["arms"][name]["window"] = window  # type: ignore[typeddict-item]
+    figures_store(rollout=canary, server=server, told=word, instance="one")
+    client = as_person()
+    page = text_of(client, RELEASES)
+    assert re.search(
+        r"Errors<span class=\"hint\">last 42 s</span></th>.*?1 %<small>1</small>.*?2 %<small>2</small>", page
+    )
+    found = client.get(f"/api/v1/models/relu/rollouts/{canary.name}").json()
+    assert [arm["requests"] for arm in (*found["arms"], *found["recent"])] == [9000, 1000, 100, 100]
+    assert found["recent"][0]["p99"] == pytest.approx(7, rel=0.06)
 
 
 def test_an_ab_test_says_how_far_both_arms_are_apart_and_what_may_be_chance(

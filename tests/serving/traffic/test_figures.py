@@ -26,6 +26,8 @@ def test_the_window_forgets_what_is_older() -> None:
     assert 9 <= window.requests <= 10
     assert window.errors == 0
     assert sum(window.latency.values()) == window.requests
+    assert window.sum_ns == window.requests * MS
+    assert (figures.window_s, len(figures.seconds), figures.seconds[-1].requests) == (10, 10, 1)
     assert figures.errors == 15
 
 
