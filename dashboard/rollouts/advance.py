@@ -18,11 +18,11 @@ from django.utils.text import capfirst
 from dashboard.access.authorisation import SYSTEM
 from dashboard.configuration.drift import drift_give_way
 from dashboard.metrics.selectors import last_requested
-from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Rollout, RolloutFigures, Server
+from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Rollout, Server
 from dashboard.models.rollout import TrafficTold
 from dashboard.releases import rollout_states as states
 from dashboard.rollouts.baking import bake_left, served_by
-from dashboard.rollouts.figures import figures_store
+from dashboard.rollouts.figures import breached, figures_store
 from dashboard.rollouts.services import (
     rollout_abort,
     rollout_advance,
@@ -64,8 +64,8 @@ def rollout_look(*, rollout: Rollout, server: Server, told: TrafficTold | None, 
 
 
 def _act(rollout: Rollout, server: Server) -> None:
-    if rollout.state in states.UNDER_WAY and (breached := _breached(rollout)) is not None:
-        _roll_back(rollout, *breached)
+    if rollout.state in states.UNDER_WAY and (breach := breached(rollout)) is not None:
+        _roll_back(rollout, *breach)
     elif not server.bundled:
         return
     elif rollout.state in states.UNDER_WAY and (failed := _not_loaded(rollout, server)):
@@ -112,12 +112,6 @@ def last_request_in_words(rollout: Rollout) -> str:
     local = datetime.fromtimestamp(at, timezone.get_default_timezone())
     where = "" if server.bundled else f" on server {server.name}"
     return f"its last request was at {local:%Y-%m-%d %H:%M:%S %Z}{where}"
-
-
-def _breached(rollout: Rollout) -> tuple[Server, str] | None:
-    """Return a server that has taken the candidate out, and why; None where none has."""
-    rows = RolloutFigures.objects.filter(rollout=rollout).select_related("server")
-    return next(((row.server, row.told["breach"]["reason"]) for row in rows if row.told["breach"] is not None), None)
 
 
 def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:

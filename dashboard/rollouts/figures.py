@@ -81,6 +81,12 @@ def figures_store(*, rollout: Rollout, server: Server, told: TrafficTold, instan
     return row
 
 
+def breached(rollout: Rollout) -> tuple[Server, str] | None:
+    """Return a server that has taken the candidate out, and why; None where none has."""
+    rows = RolloutFigures.objects.filter(rollout=rollout).select_related("server")
+    return next(((row.server, row.told["breach"]["reason"]) for row in rows if row.told["breach"] is not None), None)
+
+
 def _began_anew(before: TrafficTold, now: TrafficTold) -> bool:
     """Whether the same process counts from zero again: the model was unloaded meanwhile, or an arm meant another version."""
     return any(now["arms"][name]["requests"] < before["arms"][name]["requests"] for name in ARMS)

@@ -35,6 +35,7 @@ from dashboard.releases.texts import (
     with_traffic,
 )
 from dashboard.rollouts.baking import least, served_by
+from dashboard.rollouts.figures import breached
 from dashboard.rollouts.plan import (
     MAX_HOLD_DAYS,
     plan_of,
@@ -126,6 +127,7 @@ def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) 
         rollout = at.rollout
         if step not in (None, rollout.step) or rollout.state != RolloutState.RUNNING:
             _refuse_elsewhere(rollout)
+        _refuse_taken_out(rollout)
         weight = rollout.next_weight
         if weight is None:
             raise Conflict(f"rollout {rollout.name} is at its last step: promote it, or abort it")
@@ -164,6 +166,7 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
         rollout, candidate = at.rollout, at.rollout.candidate
         if rollout.state not in states.UNDER_WAY or step not in (None, rollout.step):
             _refuse_elsewhere(rollout)
+        _refuse_taken_out(rollout)
         if not isinstance(candidate, int):
             raise Conflict(
                 f"{rollout.candidate_words} is on another server: publish it here first, or leave the rollout at its weight"
@@ -417,6 +420,13 @@ def _text_before(at: _Open) -> str:
     served = {*chosen_versions(at.model, text), *([rollout.candidate] if isinstance(rollout.candidate, int) else [])}
     answers = answering(chosen_versions(at.model, text), aliases_in(text))
     return with_traffic(answered_text(at.model, text, served, answers), stopped)
+
+
+def _refuse_taken_out(rollout: Rollout) -> None:
+    """Raise WrongState where guardrails have ended it, though nobody has recorded that yet."""
+    if (breach := breached(rollout)) is not None:
+        _, reason = breach
+        raise WrongState(f"guardrails have taken {rollout.candidate_words} out of rollout {rollout.name}: {reason}")
 
 
 def _refuse_elsewhere(rollout: Rollout) -> NoReturn:

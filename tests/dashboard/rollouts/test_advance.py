@@ -40,6 +40,7 @@ from dashboard.rollouts.services import (
     rollout_resume,
     rollout_start,
 )
+from dashboard.shared.exceptions import WrongState
 from tests.dashboard.rollouts.conftest import served
 from tests.dashboard.rollouts.told import arm, guardrail, mismatch, told
 
@@ -294,6 +295,15 @@ def test_watch_does_nothing_that_a_person_has_decided_otherwise_since_it_looked(
     [seen] = rollouts_open()
     rollout_promote(rollout=shadow, actor=actor)
     assert look_late().state == "holding"
+
+
+def test_nobody_promotes_what_a_server_has_just_taken_out(rollout: Rollout, model: Model, server: Server, actor: Actor):
+    word = told(rollout, breach={"guardrail": 0, "reason": "it fails", "at": 1.0})
+    figures.figures_store(rollout=rollout, server=server, told=word, instance="a")
+    for act in (rollout_advance, rollout_promote):
+        with pytest.raises(WrongState, match=r"guardrails have taken version 2 out of rollout r-\w+: it fails"):
+            act(rollout=rollout, actor=actor)
+    assert look(server).state == "rolled_back"
 
 
 def test_a_breach_waits_for_nobody_to_settle_what_was_changed_by_hand(
