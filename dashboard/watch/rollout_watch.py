@@ -18,6 +18,7 @@ from dashboard.shared.exceptions import DashboardError
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
+QUIET_LOOKED_AT = 30  # rollouts without news, at most, at each look: those of hundreds take turns
 MISMATCHES_S = 5.0
 
 
@@ -31,6 +32,7 @@ class RolloutWatch:
         self._asked: set[tuple[str, str]] = set()  # rollouts that the process of that id was asked for
         self._seen: dict[tuple[str, str], int] = {}  # the last mismatch of a rollout and a process
         self._mismatches_at = 0.0
+        self._looks = 0
         self._failed: dict[str, str] = {}  # rollouts that could not be looked at, and why, as the log tells
 
     async def run(self) -> None:
@@ -53,9 +55,11 @@ class RolloutWatch:
         fetch = now >= self._mismatches_at
         if fetch:
             self._mismatches_at = now + MISMATCHES_S
-        for rollout in found:
+        turns = -(-len(found) // QUIET_LOOKED_AT)
+        self._looks += 1
+        for place, rollout in enumerate(found, self._looks):
             try:
-                await self._look(rollout)
+                await self._look(rollout, in_turn=place % turns == 0)
                 if fetch:
                     await self._fetch_mismatches(rollout)
                 self._failed.pop(rollout.name, None)
@@ -66,8 +70,10 @@ class RolloutWatch:
                     logger.exception("rollout %s of %s was not looked at", rollout.name, rollout.model.name)
                 self._failed[rollout.name] = repr(error)
 
-    async def _look(self, rollout: Rollout) -> None:
+    async def _look(self, rollout: Rollout, *, in_turn: bool) -> None:
         told = await self._news(rollout) if rollout.state in UNDER_WAY else None
+        if told is None and not in_turn:
+            return
         await sync_to_async(rollout_look)(
             rollout=rollout, server=self._client.server, told=told, instance=self._feed.instance
         )
