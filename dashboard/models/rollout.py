@@ -48,9 +48,9 @@ class Latency(TypedDict):
 
 
 class WindowTold(TypedDict):
-    """What an arm did in the last seconds, at which guardrails look."""
+    """What an arm did in the last seconds, at which guardrails look; how many, roughly while they are fewer than the plan's."""
 
-    seconds: int
+    seconds: float
     requests: int
     errors: int
     latency: Latency

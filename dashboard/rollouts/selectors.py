@@ -114,7 +114,7 @@ class RolloutStanding:
     waits_for: str
     arms: list[ArmFigures]
     recent: list[ArmFigures]
-    recent_s: int | None
+    recent_s: float | None
     differences: Differences | None
     shadow: ShadowFigures | None
     guardrails: list[GuardrailLine]
@@ -382,7 +382,7 @@ def _shadow(sums: ShadowSums, told: ShadowTold | None) -> ShadowFigures:
     )
 
 
-def _recent_s(rollout: Rollout, told: TrafficTold | None) -> int | None:
+def _recent_s(rollout: Rollout, told: TrafficTold | None) -> float | None:
     """Return how long the guardrails' window is; None where there is none: clients ask no candidate of a shadow."""
     if told is None or rollout.kind == RolloutKind.SHADOW:
         return None

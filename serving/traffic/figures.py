@@ -41,6 +41,14 @@ def _between(later: Window, earlier: Window) -> Window:
     )
 
 
+def rounded_s(window_s: float, most: float) -> float:
+    """Return how long a window is, rounded up while it grows: what changes every second is news to all who listen."""
+    rounded = 10.0
+    while rounded < window_s:
+        rounded *= 2
+    return min(rounded, most)
+
+
 def lasted(window: Window) -> Counts:
     """Return how long requests took at least, those that clients gave up too."""
     return merge([window.latency, window.given_up])

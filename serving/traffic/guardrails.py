@@ -21,7 +21,15 @@ from typing import Any, NamedTuple, Protocol
 from repository.config.traffic import Guardrail, TrafficPolicy
 from repository.core.histogram import BOUNDS_US, Counts, merge, quantiles_ms
 from repository.core.quantities import duration, latency, number, share
-from serving.traffic.figures import LONGEST_WAIT_S, ArmFigures, Compared, ShadowFigures, Window, lasted
+from serving.traffic.figures import (
+    LONGEST_WAIT_S,
+    ArmFigures,
+    Compared,
+    ShadowFigures,
+    Window,
+    lasted,
+    rounded_s,
+)
 from serving.traffic.prometheus_values import MIN_READINGS
 from serving.traffic.significance import (
     Counted,
@@ -468,11 +476,7 @@ def _when(sample: _Sample, window_s: float, span: _Span) -> str:
 
 
 def _round(sample: _Sample, window_s: float) -> str:
-    """Return how long a window is, rounded up while it grows: what changes every second is news to all who listen."""
-    rounded = 10
-    while rounded < window_s:
-        rounded *= 2
-    return duration(min(rounded, sample.policy.window_s))
+    return duration(rounded_s(window_s, sample.policy.window_s))
 
 
 def _remembered(found: _Arm | _Mirrored) -> str:

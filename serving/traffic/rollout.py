@@ -22,7 +22,7 @@ from serving.core.model_identifier import ModelIdentifier
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.arms import CANDIDATE, STABLE, Arm, Follower, Target
 from serving.traffic.breaches import Breach, Breaches
-from serving.traffic.figures import ArmFigures, ShadowFigures
+from serving.traffic.figures import ArmFigures, ShadowFigures, rounded_s
 from serving.traffic.guardrails import BREACHED, Guardrails, GuardrailState, Values
 from serving.traffic.mirror import Mirror, Side
 from serving.traffic.prometheus_values import PrometheusValues
@@ -249,13 +249,13 @@ class Rollout:
             "weight": self.weight,
             "asked_weight": self.policy.weight,
             "breach": breach and {"guardrail": breach.guardrail, "reason": storable(breach.reason), "at": breach.at},
-            "arms": {name: _arm_told(arm) for name, arm in self._arms.items()},
+            "arms": {name: _arm_told(arm, self.policy.window_s) for name, arm in self._arms.items()},
             "shadow": None if self.mirror is None else _shadow_told(self._shadow_figures),
             "guardrails": [{**state._asdict(), "detail": storable(state.detail)} for state in self._states],
         }
 
 
-def _arm_told(arm: Arm) -> JsonObject:
+def _arm_told(arm: Arm, window_s: float) -> JsonObject:
     figures = arm.figures
     return {
         "version": str(arm.version or ""),
@@ -265,16 +265,16 @@ def _arm_told(arm: Arm) -> JsonObject:
         "errors": figures.errors,
         "withdrawn": figures.withdrawn,
         "latency": _histogram_told(figures.latency),
-        "window": _window_told(figures),
+        "window": _window_told(figures, window_s),
     }
 
 
-def _window_told(figures: ArmFigures) -> JsonObject:
-    """Return what guardrails look at."""
+def _window_told(figures: ArmFigures, window_s: float) -> JsonObject:
+    """Return what guardrails look at. window_s: how long that becomes."""
     window = figures.window()
     latency = {"total": sum(window.latency.values()), "sum_ns": window.sum_ns, "counts": window.latency}
     return {
-        "seconds": figures.window_s,
+        "seconds": rounded_s(figures.window_s, window_s),
         "requests": window.requests,
         "errors": window.errors,
         "latency": latency,

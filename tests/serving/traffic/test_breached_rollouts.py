@@ -119,3 +119,15 @@ async def test_what_waits_for_a_candidate_that_is_taken_out_is_answered_by_the_s
             arms = rollout.told()["arms"]
             assert (arms["stable"]["requests"], arms["candidate"]["requests"]) == (found[1], found[2])
             assert arms["candidate"]["withdrawn"] == found[1]
+
+
+async def test_a_rollout_without_requests_has_no_news(tmp_path):
+    """What it tells goes to all who listen whenever it is another word."""
+    scale(tmp_path / "models", policy(50, guardrails=[{"metric": "errors"}, {"metric": "latency"}]))
+    async with core(tmp_path / "models", load_model=("scale",)) as server:
+        (rollout,) = server._manager.rollouts
+        rollout.tick()
+        first = rollout.told()
+        for _ in range(5):
+            rollout.tick()
+        assert rollout.told() == first
