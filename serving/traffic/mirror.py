@@ -7,7 +7,7 @@ after it, and is given up, and counted by its reason, wherever it could hold up 
 
 in_flight   as many mirrors are under way as the policy allows
 memory      they hold as many bytes as they may, or the server's memory for requests is scarce
-loop        the event loop is behind
+loop        the event loop is behind, or busy most of the time
 queue       requests wait for stable, or for the candidate
 refused     the candidate takes none now: its queue is full, it is being unloaded, its server is not there or permits nothing
 too_large   one request with its answer is more than mirrors hold
@@ -40,6 +40,7 @@ from serving.traffic.comparison import Comparison, Tolerance, class_outputs, com
 from serving.traffic.figures import ShadowFigures
 from serving.traffic.mismatches import Mismatches
 from serving.traffic.remotes.remote_model import NotAsDeclared
+from serving.traffic.spare_time import SpareTime
 
 TIMEOUT_S = 10.0  # for the candidate to answer a mirror
 MAX_BYTES = 64 << 20  # of all mirrors of a model
@@ -80,6 +81,7 @@ class Mirror:
         self._under_way: set[_Mirrored] = set()
         self._bytes = 0
         self._closed = False
+        self._spare = SpareTime()
         self._compares: ThreadPoolExecutor | None = None
         self.configure(shadow, config)
 
@@ -113,7 +115,7 @@ class Mirror:
         """Return whether the next request of stable shall be mirrored: the draw, and then whether there is room."""
         if random.random() >= self._share or self._closed:
             return False
-        reason = self._no_room()
+        reason = self._no_room() or ("" if self._spare.left() else "loop")
         if reason:
             self.figures.dropped[reason] += 1
         return not reason

@@ -23,6 +23,7 @@ from serving.extensions.shared_memory import SharedMemory
 from serving.extensions.tensor_parameters import read_input
 from serving.resources.request_memory import RequestMemory
 from serving.traffic import mirror as mirrors
+from serving.traffic import spare_time
 from serving.traffic.figures import ShadowFigures
 from serving.traffic.mirror import Mirror, Side
 from serving.traffic.remotes.remote_model import NotAsDeclared
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.asyncio
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine under load holds up the loop, which drops mirrors."""
     monkeypatch.setattr(mirrors, "LATE_NS", 10**12)
+    monkeypatch.setattr(spare_time, "BUSY", 2)
 
 
 class Arm:

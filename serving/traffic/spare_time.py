@@ -1,0 +1,57 @@
+"""Whether the event loop has time to spare for what may be left out.
+
+A loop that is busy answers its clients later for everything else that it does, long before it is behind. So once its thread
+has worked, or waited for a processor, for BUSY of the time in two readings one after the other, half as much is let through,
+and again with each reading until it has time again. A few things are let through between two readings however busy it is.
+Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
+"""
+
+import time
+from random import random
+
+BUSY = 0.75  # of the time
+_SCHEDSTAT = "/proc/thread-self/schedstat"
+READING_NS = 50_000_000  # at least, from one reading to the next
+ALWAYS = 2  # things, from one reading to the next
+_LEAST = 1 / 64
+_GROWTH = 1.25
+
+
+class SpareTime:
+    """Used on the event loop's thread."""
+
+    __slots__ = ("_at", "_given", "_share", "_used", "_was_busy")
+
+    def __init__(self) -> None:
+        self._share = 1.0
+        self._given = 0  # since the last reading
+        self._was_busy = False
+        self._at, self._used = time.monotonic_ns(), _busy_ns()
+
+    def left(self) -> bool:
+        """Return whether there is some for one thing more."""
+        now = time.monotonic_ns()
+        if now - self._at >= READING_NS:
+            self._read(now)
+        self._given += 1
+        return self._share >= 1.0 or self._given <= ALWAYS or random() < self._share
+
+    def _read(self, now: int) -> None:
+        used = _busy_ns()
+        busy = used - self._used > BUSY * (now - self._at)
+        self._at, self._used, self._given = now, used, 0
+        if busy and self._was_busy:
+            self._share = max(_LEAST, self._share / 2)
+        elif not busy:
+            self._share = min(1.0, self._share * _GROWTH)
+        self._was_busy = busy
+
+
+def _busy_ns() -> int:
+    """Return for how long this thread has worked, or waited for a processor where the system tells that."""
+    try:
+        with open(_SCHEDSTAT, "rb") as file:
+            worked, waited, _ = file.read().split()
+    except (OSError, ValueError):
+        return time.thread_time_ns()
+    return int(worked) + int(waited)
