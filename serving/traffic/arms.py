@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from repository.config.traffic import Remote
-from serving.core.errors import Code, ServingError
+from serving.core.errors import Code, ServingError, safely
 from serving.core.in_flight import Execution, InFlightRequest
 from serving.core.response import Answer
 from serving.core.rollout_arm import ArmObserver, arm_of
@@ -72,7 +72,9 @@ class Arm:
 
     def take_back(self) -> list[InFlightRequest]:
         """Return the requests that were given to this arm and have only waited so far: another is to answer them."""
-        taken = self.target.take_back(lambda request: self._follows(request)) if self.target is not None else []
+        if self.target is None:
+            return []
+        taken = safely("taking back what waits for an arm", self.target.take_back, self._follows) or []
         for request in taken:
             request.observers = tuple(one for one in request.observers if not isinstance(one, Follower))
             self.figures.give_up(time.monotonic_ns() - request.arrival_ns)
