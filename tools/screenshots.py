@@ -43,6 +43,7 @@ FULL = {
     "release": "/models/doubled/releases/1/",
     "canary": "/models/ranked/releases/",
     "rolled-back": "/models/tagged/releases/",
+    "all-rollouts": "/rollouts/",
     "rollouts": "/models/tagged/rollouts/",
     "rollout-new": "/models/tagged/rollouts/new?candidate=2",
     "compare": "/models/digits/compare?a=v1&b=v2",

@@ -57,6 +57,12 @@ class ModelSummary:
         return self.serving if other else None
 
     @property
+    def rolling_out(self) -> bool:
+        """Whether what is wanted belongs to a rollout that is not over: that has a way back of its own."""
+        rollout = self.wanted.rollout if self.wanted is not None else None
+        return rollout is not None and rollout.ended_at is None
+
+    @property
     def rollout(self) -> Rollout | None:
         """The rollout that shares its requests, or holds the old version; by the release that serves."""
         rollout = self.serving.rollout if self.serving is not None else None

@@ -3,6 +3,7 @@
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.utils.text import capfirst
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
@@ -22,6 +23,7 @@ from dashboard.rollouts.differences import differences_of, shown_tensors
 from dashboard.rollouts.form import KINDS, METRICS, PROTOCOL_NAMES, STICKY, Form
 from dashboard.rollouts.picture import outage, picture_of, story
 from dashboard.rollouts.remotes import remotes_listed
+from dashboard.servers.selectors import server_get
 from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, status_of
 from dashboard.web.pages import act, page_of, respond
@@ -125,8 +127,10 @@ def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 @require_GET
 @requires(Right.VIEW)
 def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse:
-    """Answer with both arms over time, and when its steps began."""
+    """Answer with both arms over time on one of the servers that told of it, and when its steps began."""
     found = select.rollout_get(model_get(name), rollout)
+    told, asked = select.servers_that_told(found), request.GET.get("server", "")
+    server = server_get(asked) if asked else next(iter(told), None)
     steps = [
         {
             "at": entry.at.timestamp(),
@@ -135,7 +139,9 @@ def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse
         }
         for entry in story(found)
     ]
-    return JsonResponse({**select.history(found), "steps": steps})
+    named = {"servers": [one.name for one in told], "server": server.name if server else ""}
+    until = timezone.now().timestamp() if found.under_way else None
+    return JsonResponse({**select.history(found, server), "steps": steps, "until": until, **named})
 
 
 # -- what may be done ----------------------------------------------------------------------------------------------------

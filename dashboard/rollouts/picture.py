@@ -113,7 +113,7 @@ def outage() -> str:
     for server in all_down():
         state = getattr(server, "state", None)
         why = state.last_reason.rstrip(".") if state is not None else "it has not answered yet"
-        return f"The server {server.name} is down{f': {why}' if why else ''}. It comes back at this step."
+        return f"The server {server.name} is down{f': {why}' if why else ''}. It comes back with what was decided last."
     if heartbeat.is_silent("watch"):
         return "Nothing is heard of the server: the watcher does not answer. The server keeps to this step."
     return ""

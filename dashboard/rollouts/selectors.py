@@ -100,9 +100,10 @@ class RolloutStanding:
     """How a rollout stands, by the word of the bundled server.
 
     weight: per cent that the newest release gives the candidate. in_force: what the server gives it, None where it has not
-    told. serves: whether the newest release of the rollout serves. bake_left: seconds until the next step comes by itself, or
-    what is left of them while it is paused; None where none will, or it waits (waits_for: for what, a clause). arms: since it
-    began; recent: in the guardrails' window, in which so many seconds are (recent_s); as arms where there is no window (None).
+    told. serves: whether the newest release of the rollout serves. server: whose figures these are, "" where no other is
+    watched. bake_left: seconds until the next step comes by itself, or what is left of them while it is paused; None where none
+    will, or it waits (waits_for: for what, a clause). arms: since it began; recent: in the
+    guardrails' window, in which so many seconds are (recent_s); as arms where there is no window (None).
     """
 
     rollout: Rollout
@@ -110,6 +111,7 @@ class RolloutStanding:
     weight: float
     in_force: float | None
     serves: bool
+    server: str
     bake_left: float | None
     waits_for: str
     arms: list[ArmFigures]
@@ -227,6 +229,7 @@ def standing(rollout: Rollout) -> RolloutStanding:
         weight=_weight(rollout, release),
         in_force=told["weight"] if told is not None and under_way else None,
         serves=release is not None and release.spans.filter(server=told_by(server), ended_at=None).exists(),
+        server=server.name if server is not None and len(served) > 1 else "",
         bake_left=left,
         waits_for=_waits_for(rollout, told["guardrails"] if told else [], left, served),
         arms=_arms(rollout, sums),
@@ -246,6 +249,11 @@ def _weight(rollout: Rollout, release: Release | None) -> float:
         return release.traffic.get(str(arm.get("url")) if isinstance(arm, dict) else str(arm), 0.0)
     promoted = rollout.state in (RolloutState.HOLDING, RolloutState.DONE) and rollout.kind != RolloutKind.SHADOW
     return 100.0 if promoted else 0.0
+
+
+def servers_that_told(rollout: Rollout) -> list[Server]:
+    """Return the servers that told of a rollout, the bundled one first."""
+    return list(servers().filter(pk__in=RolloutFigures.objects.filter(rollout=rollout).values("server")))
 
 
 def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]:

@@ -12,6 +12,9 @@ import { Plot } from "./plot.js";
  * @property {number[]} times unix seconds
  * @property {Record<string, Record<string, Values>>} arms of each arm rps, errors, p50 and p99
  * @property {{ at: number, text: string, bad: boolean }[]} steps
+ * @property {number | null} [until] unix seconds: now, while it is under way
+ * @property {string[]} servers those that told of it
+ * @property {string} server whose readings these are
  */
 
 const SHORTEST_S = 20;
@@ -29,11 +32,11 @@ export function seriesOf(arms) {
 
 /**
  * Returns the moments between which the charts show what was read.
- * @param {Pick<Readings, "times" | "steps">} readings
+ * @param {Pick<Readings, "times" | "steps" | "until">} readings
  * @returns {[number, number]} unix seconds
  */
-export function spanOf({ times, steps }) {
-  const moments = [...times, ...steps.map(({ at }) => at)];
+export function spanOf({ times, steps, until }) {
+  const moments = [...times, ...steps.map(({ at }) => at), ...(until ? [until] : [])];
   if (!moments.length) return [0, SHORTEST_S];
   const [first, last] = [Math.min(...moments), Math.max(...moments)];
   return [first, Math.max(last, first + SHORTEST_S)];
@@ -45,6 +48,7 @@ export class Timeline {
   #readings = null;
   #asking = false;
   #again = false;
+  #server = "";
 
   /** @param {HTMLElement} section hidden while there is nothing to show */
   constructor(section) {
@@ -55,6 +59,11 @@ export class Timeline {
       onPointer: (/** @type {number | null} */ at) => this.plots.forEach((plot) => plot.showValues(at)),
       onMarker: () => {},
     };
+    this.of = $("#arms-of", section);
+    $("select", this.of ?? section)?.addEventListener("change", ({ target }) => {
+      this.#server = target instanceof HTMLSelectElement ? target.value : "";
+      this.load();
+    });
     this.plots = $$("[data-chart]", section).map((figure) => new Plot(figure, handlers));
     document.addEventListener("theme", () => this.plots.forEach((plot) => plot.retheme()));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.plots.forEach((plot) => plot.retheme()));
@@ -68,6 +77,7 @@ export class Timeline {
     this.section.hidden = !address;
     if (address === this.#address) return;
     this.#address = address;
+    this.#server = "";
     this.#readings = null;
     this.load();
   }
@@ -82,8 +92,9 @@ export class Timeline {
     this.#asking = true;
     const asked = this.#address;
     try {
-      const readings = /** @type {Readings} */ (await request(asked));
+      const readings = /** @type {Readings} */ (await request(this.#server ? `${asked}?server=${encodeURIComponent(this.#server)}` : asked));
       if (asked === this.#address) this.#readings = readings;
+      this.#name(readings);
       this.#say(true);
       this.#draw();
     } catch (error) {
@@ -96,6 +107,16 @@ export class Timeline {
       this.#again = false;
       this.load();
     }
+  }
+
+  /**
+   * Says whose readings these are, where several servers have some.
+   * @param {Readings} readings
+   */
+  #name({ servers, server }) {
+    if (!this.of) return;
+    this.of.hidden = servers.length < 2;
+    $("select", this.of)?.replaceChildren(...servers.map((name) => new Option(name, name, false, name === server)));
   }
 
   /** @param {boolean} fresh */

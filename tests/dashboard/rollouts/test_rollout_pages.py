@@ -169,6 +169,19 @@ def test_whoever_may_only_look_can_do_nothing(canary: Rollout, as_person: Callab
     assert client.get(f"{at}/chart").json()["steps"][0]["text"].startswith(f"relu: Rollout {canary.name}")
 
 
+def test_charts_are_of_one_server_that_is_named(
+    canary: Rollout, server: Server, as_person: Callable[..., Client]
+) -> None:
+    other = Server.objects.create(name="other", http_url="http://127.0.0.1:2", grpc_url="", metrics_url="")
+    for one in (server, other):
+        figures(canary, one, stable=9, candidate=1)
+    at = f"/models/relu/rollouts/{canary.name}/chart"
+    told = as_person().get(at).json()
+    assert (told["server"], told["servers"]) == ("local", ["local", "other"])
+    assert as_person().get(f"{at}?server=other").json()["server"] == "other"
+    assert as_person().get(f"{at}?server=none").status_code == 404
+
+
 def test_a_rollback_is_told_with_its_reason_and_what_answers(
     canary: Rollout, server: Server, as_person: Callable[..., Client]
 ) -> None:
