@@ -161,6 +161,11 @@ def _mismatches(name: str, after: int) -> Call[list[Mismatch]]:
     return Call("GET", path, b"", read, control=True)
 
 
+def _forget_mismatches(name: str, until: float) -> Call[None]:
+    path = f"/v2/slipway/models/{quote(name, safe='')}/traffic/mismatches?until={until}"
+    return Call("DELETE", path, b"", _nothing, control=True)
+
+
 def _nothing(response: httpx.Response) -> None:
     return None
 
@@ -297,6 +302,10 @@ class AsyncServerClient(_Peer):
     async def mismatches(self, name: str, after: int) -> list[Mismatch]:
         """Return the kept requests, numbered above `after`, that both arms of a model's rollout answered, and not alike."""
         return await self._call(_mismatches(name, after))
+
+    async def forget_mismatches(self, name: str, until: float) -> None:
+        """Forget those that were found until then, in Unix seconds."""
+        await self._call(_forget_mismatches(name, until))
 
     async def _call(self, call: Call[T]) -> T:
         try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from datetime import datetime
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections
@@ -31,6 +32,7 @@ class RolloutWatch:
         self._stored: dict[str, TrafficTold] = {}  # what was stored last of each rollout, by its name
         self._asked: set[tuple[str, str]] = set()  # rollouts that the process of that id was asked for
         self._seen: dict[tuple[str, str], int] = {}  # the last mismatch of a rollout and a process
+        self._forgotten: dict[tuple[str, str], datetime] = {}  # until when that process was told to forget mismatches
         self._mismatches_at = 0.0
         self._looks = 0
         self._failed: dict[str, str] = {}  # rollouts that could not be looked at, and why, as the log tells
@@ -99,6 +101,9 @@ class RolloutWatch:
             return
         key = (rollout.name, self._feed.instance)
         try:
+            if rollout.forgotten_at is not None and self._forgotten.get(key) != rollout.forgotten_at:
+                await self._client.forget_mismatches(rollout.model.name, rollout.forgotten_at.timestamp())
+                self._forgotten[key] = rollout.forgotten_at
             rows = await self._client.mismatches(rollout.model.name, self._seen.get(key, 0))
         except DashboardError as error:
             logger.debug("%s", error.message)

@@ -20,7 +20,7 @@ from serving.frontends.rest import handlers as v2
 from serving.frontends.rest import settings, shared_memory
 from serving.frontends.rest.generate import generate, generate_stream
 from serving.frontends.rest.infer import infer
-from serving.frontends.rest.mismatches import mismatches
+from serving.frontends.rest.mismatches import forget_mismatches, mismatches
 from serving.frontends.rest.sample import sample
 from serving.frontends.rest.traffic import traffic
 from serving.frontends.shared.authorisation import Authoriser
@@ -60,6 +60,7 @@ ROUTES = (
     Route("POST", "/v2/slipway/models/{model}/sample", "model-repository", sample),
     Route("GET", "/v2/slipway/models/{model}/traffic", "model-repository", traffic),
     Route("GET", "/v2/slipway/models/{model}/traffic/mismatches", "model-repository", mismatches),
+    Route("DELETE", "/v2/slipway/models/{model}/traffic/mismatches", "model-repository", forget_mismatches),
     Route("GET", "/v2/logging", "logging", settings.logging),
     Route("POST", "/v2/logging", "logging", settings.logging),
     Route("GET", "/v2[/models/{model}]/trace/setting", "trace", settings.trace),

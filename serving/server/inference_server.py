@@ -287,6 +287,13 @@ class InferenceServer:
         rollout = self._manager.rollout(name)
         return [] if rollout is None or rollout.mirror is None else rollout.mirror.mismatches.after(after)
 
+    def forget_mismatches(self, name: str, until: float) -> None:
+        """Forget the mismatches that the shadow of a model's rollout found until then (unix seconds); NOT_FOUND for an unknown
+        model."""
+        rollout = self._manager.rollout(name)
+        if rollout is not None and rollout.mirror is not None:
+            rollout.mirror.mismatches.forget(until)
+
     def rollout(self, name: str) -> Rollout | None:
         """Return the rollout of a model, None without one; NOT_FOUND for an unknown model."""
         return self._manager.rollout(name)

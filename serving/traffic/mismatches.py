@@ -4,6 +4,7 @@ They lie in memory alone, and end with the rollout or the server: whoever wants 
 """
 
 import itertools
+import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -58,9 +59,7 @@ class Mismatches:
     def tick(self) -> None:
         """Forget those that have been kept for the policy's days."""
         if self._keep is not None:
-            since = time.time() - self._keep.days * DAY_S
-            for one in [one for one in self._kept.values() if one.at < since]:
-                self._forget(one.id)
+            self.forget(time.time() - self._keep.days * DAY_S)
 
     def offer(
         self,
@@ -90,8 +89,12 @@ class Mismatches:
 
     def clear(self) -> None:
         """Forget all of them."""
-        for identifier in list(self._kept):
-            self._forget(identifier)
+        self.forget(math.inf)
+
+    def forget(self, until: float) -> None:
+        """Forget those that were found until then, in unix seconds."""
+        for one in [one for one in self._kept.values() if one.at <= until]:
+            self._forget(one.id)
 
     def _has_place(self, keep: Keep, found: Comparison, size: int) -> bool:
         """Return whether keeping it would push out none that is as bad."""

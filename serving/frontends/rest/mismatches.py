@@ -1,4 +1,4 @@
-"""GET /v2/slipway/models/{model}/traffic/mismatches?after=N: the worst mismatches of a rollout's shadow, with their inputs.
+"""GET and DELETE /v2/slipway/models/{model}/traffic/mismatches?after=N: the worst mismatches of a rollout's shadow.
 
 [{"id", "at", "score", "detail", "inputs", "stable", "candidate"}], tensors as in golden requests (repository.core.tensors),
 those of more than LISTED elements in base64: lists of many numbers take seconds to write and to read.
@@ -32,6 +32,16 @@ async def mismatches(server: InferenceServer, exchange: Exchange) -> Reply:
         raise invalid("expected 'after' to be the id of a mismatch, a whole number from 0")
     found = server.mismatches(exchange.route.params["model"], int(given))
     return Reply(200, (await in_thread(_written, found),), "application/json")
+
+
+async def forget_mismatches(server: InferenceServer, exchange: Exchange) -> Reply:
+    given = parse_qs(exchange.head.query).get("until", ["inf"])[-1]
+    try:
+        until = float(given)
+    except ValueError:
+        raise invalid("expected 'until' to be a time in unix seconds") from None
+    server.forget_mismatches(exchange.route.params["model"], until)
+    return Reply(200)
 
 
 def _written(found: Sequence[Mismatch]) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import httpx
 import pytest
@@ -20,7 +21,7 @@ from dashboard.models import Model, Rollout, Server, ServerEvent
 from dashboard.releases.selectors import newest_release, serving_release
 from dashboard.rollouts import figures, selectors
 from dashboard.rollouts.selectors import history, standing
-from dashboard.rollouts.services import rollout_abort, rollout_advance, rollout_start
+from dashboard.rollouts.services import mismatches_forget, rollout_abort, rollout_advance, rollout_start
 from dashboard.watch import rollout_watch
 from dashboard.watch.watcher import watch_server
 from repository.config.release_stamp import unstamped
@@ -104,11 +105,11 @@ def watching(server: Server, *phases: Phase) -> None:
     async_to_sync(scenario)()
 
 
-def told(server: Server, name: str) -> dict[str, object]:
-    """What the server itself says of its rollout; {} while it does not answer."""
+def told(server: Server, place: str) -> Any:
+    """What the server itself says of a model's rollout, such as "scale/traffic"; {} while it does not answer."""
     key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY}
     try:
-        return dict(httpx.get(f"{server.http_url}/v2/slipway/models/{name}/traffic", headers=key).json())
+        return httpx.get(f"{server.http_url}/v2/slipway/models/{place}", headers=key).json()
     except (httpx.TransportError, ValueError):
         return {}
 
@@ -142,6 +143,9 @@ def test_a_shadow_finds_what_differs_and_a_canary_comes_through_kills_to_its_end
     worst = selectors.mismatches(shadow).defer(None)[0]
     assert [worst.data[side][0]["data"] for side in ("inputs", "stable", "candidate")] == [[1], [2], [3]]  # type: ignore[call-overload,index]
     assert set(clients.answers) == {"1"}
+    assert told(server, "scale/traffic/mismatches")
+    mismatches_forget(rollout=shadow, actor=actor)
+    watching(server, (nothing, lambda: not told(server, "scale/traffic/mismatches")))
     rollout_abort(rollout=shadow, actor=actor)
     plan = {
         "steps": [{"weight": 30, "bake_s": 3600}, {"weight": 60, "bake_s": 0.2}],
@@ -163,8 +167,8 @@ def test_a_shadow_finds_what_differs_and_a_canary_comes_through_kills_to_its_end
         watching(server, (nothing, both_answer), (nothing, lambda: standing(rollout).arms))
         kill()  # the server, after `watch`
         before = clients.answers.total()
-        watching(server, (start, lambda: told(server, "scale").get("weight") == 30))
-        assert told(server, "scale")["release"] == first.number
+        watching(server, (start, lambda: told(server, "scale/traffic").get("weight") == 30))
+        assert told(server, "scale/traffic")["release"] == first.number
         watching(server, (nothing, lambda: sum(arm.requests for arm in standing(rollout).arms) > before))
         rollout_advance(rollout=rollout, actor=actor)
         watching(server, (nothing, lambda: Rollout.objects.get(pk=rollout.pk).state == "done"))
@@ -174,7 +178,7 @@ def test_a_shadow_finds_what_differs_and_a_canary_comes_through_kills_to_its_end
     assert newest.versions == [2]
     assert "Version 1 was unloaded; its last request was at 20" in Rollout.objects.get(pk=rollout.pk).reason
     assert history(rollout)["times"]
-    assert told(server, "scale")["rollout"] is None
+    assert told(server, "scale/traffic")["rollout"] is None
     assert drift_check() == []
 
 
@@ -197,7 +201,7 @@ def test_a_candidate_that_fails_is_taken_out_and_stays_out_whoever_is_killed(
     clients = clients_of(server, "scale", "INPUT0", [1])
 
     def breached() -> object:
-        return told(server, "scale").get("breach")
+        return told(server, "scale/traffic").get("breach")
 
     with clients.asking():
         watching(server, (nothing, lambda: serving_release(model) == first))

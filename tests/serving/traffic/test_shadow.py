@@ -96,6 +96,12 @@ def test_a_planted_difference_is_found_with_its_figures_and_the_worst_inputs(sha
     assert [one["score"] for one in worst] == [3.0, 4.0]
     assert (worst[1]["stable"][0]["data"], worst[1]["candidate"][0]["data"]) == ([8.0], [10.0])
     assert shadowed.mismatches(worst[0]["id"]) == worst[1:]
+    at = "/v2/slipway/models/scale/traffic/mismatches"
+    assert shadowed.server.request("DELETE", f"{at}?until=x")[0] == 400
+    assert shadowed.server.request("DELETE", f"{at}?until={worst[0]['at']}")[0] == 200
+    assert shadowed.mismatches() == worst[1:]
+    assert shadowed.server.request("DELETE", at)[0] == 200
+    assert shadowed.mismatches() == []
     status, told = shadowed.server.get("/v2/slipway/models/scale/traffic/mismatches?after=x")
     assert (status, "expected 'after'" in told["error"]) == (400, True)
 
