@@ -174,6 +174,11 @@ class Model:
         return self.scheduler.pending
 
     @property
+    def crowded(self) -> bool:
+        """Whether others would have to go to sleep for it: not while it is awake."""
+        return False
+
+    @property
     def in_flight(self) -> int:
         """Return how many requests are accepted and not yet answered."""
         return self._in_flight

@@ -82,7 +82,7 @@ class ModelBuilder:
         spec = self._spec(source, config)
         needed = await self._memory_needed(version, spec)
         if self._sleeps(version, config, needed, awake=awake):
-            return self._sleeping(version, spec)
+            return self._sleeping(version, spec, needed)
         return await self._load(spec, needed)
 
     def _sleeps(self, version: ModelVersion, config: ModelConfig, needed: MemoryUse, *, awake: bool) -> bool:
@@ -104,7 +104,7 @@ class ModelBuilder:
 
     def asleep_again(self, version: ModelVersion, model: Model) -> SleepingModel:
         """Return what stands in for a model whose weights are let go."""
-        return self._sleeping(version, dataclasses.replace(model.spec, config=model.config))
+        return self._sleeping(version, dataclasses.replace(model.spec, config=model.config), model.held)
 
     async def _load(self, spec: ModelSpec, needed: MemoryUse) -> Model:
         async with self._residency.reserve(needed, spec.name):
@@ -112,9 +112,15 @@ class ModelBuilder:
             await model.load()
             return model
 
-    def _sleeping(self, version: ModelVersion, spec: ModelSpec) -> SleepingModel:
+    def _sleeping(self, version: ModelVersion, spec: ModelSpec, needed: MemoryUse) -> SleepingModel:
         labels = version.model.labels if version.model is not None else {}
-        return SleepingModel(spec, version.statistics, lambda sleeping: self._wake(version, sleeping), labels)
+        return SleepingModel(
+            spec,
+            version.statistics,
+            lambda sleeping: self._wake(version, sleeping),
+            labels,
+            lambda: self._residency.has_room(needed),
+        )
 
     async def _memory_needed(self, version: ModelVersion, spec: ModelSpec) -> MemoryUse:
         """Return what the model held the last time; else the size of its files, on each GPU that it may go to as well."""

@@ -30,8 +30,14 @@ class SleepingModel:
 
     memory = held = NOTHING
 
-    def __init__(self, spec: ModelSpec, statistics: ModelStatistics, wake: Wake, labels: Labels) -> None:
+    def __init__(
+        self, spec: ModelSpec, statistics: ModelStatistics, wake: Wake, labels: Labels, has_room: Callable[[], bool]
+    ) -> None:
+        """has_room: whether its weights fit beside what is in memory."""
         self.spec = spec
+        self._has_room = has_room
+        self._crowded = False
+        self._crowded_at = 0.0
         self.config = spec.config
         self.statistics = statistics
         self.warnings: list[str] = []
@@ -47,6 +53,14 @@ class SleepingModel:
         return len(self._waiting)
 
     in_flight = pending
+
+    @property
+    def crowded(self) -> bool:
+        """Whether others would have to go to sleep for it; looked at once a second."""
+        now = time.monotonic()
+        if now - self._crowded_at >= RETRY_S:
+            self._crowded, self._crowded_at = not self._has_room(), now
+        return self._crowded
 
     def submit(self, request: InFlightRequest) -> None:
         """Keep the request and begin to load. UNAVAILABLE where the last try has failed a moment ago."""

@@ -23,6 +23,10 @@ class Target(Protocol):
     def pending(self) -> int:
         """How many requests wait there."""
 
+    @property
+    def crowded(self) -> bool:
+        """Whether it sleeps, and others would have to go to sleep for it."""
+
     def submit(self, request: InFlightRequest) -> None:
         """Take a request; raises ServingError (then the request is not answered)."""
 
@@ -69,6 +73,9 @@ class Arm:
 
     def pending(self) -> int:
         return self.target.pending if self.target is not None else 0
+
+    def crowded(self) -> bool:
+        return self.target is not None and self.target.crowded
 
     def take_back(self) -> list[InFlightRequest]:
         """Return the requests that were given to this arm and have only waited so far: another is to answer them."""

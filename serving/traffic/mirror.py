@@ -6,7 +6,8 @@ Before the client has its answer there is the draw of `wants`, and an object aro
 after it, and is given up, and counted by its reason, wherever it could hold up requests of clients:
 
 in_flight   as many mirrors are under way as the policy allows
-memory      they hold as many bytes as they may, or the server's memory for requests is scarce
+memory      they hold as many bytes as they may, the server's memory for requests is scarce, or the candidate sleeps and other
+            models would have to for its sake
 loop        the event loop is behind, or busy most of the time
 queue       requests wait for stable, or for the candidate
 refused     the candidate takes none now: its queue is full, it is being unloaded, its server is not there or permits nothing
@@ -51,11 +52,13 @@ COMPARED_ON_LOOP = 64 << 10  # bytes of two answers
 
 
 class Side(NamedTuple):
-    """What a mirror needs of an arm. pending: requests that wait there. outputs: those that it can give; None for all."""
+    """What a mirror needs of an arm. pending: requests that wait there. outputs: those that it can give; None for all. crowded:
+    it sleeps, and others would have to for its sake."""
 
     submit: Callable[[InFlightRequest], None]
     pending: Callable[[], int]
     outputs: frozenset[str] | None = None
+    crowded: Callable[[], bool] = lambda: False
 
 
 class Mirror:
@@ -123,7 +126,7 @@ class Mirror:
     def _no_room(self) -> str:
         if len(self._under_way) >= self._max_in_flight:
             return "in_flight"
-        if self._bytes >= MAX_BYTES or self._memory.scarce:
+        if self._bytes >= MAX_BYTES or self._memory.scarce or self._candidate.crowded():
             return "memory"
         return "queue" if self._stable.pending() > self._short_queue else ""
 

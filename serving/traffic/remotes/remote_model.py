@@ -89,6 +89,11 @@ class RemoteModel:
         return self._waiting
 
     @property
+    def crowded(self) -> bool:
+        """Whether models here would have to go to sleep for it."""
+        return False
+
+    @property
     def in_flight(self) -> int:
         """Return how many requests are accepted and not yet answered."""
         return len(self._tasks)

@@ -15,6 +15,7 @@ from serving.resources.memory import files_bytes
 from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer
 from tests.serving.requests import in_flight
+from tests.serving.traffic.rollouts_in_process import policy
 from tests.support import model_factory
 
 pytestmark = pytest.mark.asyncio
@@ -180,6 +181,21 @@ async def test_the_least_recently_used_evictable_model_makes_room_and_comes_back
         await infer(server, "first", inputs)
         await until(lambda: asleep(server, "second"), "second to make room")
         assert index(server)["pinned", "1"][0] == "READY"
+
+
+@pytest.mark.parametrize(("fit", "dropped"), [(1.5, 5), (2.5, 0)])
+async def test_a_shadow_wakes_no_candidate_for_which_others_would_have_to_sleep(tmp_path, monkeypatch, fit, dropped):
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 0)
+    text = asking_for("evictable") + "version_policy { all {} }" + policy(0, shadow={"share": 100})
+    for version in (1, 2):
+        model_factory.onnx_mlp(tmp_path, "watched", LARGE, version=version, extra=text)
+    budget = int(files_bytes(tmp_path / "watched" / "1") * fit)
+    async with core(tmp_path, memory_budget=budget, load_model=("watched",)) as server:
+        shadow = server.rollout("watched").mirror.figures
+        for done in range(1, 6):
+            await infer(server, "watched", {"INPUT": np.ones((1, 1024), np.float32)})
+            await until(lambda done=done: shadow.compared + sum(shadow.dropped.values()) == done, "the mirror")
+        assert shadow.dropped["memory"] == dropped
 
 
 @pytest.mark.parametrize(
