@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from operator import attrgetter
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from repository.core.histogram import BOUNDS_US, Histogram
 from serving.frontends.metrics.hardware import Gpu, HardwareReadings
@@ -19,6 +19,7 @@ from serving.resources.response_cache import ResponseCache
 from serving.telemetry.request_log import RequestLog
 from serving.telemetry.statistics import FIRST_RESPONSE_FAMILY, ModelStatistics
 from serving.traffic.arms import Arm
+from serving.traffic.figures import ShadowFigures
 from serving.traffic.rollout import Rollout
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -111,7 +112,23 @@ class _Model(NamedTuple):
     statistics: ModelStatistics
 
 
+class _Side(NamedTuple):
+    """An arm of a rollout."""
+
+    labels: str  # as they stand between the braces
+    rollout: Rollout
+    arm: Arm
+
+    @property
+    def shadow(self) -> ShadowFigures | None:
+        """What the rollout's shadow has found, where this is the candidate."""
+        mirror = self.rollout.mirror if self.arm is self.rollout.candidate else None
+        return mirror.figures if mirror is not None else None
+
+
+T = TypeVar("T")
 Samples = Callable[[_Model], Iterable[str]]  # a model -> its lines of one family
+SideSamples = Callable[[str, _Side], Iterable[str]]  # a family's name, an arm -> its lines of that family
 
 
 def render(
@@ -175,40 +192,11 @@ def of_models(
 
 
 def of_rollouts(rollouts: list[Rollout]) -> Iterator[str]:
-    """Yield what the arms of rollouts did. A model on another server has its address as `remote`, and no version."""
-    arms = [
-        (_arm_labels(rollout, arm), rollout, arm) for rollout in rollouts for arm in (rollout.stable, rollout.candidate)
-    ]
-    for name, kind, text, value in _ARM_VALUES:
-        rows = "".join(f"{name}{{{labels}}} {value(rollout, arm)}\n" for labels, rollout, arm in arms)
-        if rows:
-            yield _header(name, kind, text) + rows
-    rows = "".join(
-        f"slipway_rollout_breached{{{labels}}} {int(rollout.breached is not None)}\n"
-        for labels, rollout, arm in arms
-        if arm is rollout.candidate
-    )
-    if rows:
-        yield _header("slipway_rollout_breached", "gauge", "Whether a guardrail has taken the candidate out") + rows
-    yield from _shadows(rollouts)
-
-
-def _shadows(rollouts: list[Rollout]) -> Iterator[str]:
-    """Yield what shadows have found; the labels are those of the candidate."""
-    shadows = [(_arm_labels(one, one.candidate), one.mirror.figures) for one in rollouts if one.mirror is not None]
-    for figure, text in _SHADOW_VALUES:
-        name = f"slipway_shadow_{figure}_total"
-        rows = "".join(f"{name}{{{labels}}} {getattr(figures, figure)}\n" for labels, figures in shadows)
-        if rows:
-            yield _header(name, "counter", text) + rows
-    name = "slipway_shadow_dropped_total"
-    rows = "".join(
-        f"{name}{{{labels},{_labels({'reason': reason})}}} {count}\n"
-        for labels, figures in shadows
-        for reason, count in sorted(figures.dropped.items())
-    )
-    if rows:
-        yield _header(name, "counter", "Mirrors that were given up, by reason") + rows
+    """Yield what the arms of rollouts did, and what shadows have found, with the candidate's labels. A model on another server
+    has its address as `remote`, and no version."""
+    sides = [_Side(_arm_labels(one, arm), one, arm) for one in rollouts for arm in (one.stable, one.candidate)]
+    for name, kind, text, lines in _SIDE_FAMILIES:
+        yield from _family(name, kind, text, sides, functools.partial(lines, name))
 
 
 def _arm_labels(rollout: Rollout, arm: Arm) -> str:
@@ -220,35 +208,83 @@ def _arm_labels(rollout: Rollout, arm: Arm) -> str:
     return _labels(labels)
 
 
-_SHADOW_VALUES = (
-    ("compared", "Answers of the candidate that were compared with stable's"),
-    ("disagreed", "Of them, those beyond the tolerance"),
-    ("mismatched", "Of them, those with other names, shapes or datatypes"),
-    ("failed", "Mirrors that the candidate failed or did not answer in time"),
-)
-_ARM_VALUES: tuple[tuple[str, str, str, Callable[[Rollout, Arm], float]], ...] = (
+def _of_arm(value: Callable[[_Side], float]) -> SideSamples:
+    return lambda name, side: [f"{name}{{{side.labels}}} {value(side)}"]
+
+
+def _arm_latency(name: str, side: _Side) -> list[str]:
+    return _merged_lines(name, side.labels, side.arm.figures.latency)
+
+
+def _breached(name: str, side: _Side) -> list[str]:
+    if side.arm is not side.rollout.candidate:
+        return []
+    return [f"{name}{{{side.labels}}} {int(side.rollout.breached is not None)}"]
+
+
+def _of_shadow(figure: str) -> SideSamples:
+    def lines(name: str, side: _Side) -> list[str]:
+        figures = side.shadow
+        return [] if figures is None else [f"{name}{{{side.labels}}} {getattr(figures, figure)}"]
+
+    return lines
+
+
+def _dropped(name: str, side: _Side) -> list[str]:
+    dropped = side.shadow.dropped if side.shadow is not None else {}
+    return [f'{name}{{{side.labels},reason="{reason}"}} {count}' for reason, count in sorted(dropped.items())]
+
+
+_SIDE_FAMILIES: tuple[tuple[str, str, str, SideSamples], ...] = (
     (
         "slipway_rollout_weight",
         "gauge",
         "Per cent of the requests that an arm is given",
-        lambda rollout, arm: rollout.share(arm),
+        _of_arm(lambda side: side.rollout.share(side.arm)),
     ),
     (
         "slipway_rollout_requests_total",
         "counter",
         "Requests that an arm has answered or failed",
-        lambda _, arm: arm.figures.requests,
+        _of_arm(lambda side: side.arm.figures.requests),
     ),
     (
         "slipway_rollout_errors_total",
         "counter",
         "Of them, those that failed by no fault of the client",
-        lambda _, arm: arm.figures.errors,
+        _of_arm(lambda side: side.arm.figures.errors),
     ),
+    (
+        "slipway_rollout_request_duration_seconds",
+        "histogram",
+        "Time from a request's arrival to its answer, of those that did not fail",
+        _arm_latency,
+    ),
+    ("slipway_rollout_breached", "gauge", "Whether a guardrail has taken the candidate out", _breached),
+    (
+        "slipway_shadow_compared_total",
+        "counter",
+        "Answers of the candidate that were compared with stable's",
+        _of_shadow("compared"),
+    ),
+    ("slipway_shadow_disagreed_total", "counter", "Of them, those beyond the tolerance", _of_shadow("disagreed")),
+    (
+        "slipway_shadow_mismatched_total",
+        "counter",
+        "Of them, those with other names, shapes or datatypes",
+        _of_shadow("mismatched"),
+    ),
+    (
+        "slipway_shadow_failed_total",
+        "counter",
+        "Mirrors that the candidate failed or did not answer in time",
+        _of_shadow("failed"),
+    ),
+    ("slipway_shadow_dropped_total", "counter", "Mirrors that were given up, by reason", _dropped),
 )
 
 
-def _family(name: str, kind: str, text: str, models: list[_Model], lines: Samples) -> Iterator[str]:
+def _family(name: str, kind: str, text: str, models: list[T], lines: Callable[[T], Iterable[str]]) -> Iterator[str]:
     header = _header(name, kind, text)
     for start in range(0, len(models), MODELS_IN_PIECE):
         piece = models[start : start + MODELS_IN_PIECE]
@@ -288,12 +324,15 @@ def _memory_lines(model: _Model) -> list[str]:
 
 
 def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogram], model: _Model) -> list[str]:
+    return _merged_lines(name, model.labels, histogram_of(model.statistics))
+
+
+def _merged_lines(name: str, labels: str, histogram: Histogram) -> list[str]:
     """Merge the histogram's buckets into the exported ones: each belongs to the first bound that is not below its own."""
-    histogram = histogram_of(model.statistics)
     merged = [0] * (len(LATENCY_BOUNDS_US) + 1)
     for index, count in histogram.counts.items():
         merged[_exported_bucket(BOUNDS_US[index])] += count
-    return _histogram_lines(name, model.labels, _LATENCY_LE, merged, histogram.sum_ns / 1e9)
+    return _histogram_lines(name, labels, _LATENCY_LE, merged, histogram.sum_ns / 1e9)
 
 
 def _exported_bucket(bound_us: int) -> int:

@@ -83,6 +83,8 @@ def test_a_server_tells_what_each_arm_did(server: ServerProcess) -> None:
         counted = after["arms"]["candidate"]["requests"]
         assert f'slipway_rollout_requests_total{{arm="candidate",model="scale",version="2"}} {counted}\n' in page
         assert 'slipway_rollout_weight{arm="candidate",model="scale",version="2"} 50' in page
+        took = 'slipway_rollout_request_duration_seconds_count{arm="candidate",model="scale",version="2"}'
+        assert f"{took} {after['arms']['candidate']['latency']['total']}\n" in page
         assert 'slipway_rollout_breached{arm="candidate",model="scale",version="2"} 0' in page
         assert client.get(f"{server.http_url}/v2/slipway/models/nothing/traffic").status_code == 404
     with closing(Subscriber(server.metrics)) as subscriber:
