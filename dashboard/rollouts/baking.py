@@ -30,7 +30,7 @@ def bake_left(rollout: Rollout, served: Mapping[Server, Served]) -> float | None
     served: of `served_by`. A step's time counts while every server serves it, and ends when no guardrail waits for samples any
     more. Of a paused rollout it is what will be left when it is resumed.
     """
-    if rollout.state not in UNDER_WAY or not _comes_by_itself(rollout):
+    if rollout.state not in UNDER_WAY or not comes_by_itself(rollout):
         return None
     paused = rollout.state == RolloutState.PAUSED
     if not paused and not all(one.serves for one in served.values()):
@@ -71,7 +71,7 @@ def _seconds(rollout: Rollout, server: Server, spans: list[Span]) -> float:
     return rollout.baked_s + sum((max(one, timedelta()) for one in lengths), timedelta()).total_seconds()
 
 
-def _comes_by_itself(rollout: Rollout) -> bool:
+def comes_by_itself(rollout: Rollout) -> bool:
     """Whether something follows the present step without a person."""
     if rollout.kind == RolloutKind.AB:
         return False

@@ -15,7 +15,7 @@ from dashboard.models.rollout import GuardrailTold, ShadowTold, TrafficTold, arm
 from dashboard.releases import rollout_states as states
 from dashboard.releases.selectors import told_by
 from dashboard.rollouts.advance import last_request_in_words
-from dashboard.rollouts.baking import Served, bake_left, served_by
+from dashboard.rollouts.baking import Served, bake_left, comes_by_itself, served_by
 from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, sums_of
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import EventKind, ReleaseKind, RolloutKind, RolloutState
@@ -472,7 +472,7 @@ def _waits_for(rollout: Rollout, told: list[GuardrailTold], left: float | None, 
     behind = [server.name for server, one in served.items() if not one.serves and not server.bundled]
     if behind:
         return f"the present one does not serve on {', '.join(behind)} yet"
-    for line in _guardrails(rollout, told):
+    for line in _guardrails(rollout, told) if comes_by_itself(rollout) else []:
         if line.state == "waiting":
             return f"{line.label.lower() if line.unit else line.label} ({line.detail})"
     return ""

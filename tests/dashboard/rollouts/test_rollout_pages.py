@@ -125,7 +125,9 @@ def test_an_ab_test_says_how_far_both_arms_are_apart_and_what_may_be_chance(
     told = client.get(f"/api/v1/models/relu/rollouts/{test.name}").json()["differences"]
     assert told["error_share"]["value"] == pytest.approx(0.05)
     assert told["error_share"]["low"] < 0.05 < told["error_share"]["high"]
-    figures(test, server, stable=1000, candidate=1000, errors=1, guardrails=[])
+    lines = [guardrail("waiting"), guardrail()]
+    figures(test, server, stable=1000, candidate=1000, errors=1, guardrails=lines)
+    assert "It stays until somebody promotes the candidate" in text_of(client, RELEASES), "no step waits"
     assert "points: may be chance" in text_of(client, RELEASES)
 
 
