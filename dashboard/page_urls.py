@@ -53,6 +53,7 @@ urlpatterns = [
     path("models/<str:name>/rollouts/<str:rollout>/resume", rollouts.rollout_resume, name="rollout_resume"),
     path("models/<str:name>/rollouts/<str:rollout>/promote", rollouts.rollout_promote, name="rollout_promote"),
     path("models/<str:name>/rollouts/<str:rollout>/abort", rollouts.rollout_abort, name="rollout_abort"),
+    path("models/<str:name>/rollouts/<str:rollout>/return", rollouts.rollout_return, name="rollout_return"),
     path("models/<str:name>/rollouts/<str:rollout>/keep-old", rollouts.rollout_keep_old, name="rollout_keep_old"),
     path("models/<str:name>/rollouts/<str:rollout>/unload-old", rollouts.rollout_unload_old, name="rollout_unload_old"),
     path("models/<str:name>/rollouts/<str:rollout>/unlike", rollouts.rollout_mismatches, name="rollout_mismatches"),

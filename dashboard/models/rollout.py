@@ -235,6 +235,11 @@ class Rollout(models.Model):
         return f"{self.weight:g} % of requests go to {self.candidate_words}{step}."
 
     @property
+    def replaced_another(self) -> bool:
+        """Whether its candidate, a version, was to answer in place of another server."""
+        return self.stable_version is None and self.candidate_version is not None and self.kind != RolloutKind.SHADOW
+
+    @property
     def shadows(self) -> bool:
         """Whether its candidate answers nobody."""
         return self.kind == RolloutKind.SHADOW and self.under_way

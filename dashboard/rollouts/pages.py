@@ -202,6 +202,17 @@ def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 
 @require_POST
 @requires(Right.OPERATE)
+def rollout_return(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
+    """Let the other server that a rollout has replaced answer again, with what replaced it in its shadow."""
+    found = _found(name, rollout)
+    given = {"model": found.model, "kind": RolloutKind.SHADOW, "candidate": found.candidate, "stable": found.stable}
+    plan = {"shadow": shadow} if (shadow := found.plan.get("shadow")) else None
+    done = f"{capfirst(found.stable_words)} answers everything again."
+    return act(request, services.rollout_start, done, "model_releases", name, **given, plan=plan)
+
+
+@require_POST
+@requires(Right.OPERATE)
 def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found, typed = _found(name, rollout), request.POST.get("days", "").strip().replace(",", ".")
     days = float(typed) if typed.replace(".", "", 1).isdecimal() and len(typed) < 12 else 0.0

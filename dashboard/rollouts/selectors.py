@@ -8,6 +8,7 @@ from typing import cast
 
 from django.db.models import Case, Exists, OuterRef, QuerySet, When
 from django.utils import timezone
+from django.utils.text import capfirst
 
 from dashboard.access.happenings import Happening, alters_serving, changes
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
@@ -156,8 +157,9 @@ class RolloutStanding:
 class LastChange:
     """What changed last of a model, and how to undo it.
 
-    undo: "abort" (the rollout; also what was promoted, while the old version is held), "go_back" (to release `target`), or ""
-    where there is nothing to go back to, or a rollout went back already. words: what undoing does, a sentence.
+    undo: "abort" (the rollout; also what was promoted, while the old version is held), "go_back" (to release `target`),
+    "return" (to the other server that the rollout has replaced), or "" where there is nothing to go back to, or a rollout
+    went back already. words: what undoing does, a sentence.
     """
 
     happening: Happening | None
@@ -309,6 +311,9 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
     if over is not None and over.state in (RolloutState.ABORTED, RolloutState.ROLLED_BACK):
         words = f"It is undone already: {over.stable_words} answers everything."
         return LastChange(happening, release, "", words, rollout=over)
+    if over is not None and over.state == RolloutState.DONE and over.replaced_another:
+        words = f"{capfirst(over.stable_words)} answers everything again, at once; {over.candidate_words} stays in its shadow."
+        return LastChange(happening, release, "return", words, rollout=over)
     if back is None:
         return LastChange(happening, release, "", "Nothing else of it has served that could come back.")
     numbers = ", ".join(map(str, back.versions))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,6 +170,26 @@ def test_whoever_may_only_look_can_do_nothing(canary: Rollout, as_person: Callab
         assert client.post(f"{at}/{act}").status_code == 403, act
     assert client.get("/models/relu/rollouts/new").status_code == 403
     assert client.get(f"{at}/chart").json()["steps"][0]["text"].startswith(f"relu: Rollout {canary.name}")
+
+
+def test_a_server_that_was_replaced_answers_again_by_one_button(
+    model: Model, server: Server, actor: Actor, data_folder: Path, settings: Any, as_person: Callable[..., Client]
+) -> None:
+    listed = "http://other:8000"
+    settings.TRAFFIC_REMOTES = data_folder / "remotes.json"
+    settings.TRAFFIC_REMOTES.write_text(f'{{"{listed}": {{}}}}')
+    other = {"url": listed, "protocol": "v2"}
+    rollout = started(model, server, actor, stable=other)
+    rollout_promote(rollout=rollout, actor=actor)
+    served(model, server)
+    client = as_person("operate")
+    page = text_of(client, RELEASES)
+    assert f"The model at {listed} answers everything again, at once; version 2 stays in its shadow." in page
+    assert "Roll back to the other server" in page
+    client.post(f"/models/relu/rollouts/{rollout.name}/return", {"next": RELEASES})
+    back = rollout_now(model)
+    assert back is not None
+    assert (back.kind, back.stable, back.candidate) == ("shadow", other, 2)
 
 
 def test_charts_are_of_one_server_that_is_named(
