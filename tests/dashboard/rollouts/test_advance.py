@@ -360,6 +360,8 @@ def test_figures_go_on_over_a_restart_of_the_server(rollout: Rollout, server: Se
     assert now.arms[1].error_share == pytest.approx(1 / 22)
     assert now.arms[0].p99 == pytest.approx(1.0, rel=0.1)
     assert now.arms[1].p99 == pytest.approx(2.0, rel=0.1)
+    look(server, {"stable": 2, "candidate": 1}, instance="b")  # the model was unloaded meanwhile
+    assert [(one.requests, one.errors) for one in standing(rollout).arms] == [(200, 0), (23, 1)]
 
 
 def test_the_history_is_bounded_and_loses_resolution_alone(

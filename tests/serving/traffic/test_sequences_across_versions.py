@@ -218,12 +218,16 @@ async def test_a_sequence_stays_on_another_server_or_here_whatever_the_weight_be
                 await server.drain(3600)  # which waits for no sequence
 
 
-async def test_a_sequence_on_another_server_is_forgotten_when_it_was_idle_too_long():
-    sequences = OpenSequences(0.01)
-    task = asyncio.create_task(asyncio.sleep(0))
-    sequences.follow(SequencePosition(1, start=True), task)
-    assert sequences.begun(1) > 0
-    assert sequences.before(1) is task
-    async with asyncio.timeout(PATIENCE_S):
-        await sequences.ended()
-    assert sequences.begun(1) == 0
+async def test_a_sequence_on_another_server_is_forgotten_with_its_end_or_when_it_was_idle_too_long():
+    for position, idle_s in (
+        (SequencePosition(1, start=True, end=True), 3600),
+        (SequencePosition(1, start=True), 0.01),
+    ):
+        sequences = OpenSequences(idle_s)
+        task = asyncio.create_task(asyncio.sleep(0))
+        sequences.follow(position, task)
+        assert sequences.begun(1) > 0
+        assert sequences.before(1) is task
+        async with asyncio.timeout(PATIENCE_S):
+            await sequences.ended()
+        assert sequences.begun(1) == 0
