@@ -79,16 +79,25 @@ def folder_renew(*, model_id: int, server: Server) -> None:
 
     A text of before there were releases has no stamp, by which a server says what it serves, and a person may have changed one.
     An override a server keeps until the model's files change, as Triton does: so the text is written once more. Nothing where
-    somebody changed the text itself by hand.
+    somebody changed the text itself by hand. The model is locked only where there is something to write: whoever holds its lock
+    may hang, and a server that came back waits for this.
     """
     overridden = ModelSync.objects.filter(server=server, model=model_id, override=True).exists()
+    if not _to_renew(Model.objects.filter(pk=model_id).first(), overridden):
+        return
     with transaction.atomic():
         model = Model.objects.select_for_update().filter(pk=model_id).first()
-        newest = newest_release(model) if model else None
-        if model is None or newest is None:
-            return
-        on_disk = disk_text(model.name) or ""
-        if same_text(on_disk, newest.text) and (overridden or on_disk != newest.text):
+        newest = _to_renew(model, overridden)
+        if model is not None and newest is not None:
             text = newest.text or stamped("", newest.number)
             publish.write_config(managed_repository(), name=model.name, text=text)
             remember_config(model, text)
+
+
+def _to_renew(model: Model | None, overridden: bool) -> Release | None:
+    """Return the newest release where its text is to be written once more."""
+    newest = newest_release(model) if model is not None else None
+    if model is None or newest is None:
+        return None
+    on_disk = disk_text(model.name) or ""
+    return newest if same_text(on_disk, newest.text) and (overridden or on_disk != newest.text) else None

@@ -180,8 +180,10 @@ def model_sync_instead(*, server: Server, model_id: int, instance: str, release:
 
 
 def model_sync_overrides(*, server: Server, model_id: int, override: bool) -> None:
-    """Record whether a load brings a configuration in place of the folder's, before it does."""
-    _sync_write(server, model_id, override=override)
+    """Record whether a load brings a configuration in place of the folder's, before it does. Where that is known nothing is
+    written, which may take long."""
+    if not ModelSync.objects.filter(server=server, model_id=model_id, override=override).exists():
+        _sync_write(server, model_id, override=override)
 
 
 def model_sync_recovered(*, server: Server, model_id: int) -> None:

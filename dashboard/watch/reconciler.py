@@ -395,8 +395,8 @@ class Reconciler:
             if release_of(error) in (None, release.number):
                 broken_off = one.name in self._broken_off
                 why = _REPLACED.format(time.monotonic() - began) if broken_off else error.message
-                await sync_to_async(life.failed)(**facts, error=why, steps=steps_of(error))
                 await self._keep_outcomes(release, steps_of(error))
+                await sync_to_async(life.failed)(**facts, error=why, steps=steps_of(error))
             else:  # as below
                 await sync_to_async(life.not_begun)(**facts, before=before)
             raise
@@ -406,8 +406,8 @@ class Reconciler:
             return
         # Where nothing had changed the server took no steps: those of the last check stand.
         steps = answer.get("steps") or (before.steps if before is not None else [])
-        await sync_to_async(life.passed)(**facts, steps=steps)
         await self._keep_outcomes(release, answer.get("steps") or [])
+        await sync_to_async(life.passed)(**facts, steps=steps)
         self._statuses = (
             None  # what serves is to be recorded anew, also where the server does not say of which release it is
         )
