@@ -210,10 +210,12 @@ class InFlightRequest:
         """Let the frontend tell `trace` what it sends."""
         self.trace = trace
 
-    def made_for(self, other: "InFlightRequest") -> None:
-        """Tell that this request is made for the sake of `other`, as others may be: a rollout has one arm answer them all."""
+    def made_for(self, other: "InFlightRequest", *more: "InFlightRequest") -> None:
+        """Tell that this request is made for the sake of `other`, as others may be: a rollout has one arm answer them all.
+
+        more: those of the same batch, for whose sake it is made too."""
         self.origin = other.origin or other.arrival_ns
-        self.mirrored = other.mirrored
+        self.mirrored = other.mirrored and all(one.mirrored for one in more)
 
     # -- with a model ----------------------------------------------------------------------------------------------
     def accept(self, owner: RequestOwner, queued_ns: int = 0) -> None:

@@ -83,7 +83,7 @@ class RequestExecutor:
             for observer in traced_by.observers:
                 safely("observing a step", observer.step, request)
         if made_for:
-            request.made_for(made_for[0])
+            request.made_for(*made_for)
             safely("passing on headers of clients", pass_on, made_for, request)
         try:
             runtime.infer(request)

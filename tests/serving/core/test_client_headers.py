@@ -1,4 +1,4 @@
-"""The headers by which rollouts are sticky follow a client's request to what is asked for its sake."""
+"""The headers by which rollouts are sticky, and whether it is a mirror, follow a request to what is asked for its sake."""
 
 import numpy as np
 import pytest
@@ -30,3 +30,15 @@ def test_what_carries_headers_already_keeps_them() -> None:
     child = request("own")
     pass_on([request("a")], child)
     assert header_of(child, "x-user") == "own"
+
+
+@pytest.mark.parametrize(
+    ("mirrors", "found"), [([True], True), ([True, True], True), ([True, False], False), ([False, True], False)]
+)
+def test_what_is_made_for_a_client_too_is_no_mirror(mirrors: list[bool], found: bool) -> None:
+    batch = [request() for _ in mirrors]
+    for one, mirrored in zip(batch, mirrors, strict=True):
+        one.mirrored = mirrored
+    child = request()
+    child.made_for(*batch)
+    assert child.mirrored is found
