@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dashboard.rollouts.tensor_pictures import picture_of
 from repository.core.errors import InvalidExample
 from repository.core.tensors import Element, Tensor, read_tensor
 
@@ -13,13 +14,15 @@ _LONGEST = 200  # characters of an element that is a text
 
 @dataclass(frozen=True, slots=True)
 class ShownTensor:
-    """The first elements of a tensor, as a person reads them. more: how many are not shown."""
+    """The first elements of a tensor, as a person reads them. more: how many are not shown. picture: the address of an
+    image, "" where it is none."""
 
     name: str
     datatype: str
     shape: list[int]
     elements: list[str]
     more: int
+    picture: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +135,7 @@ def _place(index: int, shape: Sequence[int]) -> str:
 def _shown(tensor: Tensor) -> ShownTensor:
     texts = [_text(one) for one in tensor.elements[:SHOWN]]
     more = len(tensor.elements) - len(texts)
-    return ShownTensor(tensor.name, tensor.datatype, list(tensor.shape), texts, more)
+    return ShownTensor(tensor.name, tensor.datatype, list(tensor.shape), texts, more, picture_of(tensor))
 
 
 def _text(element: Element) -> str:
