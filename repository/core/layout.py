@@ -128,7 +128,7 @@ class ModelRepository:
     def existing_model_dir(self, name: str) -> Path:
         path = self.model_dir(name)
         if not path.is_dir():
-            raise NotFound(f"there is no model '{name}'")
+            raise NotFound(f"the repository has no folder of model '{name}' any more: put it back first")
         return path
 
     def existing_version_dir(self, name: str, version: int) -> Path:
