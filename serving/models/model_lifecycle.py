@@ -538,7 +538,8 @@ class ModelLifecycle:
         taking: dict[str, Taking] = dict(self._answering)
         rollout, split = self._rollouts.of(self.identifier), None
         if rollout is not None and self.default is not None:
-            rollout.attach(self.default.spec.version, self.default.config, serving)
+            configs = {number: model.config for number, model in serving.items()}
+            rollout.attach(self.default.spec.version, configs, serving)
             split = rollout.split
             taking |= {name: split for name in UNVERSIONED if name in taking}
         here = [model for version in self.versions.values() for model in version.models]

@@ -13,12 +13,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from tritonclient.grpc.model_config_pb2 import ModelConfig
+from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInput, ModelOutput
 
 from repository.config.traffic import Remote, TrafficPolicy
 from repository.core.histogram import Histogram
+from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import safely, storable
 from serving.core.model_identifier import ModelIdentifier
+from serving.core.tensor_check import wire_shape
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.arms import CANDIDATE, STABLE, Arm, Follower, Target
 from serving.traffic.breaches import Breach, Breaches
@@ -73,6 +75,7 @@ class Rollout:
         self._guardrails = self._new_guardrails()
         self._states: list[GuardrailState] = []  # as they were judged last; after a breach, as they stood then
         self._logged = ""  # what the log said of it last
+        self._differs = ""  # what is declared of the candidate that is not of stable
         self.configure(policy, None)
 
     # -- what takes part -------------------------------------------------------------------------------------------
@@ -98,9 +101,9 @@ class Rollout:
         self._states = []
         self.split.set_sticky(policy.sticky)
 
-    def attach(self, default: int, config: ModelConfig, targets: Mapping[int, Target]) -> None:
-        """Say which version answers where none is named, and what takes the requests of each version from here on. config: of
-        that version."""
+    def attach(self, default: int, configs: Mapping[int, ModelConfig], targets: Mapping[int, Target]) -> None:
+        """Say which version answers where none is named, and what takes the requests of each version from here on. configs: of
+        the versions."""
         versions = {STABLE: default, CANDIDATE: self.policy.candidate}
         others = False
         for name, version in versions.items():
@@ -117,7 +120,9 @@ class Rollout:
             self._guardrails = self._new_guardrails()
         elif self._guardrails.policy is not self.policy:
             self._guardrails.configure(self.policy, self._read_values())
-        safely("settling the mirror of a rollout", self._settle_mirror, config, others)
+        safely("settling the mirror of a rollout", self._settle_mirror, configs[default], others)
+        candidate = configs.get(self.candidate.version)
+        self._differs = "" if candidate is None else _difference(configs[default], candidate)
         self._share()
         if self.breached is not None:
             self._states = self._judged()  # told with the first word
@@ -230,12 +235,14 @@ class Rollout:
         said = f"{candidate} gets {asked} of the requests that name no version, {stable} the others"
         if self.policy.shadow is not None:
             said += f"; {self.policy.shadow.share:g} % of those are asked of {candidate}, too"
+        if self._differs:
+            said += f". Requests that one takes the other may refuse: {candidate} has {self._differs}"
         if self.breached is not None:
             said = f"{candidate} gets no more requests (the policy says {asked}): {self.breached.reason}"
             said += ". A policy with another 'rollout' name begins anew"
         if said != self._logged:
             self._logged = said
-            level = logging.INFO if self.breached is None else logging.WARNING
+            level = logging.WARNING if self.breached is not None or self._differs else logging.INFO
             log.log(level, "rollout '%s' of '%s': %s", self.policy.rollout, self.identifier, said)
 
     def told(self) -> JsonObject:
@@ -306,3 +313,25 @@ def _shadow_told(figures: ShadowFigures) -> JsonObject:
 
 def _histogram_told(histogram: Histogram) -> JsonObject:
     return {"total": histogram.total, "sum_ns": histogram.sum_ns, "counts": histogram.counts}
+
+
+def _difference(stable: ModelConfig, candidate: ModelConfig) -> str:
+    """Return which input or output that stable has the candidate has not, or narrower, as clients see them; "" for none."""
+    for kind, known, found in (
+        ("input", _declared(stable, stable.input), _declared(candidate, candidate.input)),
+        ("output", _declared(stable, stable.output), _declared(candidate, candidate.output)),
+    ):
+        for name, (datatype, shape) in known.items():
+            other, dims = found.get(name, ("", []))
+            if not other:
+                return f"no {kind} '{name}'"
+            wider = len(dims) == len(shape) and all(dim in (-1, size) for dim, size in zip(dims, shape, strict=True))
+            if other != datatype or not wider:
+                return f"{kind} '{name}' as {other} {dims}, not {datatype} {shape}"
+    names = {one.name for one in stable.input}
+    more = next((one.name for one in candidate.input if not one.optional and one.name not in names), "")
+    return f"an input '{more}' that is not optional" if more else ""
+
+
+def _declared(config: ModelConfig, tensors: Iterable[ModelInput | ModelOutput]) -> dict[str, tuple[str, list[int]]]:
+    return {one.name: (BY_CONFIG[one.data_type].name, wire_shape(one, config)) for one in tensors}

@@ -241,3 +241,11 @@ async def test_a_model_that_is_stopped_because_its_asker_has_enough_has_answered
         Follower(arm).follow(request)
         end(request)
     assert (arm.figures.requests, arm.figures.errors, arm.figures.withdrawn) == (1, 0, 1)
+
+
+async def test_the_log_tells_of_a_candidate_that_cannot_take_the_requests_of_the_stable_version(tmp_path, caplog):
+    text = f'backend: "onnxruntime" {BOTH} {policy(50)}'
+    for version, datatype in ((1, "FP32"), (2, "FP64")):
+        model_factory.onnx_identity(tmp_path, "same", datatype, [1], version=version, config=text)
+    async with core(tmp_path, load_model=("same",)):
+        assert "version 2 has input 'INPUT0' as FP64 [-1, 1], not FP32 [-1, 1]" in caplog.text
