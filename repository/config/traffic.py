@@ -10,7 +10,7 @@ sticky      requests with the same key stay on one side: a header's value, a par
             stable to the candidate only while the weight grows
 shadow      this per cent of what stable answers is asked of the candidate too, and compared
 guardrails  what takes the candidate out, by figures of at least `min_samples` requests in `window_s` seconds, where these
-            differ by more than chance (`alpha`)
+            differ by more than they do by chance on a share `alpha` of days
 
 The policy belongs to the whole model, so that no version's overlay may set it, and a model that serves takes it in place.
 """
