@@ -52,7 +52,7 @@ def stands(model: Model) -> tuple[list[int], int, dict[str, float]]:
     """The newest release: its versions, the one that answers, the shares. Its text lies on disk."""
     release = newest_release(model)
     assert disk_text(model.name) == release.text
-    assert release.traffic == ({} if traffic_in(release.text) is None else release.traffic)
+    assert bool(release.traffic) == (traffic_in(release.text) is not None)
     return release.versions, answering_number(release), release.traffic
 
 
