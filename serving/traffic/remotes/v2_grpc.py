@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import grpc
 import grpc.aio
 import numpy as np
+from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -43,7 +44,10 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
-_PASSES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND)
+_PASSES = (
+    *(grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.NOT_FOUND),
+    *(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED),
+)
 _METHOD = "/inference.GRPCInferenceService/ModelInfer"
 _RAW_INPUT_CONTENTS = b"\x3a"  # field 7 of ModelInferRequest, bytes with their length before them
 _NOT_CONNECTED = "failed to connect to all addresses"
@@ -64,7 +68,7 @@ class V2Grpc(RemoteProtocol):
             self._channel = grpc.aio.secure_channel(address.authority, credentials, options)
         else:
             self._channel = grpc.aio.insecure_channel(address.authority, options)
-        self._call = self._channel.unary_unary(_METHOD, response_deserializer=pb.ModelInferResponse.FromString)
+        self._call = self._channel.unary_unary(_METHOD)
 
     async def infer(self, request: InFlightRequest) -> RemoteAnswer:
         message = pb.ModelInferRequest(model_name=self._model, model_version=self._version, id=request.asked.id)
@@ -117,13 +121,15 @@ def _why_not_connected(details: str) -> str:
     return "it does not speak TLS" if "handshake failed" in details else "there is no connection to it"
 
 
-def _decode(address: Address, answer: pb.ModelInferResponse) -> RemoteAnswer:
-    parameters: Parameters = {}
-    for key, parameter in answer.parameters.items():
-        kind = parameter.WhichOneof("parameter_choice")
-        if kind is not None:
-            parameters[key] = getattr(parameter, kind)
-    with contextlib.suppress(ValueError, KeyError, OverflowError, TypeError, ServingError):
+def _decode(address: Address, content: bytes) -> RemoteAnswer:
+    """Read an answer. INTERNAL for what is none."""
+    with contextlib.suppress(DecodeError, ValueError, KeyError, OverflowError, TypeError, ServingError):
+        answer = pb.ModelInferResponse.FromString(content)
+        parameters: Parameters = {}
+        for key, parameter in answer.parameters.items():
+            kind = parameter.WhichOneof("parameter_choice")
+            if kind is not None:
+                parameters[key] = getattr(parameter, kind)
         outputs = {}
         raw = answer.raw_output_contents
         if raw and len(raw) != len(answer.outputs):

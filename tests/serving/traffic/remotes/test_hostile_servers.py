@@ -6,9 +6,11 @@ import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 import pytest
 
@@ -173,6 +175,32 @@ async def test_a_server_that_cannot_be_reached_is_not_tried_for_each_request(
                 await ask(model, ONE)
         assert tried == 1
         await model.close()
+
+
+class _Says(grpc.GenericRpcHandler):
+    """Answers every call with these bytes."""
+
+    def __init__(self, content: bytes) -> None:
+        self._content = content
+
+    def service(self, details: Any) -> Any:
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: self._content)
+
+
+async def test_what_is_no_message_over_grpc_is_one_sentence_and_nothing_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = grpc.server(ThreadPoolExecutor(1), handlers=(_Says(b"\xff" * 50),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        model = remote_model(tmp_path, Remote(f"http://127.0.0.1:{port}", "v2-grpc"), MODEL)
+        with pytest.raises(ServingError, match="answered with something else than outputs of the V2 protocol"):
+            await ask(model, ONE)
+        await model.close()
+    finally:
+        server.stop(None).wait()
+    assert not caplog.records
 
 
 async def test_nan_in_json_is_read_and_what_is_no_answer_at_first_is_asked_again(tmp_path: Path) -> None:
