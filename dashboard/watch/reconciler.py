@@ -340,7 +340,9 @@ class Reconciler:
             await self._client.load(one.name)
             return
         if plan.override:
-            logger.warning("model %s was changed by hand: loading what was adopted", one.name)
+            logger.warning(
+                "model %s is not on disk as release %d: loading that as it was made", one.name, plan.wanted.number
+            )
         else:
             await sync_to_async(folder_renew)(model_id=one.id, server=self.server)
         ours = self.server.bundled or bool(self._feed.instance)  # another make has no live feed, nor golden requests
