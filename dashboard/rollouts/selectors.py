@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from statistics import median_low
 from typing import cast
 
 from django.db.models import Case, Exists, OuterRef, QuerySet, When
@@ -28,6 +29,8 @@ from repository.core.json_types import JsonObject
 _LOOKED_BACK = 20  # entries among which the last change is looked for
 RECENT_ENDS = timedelta(hours=24)
 MOST_POINTS = 200  # of a chart
+_CHARTED = ("rps", "errors", "p50", "p99")
+_GAP = 4  # times as far apart as readings usually are
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,20 +273,31 @@ def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]
 
 def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
     """Return both arms over time, for charts: `times` in Unix seconds, `weight`, and of each arm `rps`, `errors` (a second),
-    `p50` and `p99` in ms; None where it did nothing. Each value is of the time since the moment before."""
+    `p50` and `p99` in ms; None where it did nothing. Each value is of the time since the moment before; where that is long ago,
+    nothing was told, and a moment without values stands between, a gap."""
     rows = RolloutSample.objects.filter(rollout=rollout, server=told_by(server))
-    at = list(rows.values_list("at", flat=True))
-    shown = at[:: -(-len(at) // MOST_POINTS) or 1]
-    found = [(at, cast(Sums, data)) for at, data in rows.filter(at__in={*shown, *at[-1:]}).values_list("at", "data")]
+    read = list(rows.values_list("at", flat=True))
+    shown = read[:: -(-len(read) // MOST_POINTS) or 1]
+    found = [(at, cast(Sums, data)) for at, data in rows.filter(at__in={*shown, *read[-1:]}).values_list("at", "data")]
     pairs = list(pairwise(found))
-    arms: JsonObject = {}
-    for name in ARMS:
-        points = [
-            _point(_arm_since(_asked(rollout, now)[name], _asked(rollout, before)[name]), at - earlier)
-            for (earlier, before), (at, now) in pairs
-        ]
-        arms[name] = {key: [point[key] for point in points] for key in ("rps", "errors", "p50", "p99")}
-    return {"times": [at for _, (at, _) in pairs], "weight": [now["weight"] for _, (_, now) in pairs], "arms": arms}
+    apart = [later - earlier for earlier, later in pairwise(at for at, _ in found)]
+    usual = median_low(apart) if apart else 0
+    times: list[int] = []
+    weight: list[float | None] = []
+    points: dict[str, list[dict[str, float | None]]] = {name: [] for name in ARMS}
+    for (earlier, before), (at, now) in pairs:
+        if at - earlier > _GAP * usual:
+            times.append(earlier + usual)
+            weight.append(None)
+            for name in ARMS:
+                points[name].append(dict.fromkeys(_CHARTED))
+        times.append(at)
+        weight.append(now["weight"])
+        arms_now, arms_before = _asked(rollout, now), _asked(rollout, before)
+        for name in ARMS:
+            points[name].append(_point(_arm_since(arms_now[name], arms_before[name]), at - earlier))
+    arms = {name: {key: [point[key] for point in points[name]] for key in _CHARTED} for name in ARMS}
+    return cast(JsonObject, {"times": times, "weight": weight, "arms": arms})
 
 
 def mismatches(rollout: Rollout) -> QuerySet[RolloutMismatch]:

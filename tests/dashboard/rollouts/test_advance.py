@@ -381,6 +381,16 @@ def test_the_history_is_bounded_and_loses_resolution_alone(
     assert set(found["weight"]) == {5}
 
 
+def test_a_time_of_which_nothing_was_told_is_a_gap_in_the_history(rollout: Rollout, server: Server):
+    look(server, {"stable": 1})
+    [first] = RolloutSample.objects.all()
+    for after in (10, 20, 30, 900, 910):
+        RolloutSample.objects.create(rollout=rollout, server=server, at=first.at + after, data=first.data)
+    found: Any = history(rollout)
+    assert [at - first.at for at in found["times"]] == [10, 20, 30, 40, 900, 910]
+    assert found["arms"]["stable"]["rps"] == [0, 0, 0, None, 0, 0]
+
+
 def test_of_mismatches_the_worst_stay_within_count_bytes_and_days(model: Model, actor: Actor, server: Server):
     keep = {"count": 3, "bytes": 10_000, "days": 1}
     rollout = rollout_start(
