@@ -1,7 +1,7 @@
 """Pictures of every page, to be looked at: light and dark, 1440 and 390 px wide, full, failing and empty.
 
     make screenshots                                  into ./screenshots, after a minute of traffic
-    python -m tools.screenshots --traffic 900 --docs  also the two of the README, into docs/images
+    python -m tools.screenshots --traffic 900 --docs  also that of the README, into docs/images
     python -m tools.screenshots --guide               those of docs/guide.md alone, into docs/images/guide (journey.py)
 
 It runs a real Slipway on a data folder of its own, with real requests, a model that failed and one that is degraded.
@@ -265,12 +265,11 @@ def take_for_readme(browser: Browser, address: str) -> None:
     context = browser.new_context(base_url=address, viewport={"width": 1440, "height": 960}, color_scheme="light")
     page = context.new_page()
     sign_in(page)
-    for name in ("overview", "model"):
-        page.goto(FULL[name])
-        settle(page)
-        path = ROOT / "docs" / "images" / f"{name}.png"
-        page.screenshot(path=path)
-        save(path)
+    page.goto(FULL["model"])
+    settle(page)
+    path = ROOT / "docs" / "images" / "model.png"
+    page.screenshot(path=path)
+    save(path)
     context.close()
 
 
@@ -285,7 +284,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=ROOT / "screenshots")
     parser.add_argument("--traffic", type=float, default=60, help="seconds of requests before the pictures")
-    parser.add_argument("--docs", action="store_true", help="also take the pictures of the README")
+    parser.add_argument("--docs", action="store_true", help="also take the picture of the README")
     parser.add_argument("--guide", action="store_true", help="take the pictures of the guide instead")
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
