@@ -55,6 +55,7 @@ def test_a_rollout_of_which_a_server_tells_otherwise_waits_and_the_others_go_on(
     reader.read(HelloEvent(HELLO))
     for strange in (
         word | {"weight": None},
+        word | {"weight": True},
         word | {"arms": {"stable": {**arm, "latency": {}}}},
         {**word, "breach": 1},
     ):

@@ -401,9 +401,12 @@ def test_of_mismatches_the_worst_stay_within_count_bytes_and_days(model: Model, 
     mismatches_store(rollout=rollout, server=server, rows=[*rows, mismatch(9, score=99, size=10_000, at=now - 100)])
     mismatches_store(rollout=rollout, server=server, rows=rows)
     assert list(RolloutMismatch.objects.values_list("score", flat=True)) == [5, 4, 3]
+    large = [mismatch(number, score=number, size=1000, at=now - 100) for number in (6, 7)]
+    mismatches_store(rollout=rollout, server=server, rows=large)
+    assert list(RolloutMismatch.objects.values_list("score", flat=True)) == [7, 5, 4]
     RolloutMismatch.objects.filter(score=5).update(at=timezone.now() - timedelta(days=2))
     rollouts_prune()
-    assert list(RolloutMismatch.objects.values_list("score", flat=True)) == [4, 3]
+    assert list(RolloutMismatch.objects.values_list("score", flat=True)) == [7, 4]
 
 
 def test_what_was_forgotten_does_not_come_back_from_a_server_that_remembers_it(
