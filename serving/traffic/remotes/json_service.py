@@ -1,5 +1,6 @@
 """A model behind a service of its own kind that takes JSON over HTTP and gives JSON: a FastAPI application, say."""
 
+import orjson
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Remote
@@ -41,10 +42,12 @@ class JsonService(RemoteProtocol):
         try:
             outputs = await off_loop(sum(map(len, bodies)), self._response.read, *arguments)
         except (LookupError, ValueError, TypeError, OverflowError) as error:
-            raise internal(
-                f"the server at {self._address} answered with JSON in which the outputs do not stand where 'response' says, "
-                f"or not as their datatypes ({type(error).__name__})"
-            ) from None
+            what = (
+                "something that is no JSON"
+                if isinstance(error, orjson.JSONDecodeError)
+                else "JSON in which the outputs do not stand where 'response' says, or not as their datatypes"
+            )
+            raise internal(f"the server at {self._address} answered with {what}") from None
         return RemoteAnswer(outputs, self._version)
 
     async def _ask(self, request: InFlightRequest, row: int) -> bytes:

@@ -116,7 +116,7 @@ async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_replace
             Code.UNAVAILABLE,
             "redirect (HTTP 307), which is not followed",
         ),
-        (200, {}, b"not json", Code.INTERNAL, "the outputs do not stand where 'response' says"),
+        (200, {}, b"not json", Code.INTERNAL, "answered with something that is no JSON"),
         (200, {}, b'{"result": {}}', Code.INTERNAL, "the outputs do not stand where 'response' says"),
         (200, {}, b'{"result": {"sum": "many", "labels": ["x"]}}', Code.INTERNAL, "the outputs do not stand"),
         (
