@@ -22,6 +22,7 @@ PAGES = (
     "/models/?sort=-rps&page=5",
     *model_pages(model_name(0)),
     *(f"{_ONE}/rollouts/{path}" for path in ("", "new", *(f"{ROLLOUT}/{part}" for part in ("", "chart", "unlike")))),
+    "/rollouts/",
     "/models/new",
     "/jobs/",
     "/servers/",
