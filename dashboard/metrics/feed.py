@@ -209,7 +209,7 @@ def _tick_of(reader: FeedReader, event: FeedEvent) -> Tick | None:
     try:
         return reader.read(event)
     except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise Refused(f"the inference server's live feed is not understood ({error!r})") from error
+        raise Refused(f"what the inference server tells is not understood ({error!r})") from error
 
 
 def _in_our_buckets(told: TrafficTold, buckets: BucketMap) -> TrafficTold:

@@ -495,7 +495,7 @@ class ModelLifecycle:
     async def drained(self) -> None:
         """Return when nothing of this model is being freed any more."""
         while self._drains:
-            await asyncio.gather(*self._drains)
+            await asyncio.wait(self._drains)  # who waits may be cancelled; what is being freed goes on
 
     def _retire(self, version: ModelVersion, reason: str) -> None:
         model = version.retire(reason)

@@ -43,7 +43,7 @@ def test_what_is_not_understood_is_an_error_and_the_feed_is_asked_again() -> Non
                     found.append(error.message)
         return found
 
-    assert all("live feed is not understood" in message for message in asyncio.run(errors()))
+    assert all("tells is not understood" in message for message in asyncio.run(errors()))
 
 
 def test_a_rollout_of_which_a_server_tells_otherwise_waits_and_the_others_go_on(caplog: Any) -> None:

@@ -52,7 +52,7 @@ async def told(arms: dict[str, list[tuple[int, str]]], pairs: list[tuple[float, 
     rollout = Rollout(
         ModelIdentifier("m"), policy_of(POLICY), RolloutServices(Breaches(None), tuple, cast(Any, None), RequestMemory)
     )
-    rollout.attach(1, ModelConfig(name="m"), {})
+    rollout.attach(1, {1: ModelConfig(name="m")}, {})
     for arm in (rollout.stable, rollout.candidate):
         for took_ns, what in arms[arm.name]:
             arm.figures.begin()

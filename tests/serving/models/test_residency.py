@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import threading
 
 import numpy as np
 import pytest
@@ -10,13 +11,14 @@ from repository.config.model_config import parse
 from repository.config.validation import validate
 from serving.core.errors import Code, ServingError
 from serving.models import residency
-from serving.resources import memory
+from serving.resources import allocator, memory
 from serving.resources.memory import files_bytes
 from tests.serving.gate import until
 from tests.serving.in_process import core, index, infer
 from tests.serving.requests import in_flight
 from tests.serving.traffic.rollouts_in_process import policy
 from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
 ONE = {"INPUT0": np.ones((1, 1), np.float32)}
@@ -183,19 +185,37 @@ async def test_the_least_recently_used_evictable_model_makes_room_and_comes_back
         assert index(server)["pinned", "1"][0] == "READY"
 
 
+def watched(folder, monkeypatch, fit, extra=""):
+    """Two versions of a model, both evictable; the budget for so many of them."""
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 0)
+    for version in (1, 2):
+        text = asking_for("evictable") + "version_policy { all {} }" + extra
+        model_factory.onnx_mlp(folder, "watched", LARGE, version=version, extra=text)
+    return core(folder, memory_budget=int(files_bytes(folder / "watched" / "1") * fit), load_model=("watched",))
+
+
 @pytest.mark.parametrize(("fit", "dropped"), [(1.5, 5), (2.5, 0)])
 async def test_a_shadow_wakes_no_candidate_for_which_others_would_have_to_sleep(tmp_path, monkeypatch, fit, dropped):
-    monkeypatch.setattr(memory, "resident_bytes", lambda: 0)
-    text = asking_for("evictable") + "version_policy { all {} }" + policy(0, shadow={"share": 100})
-    for version in (1, 2):
-        model_factory.onnx_mlp(tmp_path, "watched", LARGE, version=version, extra=text)
-    budget = int(files_bytes(tmp_path / "watched" / "1") * fit)
-    async with core(tmp_path, memory_budget=budget, load_model=("watched",)) as server:
+    inputs = {"INPUT": np.ones((1, 1024), np.float32)}
+    async with watched(tmp_path, monkeypatch, fit, policy(0, shadow={"share": 100})) as server:
+        await infer(server, "watched", inputs, model_version="1")
+        await until(lambda: asleep(server, "watched", "2") == bool(dropped), "what has no room to sleep")
         shadow = server.rollout("watched").mirror.figures
         for done in range(1, 6):
-            await infer(server, "watched", {"INPUT": np.ones((1, 1024), np.float32)})
+            await infer(server, "watched", inputs)
             await until(lambda done=done: shadow.compared + sum(shadow.dropped.values()) == done, "the mirror")
         assert shadow.dropped["memory"] == dropped
+
+
+async def test_a_server_that_ends_waits_for_what_goes_to_sleep(tmp_path, monkeypatch):
+    freeing, freed = threading.Event(), threading.Event()
+    monkeypatch.setattr(allocator, "_return_memory", lambda: freeing.set() or freed.wait(PATIENCE_S))
+    async with watched(tmp_path, monkeypatch, 1.5) as server:
+        for version in ("1", "2"):
+            await infer(server, "watched", {"INPUT": np.ones((1, 1024), np.float32)}, model_version=version)
+        await until(freeing.is_set, "one of them to go to sleep")
+        asyncio.get_running_loop().call_later(0.05, freed.set)  # while the server ends
+    assert freed.is_set()
 
 
 @pytest.mark.parametrize(
