@@ -519,7 +519,8 @@ class ModelLifecycle:
             version.state = State.UNAVAILABLE
             version.statistics = self._builder.statistics(version.statistics.model_version)
         del model  # the last reference: what it held goes before memory is given back
-        await self._runtime.memory_return.after_free(self._runtime.executor)
+        with suppress(RuntimeError):  # the server has ended without waiting for it: there is no thread left
+            await self._runtime.memory_return.after_free(self._runtime.executor)
 
     def _choose_answering(self) -> None:
         """Settle what each name of a version means from here on; that of none is `default`'s, else the highest's."""

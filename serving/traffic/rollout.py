@@ -183,7 +183,7 @@ class Rollout:
     def breach(self, guardrail: int, reason: str) -> None:
         """Give the candidate no more requests. guardrail: its place in the policy."""
         name = self.policy.rollout
-        self.breached = Breach(name, guardrail, reason, time.time())
+        self.breached = Breach(name, guardrail, storable(reason), time.time())
         self._share()  # at once: the disk may be slow
         self._services.breaches.keep(str(self.identifier), self.breached)
         self._log()
