@@ -27,18 +27,17 @@ class Window(NamedTuple):
     refused: int
     begun: int
 
-
-def _between(later: Window, earlier: Window) -> Window:
-    """Return what was counted between two cumulative readings."""
-    return Window(
-        later.requests - earlier.requests,
-        later.errors - earlier.errors,
-        subtract(later.latency, earlier.latency),
-        later.sum_ns - earlier.sum_ns,
-        subtract(later.given_up, earlier.given_up),
-        later.refused - earlier.refused,
-        later.begun - earlier.begun,
-    )
+    def since(self, earlier: "Window") -> "Window":
+        """Return what was counted between two cumulative readings."""
+        return Window(
+            self.requests - earlier.requests,
+            self.errors - earlier.errors,
+            subtract(self.latency, earlier.latency),
+            self.sum_ns - earlier.sum_ns,
+            subtract(self.given_up, earlier.given_up),
+            self.refused - earlier.refused,
+            self.begun - earlier.begun,
+        )
 
 
 def rounded_s(window_s: float, most: float) -> float:
@@ -60,67 +59,71 @@ class Compared(NamedTuple):
     compared: int
     disagreed: int
 
-
-def _found_between(later: Compared, earlier: Compared) -> Compared:
-    return Compared(later.compared - earlier.compared, later.disagreed - earlier.disagreed)
-
-
-def _seconds(window_s: float) -> int:
-    """Return how many seconds of a window are kept one by one."""
-    return min(MOST_SECONDS, max(1, int(window_s)))
+    def since(self, earlier: "Compared") -> "Compared":
+        """Return what was found between two cumulative readings."""
+        return Compared(self.compared - earlier.compared, self.disagreed - earlier.disagreed)
 
 
 T = TypeVar("T", Window, Compared)
 
 
-class Readings(Generic[T]):
-    """The cumulative values of the seconds of a window, a few of them. now: as they are at its beginning."""
+class Windowed(Generic[T]):
+    """Figures that are looked at in a window: it keeps cumulative readings of them, one a second or a few seconds apart.
 
-    __slots__ = ("_readings", "_second", "_step_s", "_window_s")
+    seconds: what was counted in each second of the window, the oldest first.
+    """
 
-    def __init__(self, window_s: float, now: T) -> None:
+    __slots__ = ("_before", "_readings", "_second", "_step_s", "_window_s", "seconds")
+
+    def set_window(self, window_s: float) -> None:
+        """Look at so many seconds from here on; the window is short until it has filled."""
         self._window_s = max(1, int(window_s))
         self._step_s = max(1, self._window_s // READINGS)
         self._second = 0
-        self._readings: deque[T] = deque([now], maxlen=max(1, self._window_s // self._step_s))
+        self._before: T = self._reading()
+        self._readings: deque[T] = deque([self._before], maxlen=max(1, self._window_s // self._step_s))
+        self.seconds: deque[T] = deque(maxlen=min(MOST_SECONDS, self._window_s))
 
-    def tick(self, now: T) -> None:
+    def tick(self) -> None:
         """A second has passed."""
+        now = self._reading()
         self._second += 1
         if self._second % self._step_s == 0:
             self._readings.append(now)
+        self.seconds.append(now.since(self._before))
+        self._before = now
+
+    def window(self) -> T:
+        """Return what was counted since the oldest reading."""
+        return self._reading().since(self._readings[0])
 
     @property
-    def oldest(self) -> T:
-        return self._readings[0]
-
-    @property
-    def seconds(self) -> int:
-        """How many seconds ago that was, to a 60th of the window."""
+    def window_s(self) -> int:
+        """For how many seconds the window goes back by now, to a 60th of it."""
         return min(self._second, self._window_s)
 
+    def _reading(self) -> T:
+        """Return what was counted so far."""
+        raise NotImplementedError
 
-class ArmFigures:
+
+class ArmFigures(Windowed[Window]):
     """Counts of one arm since its rollout began on this server.
 
     begun: requests that it was given. requests: those that it answered or failed; errors: of them, those that failed by no
     fault of the client. withdrawn: those that count for neither, being cancelled, or refused as the client's mistake.
     latency: from the decoded request to the answer, of the requests that did not fail. given_up: how long those had waited
     that their clients cancelled, which are withdrawn too: their answers would have taken longer still.
-    seconds: what it did in each second of the window, the oldest first.
     """
 
     __slots__ = (
-        "_before",
         "_begun_before",
-        "_readings",
         "begun",
         "errors",
         "given_up",
         "latency",
         "refused",
         "requests",
-        "seconds",
         "withdrawn",
     )
 
@@ -130,12 +133,6 @@ class ArmFigures:
         self.given_up = Histogram()
         self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S + 1)  # `begun`, as of now and each second before
         self.set_window(window_s)
-
-    def set_window(self, window_s: float) -> None:
-        """Look at so many seconds from here on; the window is short until it has filled."""
-        self._before = self._reading()
-        self._readings = Readings(window_s, self._before)
-        self.seconds: deque[Window] = deque(maxlen=_seconds(window_s))
 
     # -- counted with each request ---------------------------------------------------------------------------------
     def begin(self) -> None:
@@ -164,19 +161,7 @@ class ArmFigures:
     def tick(self) -> None:
         """A second has passed."""
         self._begun_before.append(self.begun)
-        now = self._reading()
-        self._readings.tick(now)
-        self.seconds.append(_between(now, self._before))
-        self._before = now
-
-    def window(self) -> Window:
-        """Return what was counted since the oldest reading."""
-        return _between(self._reading(), self._readings.oldest)
-
-    @property
-    def window_s(self) -> int:
-        """For how many seconds the window goes back by now."""
-        return self._readings.seconds
+        super().tick()
 
     def waiting(self, seconds: int) -> int:
         """Return how many requests, at least, have been without an answer for so many seconds (1 to LONGEST_WAIT_S)."""
@@ -189,7 +174,7 @@ class ArmFigures:
         return Window(self.requests, self.errors, latency, self.latency.sum_ns, given_up, self.refused, self.begun)
 
 
-class ShadowFigures:
+class ShadowFigures(Windowed[Compared]):
     """What comparing both arms' answers to the same requests has found since the rollout began on this server.
 
     compared: pairs of answers. disagreed: of them, those beyond the tolerance, the mismatched ones among them.
@@ -198,12 +183,10 @@ class ShadowFigures:
     max_absolute, max_relative: the greatest differences of any element; sum_absolute: of each pair's mean difference.
     failed: mirrors that the candidate did not answer. dropped: mirrors that were not sent, by reason.
     trouble: what the candidate said last in place of an answer, and when (unix seconds).
-    stable_latency, candidate_latency: of the same requests. seconds: what each second of the window found, the oldest first.
+    stable_latency, candidate_latency: of the same requests.
     """
 
     __slots__ = (
-        "_before",
-        "_readings",
         "candidate_latency",
         "compared",
         "disagreed",
@@ -212,7 +195,6 @@ class ShadowFigures:
         "max_absolute",
         "max_relative",
         "mismatched",
-        "seconds",
         "stable_latency",
         "sum_absolute",
         "top1_agreed",
@@ -229,28 +211,6 @@ class ShadowFigures:
         self.stable_latency = Histogram()
         self.candidate_latency = Histogram()
         self.set_window(window_s)
-
-    def set_window(self, window_s: float) -> None:
-        """Look at so many seconds from here on, as ArmFigures does."""
-        self._before = self._reading()
-        self._readings = Readings(window_s, self._before)
-        self.seconds: deque[Compared] = deque(maxlen=_seconds(window_s))
-
-    def tick(self) -> None:
-        """A second has passed."""
-        now = self._reading()
-        self._readings.tick(now)
-        self.seconds.append(_found_between(now, self._before))
-        self._before = now
-
-    def window(self) -> Compared:
-        """Return what was counted since the oldest reading."""
-        return _found_between(self._reading(), self._readings.oldest)
-
-    @property
-    def window_s(self) -> int:
-        """For how many seconds the window goes back by now."""
-        return self._readings.seconds
 
     def _reading(self) -> Compared:
         return Compared(self.compared + self.failed, self.disagreed + self.failed)

@@ -37,7 +37,7 @@ def test_a_long_window_keeps_few_readings_and_is_right_to_a_sixtieth() -> None:
         figures.count(MS, False)
         figures.tick()
     assert 3600 - 60 <= figures.window().requests <= 3600
-    assert len(figures._readings._readings) <= 60
+    assert len(figures._readings) <= 60
 
 
 def test_a_window_that_has_not_filled_holds_all_there_is() -> None:
