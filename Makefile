@@ -11,23 +11,27 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-memory bench-perf-analyzer fuzz soak rollout-soak screenshots guide formats examples clean help
+.PHONY: run test test-javascript test-python test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer fuzz soak rollout-soak screenshots guide formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
 	@exec $(BIN)/python manage.py up
 
-test: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run every test, two processes for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
+test: test-javascript test-python  ## Run every test, two processes for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
+
+test-javascript: $(VENV)/.installed-dev node_modules/.installed  ## Run the tests of the browser's code that need no page.
 	$(BIN)/node --test --test-timeout=120000 --test-reporter=dot "tests/javascript/**/*.test.js"
+
+test-python: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run every other test.
 	$(PYTEST) $(SUITE)
 
 test-workers: export TEST_FRONTEND_WORKERS = 2
 test-workers: test  ## Run every test, with two frontend workers in every server that a test starts.
 
 test-compiled: export TEST_COMPILED = yes
-test-compiled: compiled test  ## Run every test, with the compiled modules.
+test-compiled: compiled test-python  ## Run every test that is written in Python, with the compiled modules.
 
-compiled: $(VENV)/.installed-dev  ## Compile the modules of a request's path (some minutes, a C compiler): a third less work for each.
+compiled: $(VENV)/.installed  ## Compile the modules of a request's path (some minutes, a C compiler): a third less work for each.
 	$(BIN)/python -m tools.compile_serving
 
 coverage: $(VENV)/.installed-dev node_modules/.installed chromium torchserve  ## Run the tests, slower by a third, and print how many lines and branches they reach.
@@ -55,6 +59,9 @@ bench-dashboard: $(VENV)/.installed-dev  ## Measure pages with 10,000 releases o
 
 bench-instructions: $(VENV)/.installed-dev  ## Count each path's instructions; fails at 10 % more than recorded. RECORD=yes records anew.
 	$(BIN)/python -m benchmarks.instructions $(if $(filter yes,$(RECORD)),--record)
+
+bench-instructions-compiled: $(VENV)/.installed-dev compiled  ## The same of the compiled modules, beside a record of their own.
+	$(BIN)/python -m benchmarks.instructions --compiled $(if $(filter yes,$(RECORD)),--record)
 
 bench-memory: $(VENV)/.installed-dev  ## Measure what loading, a thousand models and large tensors cost in memory.
 	$(BIN)/python -m benchmarks.load_cycles

@@ -1,15 +1,26 @@
-"""The machine that figures were measured on, and the CPU time that a server used on it."""
+"""What figures were measured on: a commit, on a machine; and the CPU time that a server used on it."""
 
 import os
 import platform
+import subprocess
 from pathlib import Path
 
 import onnxruntime
 
 from serving.compiled.modules import build_folder
-from tests.support.serving_process import descendants
+from tests.support.serving_process import ROOT, descendants
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def commit(root: Path = ROOT) -> str:
+    """Name the commit that is measured, and say where files differ from it; those in docs/, which benchmarks write, may."""
+    try:
+        name = _git(root, "rev-parse", "--short=12", "HEAD")
+        changed = _git(root, "status", "--porcelain", "--", ".", ":!docs")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown (no git checkout)"
+    return f"{name} with changes that are not committed" if changed else name
 
 
 def machine() -> str:
@@ -35,6 +46,10 @@ def own_cpu_seconds(pid: int) -> float:
     except OSError:
         return 0.0  # it has just ended, and its parent's line has it
     return sum(map(int, fields[11:15])) / _TICKS
+
+
+def _git(root: Path, *arguments: str) -> str:
+    return subprocess.run(["git", *arguments], cwd=root, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def _cpu() -> str:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.machine import machine
+from benchmarks.machine import commit, machine
 from tests.support.model_factory import onnx_identity, onnx_mlp, onnx_sequence_sum
 from tests.support.serving_process import ROOT, ServerProcess
 
@@ -80,7 +80,7 @@ Written by `make bench-perf-analyzer` on {date}: perf_analyzer of tritonclient 2
 * **sequences**: a running sum kept as implicit state, direct strategy, 20 requests a sequence.
 * **1 MB**: a tensor of 1 MB in and out of an ONNX identity.
 
-Machine: {machine}. Load average before the run: {busy:.1f}.
+Commit {commit}; machine: {machine}. Load average before the run: {busy:.1f}.
 
 | run | infer/s | p50 ms | p99 ms | server queue us | server compute us |
 | --- | ---: | ---: | ---: | ---: | ---: |
@@ -109,6 +109,7 @@ def main() -> None:
         date=datetime.date.today().isoformat(),
         clients=arguments.clients,
         window=arguments.window_ms,
+        commit=commit(),
         machine=machine(),
         busy=busy,
         rows="\n".join(rows),

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import daphne.http_protocol
+import daphne.ws_protocol
 from asgiref.sync import ThreadSensitiveContext
 from channels.db import database_sync_to_async
 from daphne.http_protocol import WebRequest
@@ -314,10 +315,20 @@ def _retry() -> dict[str, str]:
     return {"Retry-After": str(RETRY_AFTER_S)}
 
 
+class DeafWebSocket(daphne.ws_protocol.WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
+    """Daphne's WebSocket, which would keep every message until the consumer has time for it. Browsers send none that are
+    of use."""
+
+    def onMessage(self, payload: bytes, isBinary: bool) -> None:  # autobahn names it so
+        """Drop it."""
+
+
 def admit_bodies() -> None:
-    """Makes daphne, which looks the class up for each connection, read no body before it is admitted."""
+    """Makes daphne, which looks the classes up for each connection, read no body before it is admitted, and keep nothing of
+    what comes over a WebSocket."""
 
     class Request(AdmittedRequest):
         admission = Admission()
 
     daphne.http_protocol.WebRequest = Request
+    daphne.ws_protocol.WebSocketFactory.protocol = DeafWebSocket

@@ -1,20 +1,14 @@
-"""The ASGI application: pages and REST over HTTP, live data over WebSockets."""
+"""The web process as daphne starts it: it ends in one sentence where settings or database are not such that it can work."""
 
 import os
 
-from django.core.asgi import get_asgi_application
-
-from dashboard.shared.startup import settings_or_exit
+from dashboard.shared.startup import known_database_or_exit, settings_or_exit
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 settings_or_exit()
-pages = get_asgi_application()  # before anything that touches models
 
-from channels.routing import ProtocolTypeRouter  # noqa: E402
+from dashboard.application import application  # noqa: E402
 
-from dashboard.admission import admit_bodies  # noqa: E402
-from dashboard.routing import websockets  # noqa: E402
+known_database_or_exit()
 
-admit_bodies()
-
-application = ProtocolTypeRouter({"http": pages, "websocket": websockets})
+__all__ = ["application"]

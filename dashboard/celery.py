@@ -3,8 +3,9 @@
 import os
 
 from celery import Celery
+from celery.signals import worker_init
 
-from dashboard.shared.startup import settings_or_exit
+from dashboard.shared.startup import known_database_or_exit, settings_or_exit
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 settings_or_exit()
@@ -13,3 +14,8 @@ app = Celery("slipway")
 app.set_default()  # for every thread, of which a web process has many
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks(["dashboard.jobs"])
+
+
+@worker_init.connect
+def refuse_unknown_database(**_: object) -> None:
+    known_database_or_exit()

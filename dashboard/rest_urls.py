@@ -140,6 +140,7 @@ urlpatterns = [
     path("jobs/<int:pk>/cancel", jobs.JobCancel.as_view(), name="api_job_cancel"),
     path("servers", servers.ServerList.as_view(), name="api_servers"),
     path("servers/<str:name>", servers.ServerDetail.as_view(), name="api_server"),
+    path("servers/<str:name>/models", servers.ServerModels.as_view(), name="api_server_models"),
     path("servers/<str:name>/events", servers.ServerEvents.as_view(), name="api_server_events"),
     path("servers/<str:name>/restart", servers.ServerRestart.as_view(), name="api_server_restart"),
     path("metrics", metrics.Metrics.as_view(), name="api_metrics"),

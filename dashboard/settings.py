@@ -4,6 +4,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import dj_database_url
 from django.core.exceptions import ImproperlyConfigured
@@ -167,19 +168,32 @@ TEMPLATES = [
 ]
 
 
+def _bounded(found: Mapping[str, Any]) -> Mapping[str, object]:
+    """Return how PostgreSQL is reached, with bounds of sessions and times; what the address says of itself goes before them."""
+    options: dict[str, object] = {
+        "max_sessions": _env["SLIPWAY_DATABASE_SESSIONS"],
+        "connect_timeout": _env["SLIPWAY_DATABASE_CONNECT_TIMEOUT"],
+    }
+    if _env["SLIPWAY_DATABASE_STATEMENT_TIMEOUT"]:
+        options["options"] = f"-c statement_timeout={_env['SLIPWAY_DATABASE_STATEMENT_TIMEOUT']}s"
+    return {**found, "ENGINE": "dashboard.postgresql", "OPTIONS": {**options, **found.get("OPTIONS", {})}}
+
+
 def _database() -> Mapping[str, object]:
     if _env["DATABASE_URL"]:
         try:
-            return dj_database_url.parse(_env["DATABASE_URL"], conn_max_age=60, conn_health_checks=True)
+            # Each request runs on a thread of its own: a session that is kept is kept for nobody.
+            found = dj_database_url.parse(_env["DATABASE_URL"], conn_max_age=0)
         except ValueError:
             raise ImproperlyConfigured("DATABASE_URL must be an address such as postgres://user@host/name") from None
+        return _bounded(found) if found["ENGINE"] == "django.db.backends.postgresql" else found
     return {
         "ENGINE": "django.db.backends.sqlite3",
         "NAME": DATA_DIR / "db.sqlite3",
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
-            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+            "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL; PRAGMA journal_size_limit=16777216;",
         },
     }
 
@@ -301,6 +315,7 @@ SPECTACULAR_SETTINGS = {
         "ReleaseState": "dashboard.shared.choices.ReleaseState",
         "RolloutKind": "dashboard.shared.choices.RolloutKind",
         "RolloutState": "dashboard.shared.choices.RolloutState",
+        "UploadState": "dashboard.shared.choices.UploadState",
     },
 }
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("serving")
 
+BALANCER_DRAIN_S = 5.0  # two probes of most load balancers
+
 
 class Frontend(Protocol):
     """A listener; see serving.frontends."""
@@ -132,7 +134,7 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
     finally:
         if side is not None:
             side.stop()
-        await _shut_down(server, frontends, options.exit_timeout_secs)
+        await _shut_down(server, frontends, options, serving=bool(frontends) and not status)
         if side is not None:
             side.close()
     return status
@@ -209,18 +211,23 @@ async def _load_and_wait(server: InferenceServer, side: "TorchServeSide | None",
     return 0
 
 
-async def _shut_down(server: InferenceServer, frontends: "dict[str, Frontend]", timeout_s: float) -> None:
-    """Stop listening, let the connections of HTTP finish, refuse new requests and finish those under way, then end.
+async def _shut_down(
+    server: InferenceServer, frontends: "dict[str, Frontend]", options: Options, serving: bool
+) -> None:
+    """Be not ready for a while, as a load balancer is to hear; stop listening, let connections finish with notice, refuse new
+    requests and finish those under way, then end. serving: it could be started, and clients may know it.
 
     Metrics answer until the last moment, and so do probes on connections that live.
     """
-    log.info("shutting down. Timeout %g: Waiting for in-flight requests to complete.", timeout_s)
+    timeout_s = options.exit_timeout_secs
     server.stop()
+    if serving:
+        await _drain_of_clients(options)
+    log.info("shutting down. Timeout %g: Waiting for in-flight requests to complete.", timeout_s)
     deadline = time.monotonic() + timeout_s
     drains = {name: asyncio.ensure_future(one.drain()) for name, one in frontends.items() if name != "metrics"}
-    over_http = [drains[name] for name in ("http", "torchserve_inference", "torchserve_management") if name in drains]
-    if over_http:
-        await asyncio.wait(over_http, timeout=timeout_s)
+    if drains:
+        await asyncio.wait(drains.values(), timeout=timeout_s)
     await server.drain(max(0.0, deadline - time.monotonic()))
     draining = asyncio.gather(*drains.values(), return_exceptions=True)
     try:
@@ -229,6 +236,16 @@ async def _shut_down(server: InferenceServer, frontends: "dict[str, Frontend]", 
     except TimeoutError:
         log.debug("connections stayed open")
     await asyncio.gather(*(frontend.close() for frontend in frontends.values()), return_exceptions=True)
+
+
+async def _drain_of_clients(options: Options) -> None:
+    """Serve on for --drain-secs, in which a load balancer sends its clients elsewhere."""
+    drain_s = options.drain_secs
+    if drain_s is None:
+        drain_s = BALANCER_DRAIN_S if options.behind_load_balancer else 0.0
+    if drain_s:
+        log.info("not ready any more, and serving on for %g s: see --drain-secs", drain_s)
+        await asyncio.sleep(drain_s)
 
 
 def _frontends(server: InferenceServer, options: Options, workers: FrontendWorkers | None) -> "dict[str, Frontend]":

@@ -20,6 +20,7 @@ WEB = {"django", "rest_framework", "channels", "celery", "daphne", "drf_spectacu
 ROOMS: dict[str, list[str]] = {
     "dashboard": [
         "shared",
+        "postgresql",
         "models",
         "access",
         "templatetags",

@@ -51,6 +51,16 @@ def test_the_pods_command_line_is_the_servers_own_and_reads_from_the_cloud() -> 
     assert options().model_control_mode == "poll"
 
 
+def test_arguments_for_tritons_image_start_ours() -> None:
+    """A pod's args stand after the image's ENTRYPOINT; `command: [tritonserver]` finds the script on the image's PATH."""
+    begins = json.loads(dict(dockerfile())["ENTRYPOINT"])[3:]
+    given = ["tritonserver", "--model-repository=s3://my-models/production/", "--metrics-port=8002"]
+    parsed, warnings = parse([*begins, *given])
+    assert (parsed.metrics_port, warnings) == (8002, [])
+    assert ["COPY", "bin bin"] in [[kind, rest] for kind, rest in dockerfile()]
+    assert 'PATH="/slipway/bin:$PATH"' in dict(dockerfile())["ENV"]
+
+
 def test_ports_probes_and_annotations_agree_with_the_server() -> None:
     served = {"http": options().http_port, "grpc": options().grpc_port, "metrics": options().metrics_port}
     assert {port["name"]: port["containerPort"] for port in container()["ports"]} == served

@@ -2,6 +2,8 @@
 
 import importlib
 
+import pytest
+
 from benchmarks.instructions import record
 from benchmarks.instructions.cases import CASES
 from benchmarks.instructions.under_valgrind import BOUNDS
@@ -9,8 +11,9 @@ from benchmarks.instructions.under_valgrind import BOUNDS
 RECORDED = record.Figures("CPython 3.11.7, GCC 12.2.0", 1000, {"JSON": 400_000, "gRPC": 300_000})
 
 
-def test_every_path_has_a_recorded_figure() -> None:
-    assert list(record.read().paths) == [case.name for case in CASES]
+@pytest.mark.parametrize("compiled", [False, True])
+def test_every_path_has_a_recorded_figure(compiled: bool) -> None:
+    assert list(record.read(compiled).paths) == [case.name for case in CASES]
 
 
 def test_the_bounds_that_are_stretched_under_valgrind_exist() -> None:

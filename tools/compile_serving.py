@@ -1,52 +1,129 @@
 """Compile the modules of a request's path with mypyc: `make compiled`. See serving.compiled.
 
-The build is made in a folder of its own and renamed when it is whole; builds of other sources are removed.
+python -m tools.compile_serving [--background]
+
+The build is made in a folder of its own and renamed when it is whole; builds of other sources that no server uses are removed.
+One is made at a time: a second call waits, and finds it done. mypyc is fetched where the environment has none. `manage.py up`
+has it made in the background: while nothing else wants the processor or the disk.
 """
 
+import argparse
+import fcntl
+import hashlib
 import os
 import shutil
+import signal
+import subprocess
 import sys
 import sysconfig
 import tempfile
 import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
-from mypyc.build import mypycify
-from setuptools import Distribution
-from setuptools.command.build_ext import build_ext
+import psutil
 
-from serving.compiled.loading import files_of
+from serving.compiled.loading import files_of, in_use
 from serving.compiled.modules import MODULES, ROOT, build_folder
+
+LOCK = Path(".cache", "compiled.lock")
+SCRATCH = Path(".cache", "compiling")  # what a build that was killed has left is removed by the next
+PACKAGES = Path(".cache", "compiler")  # mypyc, where the environment has none; a folder for each lock of its packages
+REQUIREMENTS = Path("requirements", "compile.txt")
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--background", action="store_true", help="give way to everything else")
+    background = parser.parse_args().background
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended before it was done"))
+    if background:
+        _give_way()
+    folder = build_folder()
+    if not folder.is_dir():
+        _check_compiler()
+    os.chdir(ROOT)
+    try:
+        with _alone():
+            _make(folder)
+    except (OSError, subprocess.CalledProcessError) as error:
+        sys.exit(f"not built: {error}")
+
+
+def _give_way() -> None:
+    """Run when nothing else wants to, and be the first that is ended where memory runs out."""
+    os.nice(19)
+    with suppress(psutil.Error, OSError):
+        psutil.Process().ionice(psutil.IOPRIO_CLASS_IDLE)
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+def _check_compiler() -> None:
     header = Path(sysconfig.get_path("include"), "Python.h")
     if shutil.which(os.environ.get("CC", "gcc")) is None or not header.exists():
         sys.exit("a C compiler or Python's header files are missing: sudo apt-get install gcc python3-dev")
-    folder = build_folder()
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Wait until no other build of this checkout is being made. The kernel ends the lock with the process."""
+    LOCK.parent.mkdir(exist_ok=True)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        shutil.rmtree(SCRATCH, ignore_errors=True)
+        SCRATCH.mkdir()
+        os.environ["TMPDIR"] = tempfile.tempdir = str(SCRATCH.resolve())
+        try:
+            yield
+        finally:
+            shutil.rmtree(SCRATCH, ignore_errors=True)
+
+
+def _make(folder: Path) -> None:
     if folder.is_dir():
         print(f"compiled already: {folder.relative_to(ROOT)}")
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    os.chdir(ROOT)
-    with tempfile.TemporaryDirectory(prefix="slipway-compiled-") as place:
-        _build(Path(place))
-        whole = Path(tempfile.mkdtemp(prefix=".building-", dir=folder.parent))
-        shutil.copytree(Path(place, "lib"), whole, dirs_exist_ok=True)
-        whole.chmod(0o755)
+    if find_spec("mypyc") is None:
+        sys.path.insert(0, str(_fetched()))
+    _compile(SCRATCH)
+    whole = SCRATCH / "lib"
     missing = set(MODULES) - files_of(whole).keys()
     if missing or build_folder() != folder:
-        shutil.rmtree(whole)
         sys.exit(f"not built: {', '.join(sorted(missing))}" if missing else "a source changed meanwhile: try again")
+    folder.parent.mkdir(exist_ok=True)
     for other in folder.parent.iterdir():
-        if other != whole:
+        if not in_use(other):
             shutil.rmtree(other)
     whole.rename(folder)
     print(f"compiled {len(MODULES)} modules: {folder.relative_to(ROOT)}")
 
 
-def _build(place: Path) -> None:
+def _fetched() -> Path:
+    """Return the folder of mypyc and what it needs, of the versions and hashes of the lock; fetch it where it is not there."""
+    lock = hashlib.sha256(sys.version.encode() + REQUIREMENTS.read_bytes()).hexdigest()[:16]
+    packages = (PACKAGES / lock).resolve()
+    if not packages.is_dir():
+        print("fetching mypyc", flush=True)
+        options = ("--quiet", "--no-input", "--disable-pip-version-check", "--only-binary=:all:", "--require-hashes")
+        target = SCRATCH / "packages"
+        command = [sys.executable, "-m", "pip", "install", *options, "--target", str(target), "-r", str(REQUIREMENTS)]
+        if subprocess.run(command).returncode:
+            sys.exit(f"mypyc could not be fetched (`pip install -r {REQUIREMENTS}`)")
+        shutil.rmtree(PACKAGES, ignore_errors=True)
+        packages.parent.mkdir()
+        target.rename(packages)
+    return packages
+
+
+def _compile(place: Path) -> None:
     """Leave the extension modules in `place`/lib."""
+    from mypyc.build import mypycify
+    from setuptools import Distribution
+    from setuptools.command.build_ext import build_ext
+
     settings = place / "mypy.ini"
     settings.write_text(_mypy_settings())
     sources = [f"{module.replace('.', '/')}.py" for module in MODULES]

@@ -22,7 +22,7 @@ from benchmarks.comparison.peers import expected_numbers
 from benchmarks.comparison.record import Key, Results, Unfinished
 from benchmarks.folders import CACHE, PROGRAMS, REPOSITORY
 from benchmarks.loads.requests import Request, plain_json
-from benchmarks.machine import machine
+from benchmarks.machine import commit, machine
 from benchmarks.servers.commands import NEEDS, pinned
 from benchmarks.servers.environments import made, variables_of
 from benchmarks.servers.models import write
@@ -78,9 +78,11 @@ def run(settings: Settings) -> Results:
     """Measure every case in every round, or what a broken run has left of that."""
     if shutil.which("java") is None:
         raise CannotStart(f"it needs java: sudo apt-get install {NEEDS['torchserve']['java']}")
-    unfinished = Unfinished(CACHE / "handlers.jsonl", asdict(settings))
+    measured = commit()
+    unfinished = Unfinished(CACHE / "handlers.jsonl", asdict(settings) | {"commit": measured})
     about = {
         "date": date.today().isoformat(),
+        "commit": measured,
         "machine": machine(),
         "load_average": round(os.getloadavg()[0], 1),
         "settings": asdict(settings),

@@ -18,7 +18,7 @@ from benchmarks.comparison.measure import CannotMeasure, order
 from benchmarks.comparison.record import Key, Results, Unfinished
 from benchmarks.comparison.subjects import Server, all_servers
 from benchmarks.folders import CACHE, REPOSITORY
-from benchmarks.machine import machine
+from benchmarks.machine import commit, machine
 from benchmarks.servers.environments import CannotInstall
 from benchmarks.servers.models import inputs, write
 from benchmarks.servers.process import CannotStart, Running
@@ -44,7 +44,8 @@ QUICK = Settings(rounds=1, seconds=1, warm_up_s=1, clients=(1, 32))
 def run(settings: Settings) -> Results:
     """Measure every server in every round, or what a broken run has left of that."""
     servers = _chosen(settings)
-    unfinished = Unfinished(CACHE / "peers.jsonl", asdict(settings))
+    measured = commit()
+    unfinished = Unfinished(CACHE / "peers.jsonl", asdict(settings) | {"commit": measured})
     busy = os.getloadavg()[0]
     expected = expected_numbers()
     absent: dict[str, str] = {}
@@ -58,6 +59,7 @@ def run(settings: Settings) -> Results:
                     print(f"{server.title} is left out: {error}", flush=True)
     about = {
         "date": date.today().isoformat(),
+        "commit": measured,
         "machine": machine(),
         "load_average": round(busy, 1),
         "settings": asdict(settings),

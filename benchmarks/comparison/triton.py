@@ -12,7 +12,7 @@ from benchmarks.comparison.measure import order
 from benchmarks.comparison.record import Key, Results, Unfinished
 from benchmarks.folders import CACHE, REPOSITORY
 from benchmarks.loads.requests import Request, v2_binary, v2_grpc, v2_json
-from benchmarks.machine import machine
+from benchmarks.machine import commit, machine
 from benchmarks.servers import models, process
 
 
@@ -47,18 +47,22 @@ class Case:
         return f"{self.clients} clients"
 
     def request(self) -> Request:
-        large = self.model.endswith(LARGE)
-        model = self.model.removesuffix(LARGE)
-        tensors = models.large_inputs() if large else models.inputs(model)
-        return {"binary": v2_binary, "JSON": v2_json, "gRPC": v2_grpc}[self.encoding](model, tensors)
+        tensors = models.inputs(self.loads, SIZES.get(self.model.partition(OF)[2]))
+        return {"binary": v2_binary, "JSON": v2_json, "gRPC": v2_grpc}[self.encoding](self.loads, tensors)
 
     @property
     def loads(self) -> str:
         """The model of the repository that it asks."""
-        return self.model.removesuffix(LARGE)
+        return self.model.partition(OF)[0]
+
+    @property
+    def interpreted(self) -> bool:
+        """Whether Slipway is measured without compiled modules, too."""
+        return self.loads in ("simple", "identity") and self.encoding != "gRPC"
 
 
-LARGE = " of 1 MB"
+OF = " of "
+SIZES = {"16 numbers": 16, "1 MB": 1 << 18}  # FP32 values in a request of an identity; 1,024 without a word
 CASES = [
     Case(model, encoding, clients, target)
     for model, encoding, at, target in [
@@ -67,16 +71,19 @@ CASES = [
         ("simple", "gRPC", (1, 8, 32), 1.0),
         ("identity", "binary", (32,), 1.0),
         ("identity", "gRPC", (32,), 1.0),
-        ("python", "binary", (1, 16), 1.0),
-        ("python", "gRPC", (1, 16), 1.0),
-        ("python_batched", "binary", (16,), 1.0),
-        ("python_batched", "gRPC", (16,), 1.0),
-        ("mlp_delay", "binary", (8, 32, 128), 1.2),
+        (f"python{OF}16 numbers", "binary", (1, 16), 1.1),
+        (f"python{OF}16 numbers", "gRPC", (1, 16), 1.1),
+        ("python", "binary", (1, 16), 1.1),
+        ("python", "gRPC", (1, 16), 1.1),
+        (f"python_batched{OF}16 numbers", "binary", (16,), 1.1),
+        ("python_batched", "binary", (16,), 1.1),
+        ("python_batched", "gRPC", (16,), 1.1),
+        ("mlp_delay", "binary", (8, 32, 128), 1.1),
         ("mlp_delay", "JSON", (32,), 1.1),
         ("mlp_delay", "gRPC", (8, 32, 128), 1.1),
-        ("mlp", "binary", (1, 8, 32, 128), 1.2),
-        (f"identity{LARGE}", "binary", (8,), 1.4),
-        (f"identity{LARGE}", "gRPC", (8,), 1.2),
+        ("mlp", "binary", (1, 8, 32, 128), 1.1),
+        (f"identity{OF}1 MB", "binary", (8,), 1.4),
+        (f"identity{OF}1 MB", "gRPC", (8,), 1.2),
         ("bert", "binary", (32,), 1.0),
         ("bert", "gRPC", (32,), 1.0),
     ]
@@ -89,9 +96,11 @@ def run(settings: Settings) -> Results:
     cases = [case for case in CASES if settings.only in f"{case.name}, {case.load}"]
     loaded = sorted({case.loads for case in cases})
     repository = models.write(REPOSITORY, loaded)
-    unfinished = Unfinished(CACHE / "triton.jsonl", asdict(settings))
+    measured = commit()
+    unfinished = Unfinished(CACHE / "triton.jsonl", asdict(settings) | {"commit": measured})
     about = {
         "date": date.today().isoformat(),
+        "commit": measured,
         "machine": machine(),
         "load_average": round(os.getloadavg()[0], 1),
         "settings": asdict(settings),
@@ -101,6 +110,7 @@ def run(settings: Settings) -> Results:
         running = {
             "triton": stack.enter_context(process.triton(repository, loaded)),
             "slipway": stack.enter_context(process.slipway(repository, loaded)),
+            "interpreted": stack.enter_context(process.slipway(repository, loaded, compiled=False)),
         }
         if settings.frontend_workers:
             flag = f"--frontend-workers={settings.frontend_workers}"
@@ -110,7 +120,7 @@ def run(settings: Settings) -> Results:
                 answer(server, case.request())
         for number in range(1, settings.rounds + 1):
             for case in cases:
-                for name in order(list(running), number):
+                for name in order([name for name in running if name != "interpreted" or case.interpreted], number):
                     key = Key(number, name, case.name, case.load)
                     if key not in unfinished:
                         one = measure.closed(key, running[name], case.request(), case.clients, settings.seconds)

@@ -2,6 +2,7 @@
 
     make bench-instructions                 # count, and compare with recorded.json
     make bench-instructions RECORD=yes      # write recorded.json anew, for a change that is meant
+    make bench-instructions-compiled        # the same of the compiled modules, with recorded_compiled.json
 
 | module | does |
 | --- | --- |

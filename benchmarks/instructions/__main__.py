@@ -24,14 +24,12 @@ ROUNDS = 5
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--record", action="store_true", help="write recorded.json anew instead of comparing with it")
+    parser.add_argument("--record", action="store_true", help="write the record anew instead of comparing with it")
     parser.add_argument("--only", default="*", help="a pattern of names: count these alone")
     parser.add_argument(
-        "--compiled", action="store_true", help="count the compiled modules beside the record; judge nothing"
+        "--compiled", action="store_true", help="count the compiled modules, which have their own record"
     )
     arguments = parser.parse_args()
-    if arguments.record and arguments.compiled:
-        parser.error("the record is of the interpreted modules: leave out --compiled")
     if arguments.compiled and not build_folder().is_dir():
         parser.error("these sources are not compiled: run `make compiled`")
     if arguments.record and arguments.only != "*":
@@ -40,16 +38,16 @@ def main() -> None:
     cases = [case for case in CASES if fnmatch.fnmatch(case.name, arguments.only)]
     with tempfile.TemporaryDirectory(prefix="slipway-instructions-") as folder:
         yardstick = count_program(Path(folder), "benchmarks.instructions.yardstick")
-        recorded = None if arguments.record else record.read()
+        recorded = None if arguments.record else record.read(arguments.compiled)
         expected = record.expected_here(recorded, yardstick) if recorded else {}
         counted = _count(cases, Path(folder), expected, arguments.compiled)
     if recorded is None:
-        record.write(record.Figures(record.python_build(), yardstick, counted))
-        print(f"recorded in {record.PATH}")
+        record.write(record.Figures(record.python_build(), yardstick, counted), arguments.compiled)
+        print(f"recorded in {record.path(arguments.compiled)}")
         return
     print(f"recorded under {recorded.python}, counted under {record.python_build()}:", end=" ")
     print(f"the yardstick took {yardstick / recorded.yardstick:.3f} of what it took there")
-    if arguments.only == "*" and not arguments.compiled:
+    if arguments.only == "*":
         _judge(counted, expected)
 
 

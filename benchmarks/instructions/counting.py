@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from repository.core.server_version import is_compiled
 from serving.compiled.loading import VARIABLE
 from tests.support.serving_process import ROOT, ServerProcess, descendants
 
@@ -64,8 +65,13 @@ class CountedServer(ServerProcess):
         environment = ENVIRONMENT | {VARIABLE: "yes" if compiled else "no", "METRICS_LOCATION": str(folder)}
         super().__init__(repository, *flags, environment=environment, timeout_s=START_TIMEOUT_S)
         self._profiles = folder
+        self._compiled = compiled
 
     def start_counting(self) -> None:
+        """Count from here on. The program ends with a sentence where the server runs other code than what is to be counted."""
+        runs = is_compiled(self.get("/v2")[1]["version"])
+        if runs != self._compiled:
+            sys.exit(f"the server runs {'compiled' if runs else 'interpreted'}: its sources were changed meanwhile")
         for pid in self._pids():
             count_from_now(pid)
 

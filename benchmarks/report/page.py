@@ -30,7 +30,7 @@ perf_analyzer's own load: [perf_analyzer](perf-analyzer.md). What loading, many 
 PEERS = """\
 # The same model behind every server
 
-{date}, {machine}. Load average before the run: {load_average}.
+{date}, commit {commit}, {machine}. Load average before the run: {load_average}.
 
 The model is a multilayer perceptron 512-1024-1024-10 (FP32), one ONNX file in ONNX Runtime with one thread, the same version
 everywhere; a request is one row. In a process of its own it takes {alone_1} us for one row, {alone_16} us a row in batches of
@@ -52,7 +52,7 @@ everywhere; a request is one row. In a process of its own it takes {alone_1} us 
 HANDLERS = """\
 # TorchServe's handlers, behind TorchServe and behind Slipway
 
-{date}, {machine}. Load average before the run: {load_average}.
+{date}, commit {commit}, {machine}. Load average before the run: {load_average}.
 
 TorchServe {version} and Slipway in its place run side by side, started by the same command line and config.properties, and
 serve the same archives with one worker each. wrk with one thread and {clients} clients asks `/predictions/...` on each in
@@ -68,7 +68,7 @@ process tree for each request.
 TRITON = """\
 # Beside Triton, case by case
 
-{date}, {machine}. Load average before the run: {load_average}.
+{date}, commit {commit}, {machine}. Load average before the run: {load_average}.
 
 Slipway and NVIDIA's Triton run side by side on one repository and take turns at each case: {rounds} of {seconds} s. wrk (HTTP)
 and h2load (gRPC), one thread each, load them from the same machine. One instance and one thread for every model. Figures are
@@ -76,7 +76,8 @@ the median of the rounds; a ratio is that of the medians, with the lowest and th
 the whole process tree for each request.
 
 * `simple`: the sum and the difference of 16 integers, no batching. `identity`: an ONNX identity of 4 KB, no batching.
-* `python`: an identity in the Python backend; `python_batched` with `max_batch_size: 64`.
+* `python`: an identity in the Python backend, of 4 KB where nothing else is said; `python_batched` with `max_batch_size: 64`.
+* Interpreted: Slipway without compiled modules, as the first `make run` starts it.
 * `mlp`: the perceptron below with `dynamic_batching {{ }}`; `mlp_delay` waits 500 us for a batch.
 * `bert`: a BERT-like encoder of 2 layers, 128 wide, with 128 tokens, batched.
 
@@ -130,6 +131,8 @@ def _triton(results: Results, pictures: Path) -> list[str]:
             f"{times.value:.2f} ({times.low:.2f}-{times.high:.2f})",
         ]
         cells += [f"{target:.1f}", "yes" if times.value >= target else "no"]
+        sources = found.get(("interpreted", case, load))
+        cells.append(f"{sources.per_second.value:,.0f}; {ratio(sources, theirs).value:.2f}" if sources else "")
         if workers := found.get(("workers", case, load)):
             each = f"{workers.cpu_us:.0f}, core {workers.root_us:.0f}"
             cells.append(f"{workers.per_second.value:,.0f} ({each}); {ratio(workers, theirs).value:.2f}")
@@ -144,6 +147,7 @@ def _triton(results: Results, pictures: Path) -> list[str]:
         "ratio",
         "aim",
         "reached",
+        "interpreted: /s; ratio",
     ]
     count = about["settings"].get("frontend_workers")
     if count:

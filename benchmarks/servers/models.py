@@ -46,8 +46,8 @@ def write(repository: Path, names: list[str]) -> Path:
     return repository
 
 
-def inputs(name: str) -> dict[str, np.ndarray]:
-    """Return the tensors of one request."""
+def inputs(name: str, size: int | None = None) -> dict[str, np.ndarray]:
+    """Return the tensors of one request; size: how many numbers an identity is given."""
     random = np.random.default_rng(0)
     if name == "simple":
         return {"INPUT0": np.arange(16, dtype=np.int32)[None], "INPUT1": np.ones((1, 16), np.int32)}
@@ -55,13 +55,9 @@ def inputs(name: str) -> dict[str, np.ndarray]:
         return {key: np.ones((1, 128), np.int64) for key in ("input_ids", "attention_mask")}
     if name.startswith("mlp"):
         return {"input": random.standard_normal((1, 512), np.float32)}
-    shape = (1, 1024) if name.endswith("_batched") else (1024,)
+    size = size or 1024
+    shape = (1, size) if name.endswith("_batched") else (size,)
     return {"INPUT0": random.standard_normal(shape, np.float32)}
-
-
-def large_inputs() -> dict[str, np.ndarray]:
-    """Return one megabyte for an identity."""
-    return {"INPUT0": np.random.default_rng(0).standard_normal(1 << 18, np.float32)}
 
 
 def _config(name: str, backend: str, max_batch_size: int, tensors: tuple[Tensors, Tensors], extra: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.loads.requests import Request
+from serving.compiled.loading import VARIABLE
 from tests.support.ports import free_ports
 from tests.support.serving_process import ServerProcess, descendants
 
@@ -34,11 +35,14 @@ class Running:
 
 
 @contextlib.contextmanager
-def slipway(repository: Path, models: Sequence[str], flags: Sequence[str] = ()) -> Iterator[Running]:
-    """This project's server with some models of a repository."""
+def slipway(
+    repository: Path, models: Sequence[str], flags: Sequence[str] = (), compiled: bool = True
+) -> Iterator[Running]:
+    """This project's server with some models of a repository; compiled: with what `make compiled` has built, if it has."""
+    variables = {} if compiled else {VARIABLE: "no"}
     with contextlib.ExitStack() as stack:
         try:
-            process = stack.enter_context(ServerProcess(repository, *_explicit(models), *flags))
+            process = stack.enter_context(ServerProcess(repository, *_explicit(models), *flags, environment=variables))
         except AssertionError as error:
             raise CannotStart(_last_line(str(error))) from None
         yield Running(process.pid, process.http, process.grpc)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import uvloop
 
-from benchmarks.machine import machine
+from benchmarks.machine import commit, machine
 from benchmarks.soak.dashboard import Dashboard
 from benchmarks.soak.disturbances import Disturbances
 from benchmarks.soak.load import Traffic
@@ -141,7 +141,7 @@ def main() -> int:
             except OutOfTime:
                 print("The time is over; another run goes on from here.")
     record.save()
-    record.page.write_text(markdown(record, machine()))
+    record.page.write_text(markdown(record, commit(), machine()))
     print(f"{record.page}: {record.unexpected} requests failed unexpectedly, {len(record.problems)} problems")
     return 1 if record.unexpected or record.problems else 0
 

@@ -146,7 +146,7 @@ def _segment(row: dict[str, Any]) -> Segment:
     )
 
 
-def markdown(record: Record, machine: str) -> str:
+def markdown(record: Record, commit: str, machine: str) -> str:
     """The page: requests by kind, failures by reason, what was done meanwhile, memory and descriptors."""
     segments = record.segments
     asked, seconds = sum(segment.asked for segment in segments), sum(segment.seconds for segment in segments)
@@ -155,7 +155,7 @@ def markdown(record: Record, machine: str) -> str:
         "## A soak\n",
         f"Written by `make soak` on {segments[-1].started[:10]}: {asked:,} requests in {seconds:,.0f} s ({runs}) to a whole "
         "`manage.py up`, from one process with raw clients and some stock ones. Every answer was checked.\n",
-        f"Machine: {machine}.\n",
+        f"Commit {commit}; machine: {machine}.\n",
         _requests(segments),
         _failures(segments),
         _done(segments),

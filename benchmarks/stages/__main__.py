@@ -96,7 +96,7 @@ def main() -> None:
             write_models(repository)
             with ProfiledServer(repository, mode) as server:
                 found[mode] = [server.measure(case, arguments.seconds) for case in cases]
-    instructions = record.read().paths
+    instructions = record.read(compiled=False).paths
     columns = []
     for case, timed, called in zip(cases, found["time"], found["calls"], strict=True):
         us = {stage: amount / 1000 for stage, amount in by_stage(timed.amounts).items()}

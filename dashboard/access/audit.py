@@ -1,11 +1,26 @@
 """The audit trail: one entry for each thing that somebody, or the system, did."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 from django.db.models import QuerySet
 
 from dashboard.access.authorisation import Actor
 from dashboard.models import AuditEntry, Model
+from repository.core.plain_text import plain
+
+_within_another = ContextVar("within_another", default=False)
+
+
+@contextmanager
+def audit_parts() -> Iterator[None]:
+    """What the block records is part of one larger act, which has an entry of its own: it is no change by itself."""
+    before = _within_another.set(True)
+    try:
+        yield
+    finally:
+        _within_another.reset(before)
 
 
 def audit_record(
@@ -28,10 +43,23 @@ def audit_record(
         action=action,
         model=model,
         model_name=model_name or (model.name if model else ""),
-        summary=summary[:500],
+        summary=plain(summary)[:500],
         before=before or {},
         after=after or {},
+        part=_within_another.get(),
     )
+
+
+def audit_whole(*, actor: Actor, action: str, key: str, summary: str, after: Mapping[str, object]) -> None:
+    """Write, or write anew, the entry of an act that goes on, and of which audit_parts are part. `key` names it in `after`."""
+    entry = AuditEntry.objects.filter(action=action, after__key=key).first()
+    if entry is None:
+        AuditEntry.objects.create(
+            actor=actor.user, actor_name=actor.name, action=action, summary=summary[:500], after={"key": key, **after}
+        )
+    else:
+        entry.summary, entry.after = summary[:500], {**entry.after, **after}
+        entry.save(update_fields=["summary", "after"])
 
 
 def activity(*, model: Model | None = None, action: str = "", actor_name: str = "") -> QuerySet[AuditEntry]:

@@ -4,14 +4,14 @@ Who is not signed in may do nothing. A person has the rights that their Django p
 person's rights that it was given itself.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from django.contrib.auth.models import User
-from django.db.models import QuerySet
+from django.db.models import prefetch_related_objects
 from django.http import HttpRequest, HttpResponseBase
 
 from dashboard.models import ApiToken
@@ -34,6 +34,10 @@ class Right(Enum):
     ADMINISTER = "administer servers and accounts"
 
 
+# What clients sent and were answered, however it was kept, is shown to who has this right, and to nobody else: samples of
+# traffic, examples that were kept from it, answers that differ. What is told of such data to others names no element of it.
+CLIENT_DATA = Right.OPERATE
+
 # The Django permission that gives each right; "" gives it to everybody who is signed in, None to superusers alone.
 PERMISSIONS: dict[Right, str | None] = {
     Right.VIEW: "",
@@ -43,6 +47,7 @@ PERMISSIONS: dict[Right, str | None] = {
     Right.UPLOAD_CODE: "dashboard.upload_code",
     Right.ADMINISTER: None,
 }
+VIEWERS = "viewers"  # the group whose people only look; a migration makes it
 # What a token must have been given for each right.
 TOKEN_RIGHTS: dict[Right, TokenRight] = {
     Right.VIEW: TokenRight.READ,
@@ -74,24 +79,42 @@ class Actor:
         if self.token is not None and TOKEN_RIGHTS[right] not in self.token.rights:
             return False
         permission = PERMISSIONS[right]
+        if right is not Right.VIEW and only_looks(self.user):
+            return False
         if permission is None:
             return bool(self.user.is_superuser)
         return not permission or self.user.has_perm(permission)
+
+
+def only_looks(user: User) -> bool:
+    """Whether somebody is of the group that may see the dashboard and do nothing beside, whatever else they were given.
+
+    It is read once for each object of a person, as Django reads permissions. An administrator is of no group.
+    """
+    if user.is_superuser:
+        return False
+    found: bool | None = getattr(user, "_only_looks", None)
+    if found is None:
+        found = user.groups.filter(name=VIEWERS).exists()
+        user._only_looks = found  # type: ignore[attr-defined]
+    return found
 
 
 SYSTEM = Actor(system=True)
 NOBODY = Actor()
 
 
-def with_permissions(people: QuerySet[User]) -> list[User]:
+def with_permissions(people: Iterable[User]) -> list[User]:
     """Return the people with their permissions read, in five queries however many they are."""
-    found = list(people.prefetch_related("user_permissions__content_type", "groups__permissions__content_type"))
+    found = list(people)
+    prefetch_related_objects(found, "user_permissions__content_type", "groups__permissions__content_type")
     for person in found:
         held = [
             *person.user_permissions.all(),
             *(one for group in person.groups.all() for one in group.permissions.all()),
         ]
         # Where django.contrib.auth.backends.ModelBackend keeps what it has read.
+        person._only_looks = any(group.name == VIEWERS for group in person.groups.all())  # type: ignore[attr-defined]
         person._perm_cache = {f"{one.content_type.app_label}.{one.codename}" for one in held}  # type: ignore[attr-defined]
     return found
 

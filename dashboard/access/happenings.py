@@ -23,7 +23,7 @@ JOB_FAILED = "job.failed"
 # Events that a person has to know of, and actions that change what is served.
 FAILURES = (EventKind.CRASHED, EventKind.UNREACHABLE, EventKind.MODEL_FAILED, EventKind.BREACHED)
 _MARKED = (*FAILURES, EventKind.STARTED, EventKind.RESTARTED, EventKind.STOPPED)
-_CHANGES = ("version.", "config.", "model.", "release.", "alias", "drift.", "server.", "rollout.")
+_CHANGES = ("version.", "config.", "model.", "release.", "alias", "drift.", "server.", "rollout.", "import.")
 _LOADS = ("model.load", "model.unload", "model.delete")
 _NO_CHANGES = ("version.annotate", "model.describe", "rollout.forget", "rollout.keep_old")
 
@@ -146,11 +146,12 @@ def happenings(wanted: Filter) -> Happenings:
 def changes(*, model: Model | None = None) -> Happenings:
     """Return what may have changed what is served: releases, loads and configurations, crashes and loads that failed.
 
-    Tokens, accounts, notes and uploads are in `happenings` alone. Of one model it is all that people did with it.
+    Tokens, accounts, notes and uploads are in `happenings` alone, and so are the parts of a larger act, such as an import's. Of
+    one model it is all that people did with it.
     """
     events = ServerEvent.objects.filter(kind__in=FAILURES)
     if model is None:
-        entries = AuditEntry.objects.filter(_changing()).exclude(action__in=_NO_CHANGES)
+        entries = AuditEntry.objects.filter(_changing(), part=False).exclude(action__in=_NO_CHANGES)
     else:
         entries, events = AuditEntry.objects.filter(model_name=model.name), events.filter(model_name=model.name)
     return Happenings(entries, events, Job.objects.none())
@@ -167,7 +168,9 @@ def marked(*, server: Server, model_name: str, since: datetime, until: datetime)
 
 def alters_serving(row: Happening) -> bool:
     """Whether a happening may have changed what is served."""
-    return row.source == "event" or (row.kind.startswith(_CHANGES) and row.kind not in _NO_CHANGES)
+    if row.source == "event":
+        return True
+    return row.kind.startswith(_CHANGES) and row.kind not in _NO_CHANGES and "continues" not in row.after
 
 
 def _changing() -> Q:

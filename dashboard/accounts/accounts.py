@@ -5,19 +5,20 @@ from collections.abc import Callable, Mapping
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import Group, Permission, User
 from django.contrib.auth.password_validation import validate_password
 from django.contrib.auth.validators import UnicodeUsernameValidator
 from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from dashboard.access.audit import audit_record
-from dashboard.access.authorisation import SYSTEM, Actor, Right, require
+from dashboard.access.authorisation import SYSTEM, VIEWERS, Actor, Right, require
 from dashboard.accounts.tokens import auth_file_kept
 from dashboard.shared.exceptions import Conflict, Invalid
 
-# The permissions (Model.Meta.permissions) that an account may be given; everybody may see and infer.
-GRANTABLE = ("operate", "upload_data", "upload_code")
+# The permissions (Model.Meta.permissions) that an account may be given; everybody may see, and infer unless they only look.
+ONLY_LOOK = "only_look"  # which is no permission but the group VIEWERS
+GRANTABLE = ("operate", "upload_data", "upload_code", ONLY_LOOK)
 
 
 def administrator_ensure() -> tuple[str, str] | None:
@@ -50,7 +51,7 @@ def account_create(*, actor: Actor, username: str, password: str, permissions: l
         if users.filter(username__iexact=username).exists():
             raise Conflict(f"there is an account '{username}' already")
         user = users.create_user(username, password=password)
-        user.user_permissions.set(_permissions(permissions))
+        _grant(user, permissions)
         _record(actor, "account.create", f"Made account {username}", user)
     return user
 
@@ -69,7 +70,7 @@ def account_update(
     with auth_file_kept():
         before = _facts(user)
         if permissions is not None:
-            user.user_permissions.set(_permissions(permissions))
+            _grant(user, permissions)
         if is_active is not None:
             user.is_active = is_active
             user.save(update_fields=["is_active"])
@@ -77,11 +78,26 @@ def account_update(
     return user
 
 
-def _permissions(names: list[str]) -> list[Permission]:
+def granted(user: User) -> list[str]:
+    """Return what of GRANTABLE an account was given."""
+    names = {permission.codename for permission in user.user_permissions.all()}
+    looks = any(group.name == VIEWERS for group in user.groups.all())
+    return sorted(names | ({ONLY_LOOK} if looks else set()))
+
+
+def _grant(user: User, names: list[str]) -> None:
     unknown = sorted(set(names) - set(GRANTABLE))
     if unknown:
         raise Invalid(f"expected permissions out of {', '.join(GRANTABLE)}, got {', '.join(unknown)}")
-    return list(Permission.objects.filter(content_type__app_label="dashboard", codename__in=names))
+    looks = ONLY_LOOK in names
+    if looks and len(set(names)) > 1:
+        raise Invalid.at("permissions", "who only looks has no other permission: choose the one or the others")
+    if looks and user.is_superuser:
+        raise Invalid.at("permissions", "an administrator may do everything, and cannot be made to only look")
+    user.user_permissions.set(Permission.objects.filter(content_type__app_label="dashboard", codename__in=names))
+    viewers, _ = Group.objects.get_or_create(name=VIEWERS)
+    (user.groups.add if looks else user.groups.remove)(viewers)
+    user._only_looks = looks  # type: ignore[attr-defined]  # as authorisation.only_looks reads it
 
 
 def _check(field: str, validate: Callable[[], None]) -> None:
@@ -93,8 +109,7 @@ def _check(field: str, validate: Callable[[], None]) -> None:
 
 
 def _facts(user: User) -> dict[str, object]:
-    names = user.user_permissions.values_list("codename", flat=True)
-    return {"permissions": sorted(names), "is_active": user.is_active}
+    return {"permissions": granted(user), "is_active": user.is_active}
 
 
 def _record(actor: Actor, action: str, summary: str, user: User, before: Mapping[str, object] | None = None) -> None:

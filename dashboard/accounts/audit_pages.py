@@ -17,7 +17,7 @@ from dashboard.accounts.activity_filter import read_filter
 from dashboard.models import AuditEntry, Model, Server
 from dashboard.shared.choices import EventKind
 from dashboard.shared.exceptions import NotFound
-from dashboard.web.pages import PAGE_SIZE, page_of, respond
+from dashboard.web.pages import PAGE_SIZE, SELECTABLE, page_of, respond
 
 MOST_EXPORTED = 20_000  # the newest of them
 GROUPS = [("failures", "Failures"), ("people", "What people did"), ("servers", "Servers and models")]
@@ -37,6 +37,7 @@ def activity(request: HttpRequest) -> HttpResponse:
         "kinds": _kinds,  # the whole page alone asks for them
         "people": _people,
         "names": _names,
+        "selectable": SELECTABLE,
     }
     return respond(request, "accounts/activity", context)
 

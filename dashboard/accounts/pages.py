@@ -23,12 +23,14 @@ from dashboard.shared.choices import TokenRight
 from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.templatetags.slipway import THEMES, sentence
 from dashboard.templatetags.units import duration
-from dashboard.web.pages import act
+from dashboard.web.pages import act, page_of
 
+SHOWN = 100  # people, and tokens, on one page
 GRANT_LABELS = {
     "operate": "Load, unload, make live, configure",
     "upload_data": "Upload data formats",
     "upload_code": "Upload formats that can run code",
+    "only_look": "Only look: send no requests either",
 }
 
 
@@ -57,13 +59,14 @@ def settings(request: HttpRequest) -> HttpResponse:
 
 def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
     administers = actor_of(request).may(Right.ADMINISTER)
-    people = with_permissions(User.objects.order_by("username")) if administers else None
+    people = page_of(request, User.objects.order_by("username"), SHOWN, by="people") if administers else None
     context = {
         "password_form": _password_form(request),
         "token_form": TokenForm(user=_user(request)),
-        "tokens": select.tokens(_user(request)),
+        "tokens": page_of(request, select.tokens(_user(request)), SHOWN, by="tokens"),
         "right_labels": dict(TokenRight.choices),
-        "people": people,
+        "people_page": people,
+        "people": with_permissions(people) if people else None,
         "grantable": [(name, GRANT_LABELS[name]) for name in GRANTABLE],
         "theme_now": request.COOKIES.get("slipway_theme", "system"),
         "theme_choices": (("system", "As the system"), ("light", "Light"), ("dark", "Dark")),

@@ -61,7 +61,7 @@ class AccountList(Endpoint):
     @extend_schema(operation_id="accounts_list", responses=serializers.AccountSerializer(many=True))
     def get(self, request: Request) -> Response:
         """Every account, with what it may do."""
-        rows = get_user_model().objects.order_by("username").prefetch_related("user_permissions")
+        rows = get_user_model().objects.order_by("username").prefetch_related("user_permissions", "groups")
         return self.page(rows, serializers.AccountSerializer)
 
     @extend_schema(request=serializers.AccountRequestSerializer, responses={201: serializers.AccountSerializer})

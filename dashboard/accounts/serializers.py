@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from dashboard import models
 from dashboard.access.authorisation import Actor, token_rights
+from dashboard.accounts.accounts import granted
 from dashboard.shared import choices
 
 
@@ -61,7 +62,7 @@ class AccountSerializer(serializers.Serializer[Any]):
     permissions = serializers.SerializerMethodField()
 
     def get_permissions(self, user: User) -> list[str]:
-        return sorted(permission.codename for permission in user.user_permissions.all())
+        return granted(user)
 
 
 class AccountRequestSerializer(serializers.Serializer[Any]):

@@ -10,7 +10,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TypedDict
 
@@ -21,6 +21,7 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require, token_rights
+from dashboard.accounts.token_use import TOKEN_USE
 from dashboard.models import ApiToken
 from dashboard.servers.services import server_ensure_local, server_event_record
 from dashboard.shared.choices import EventKind, TokenRight
@@ -30,7 +31,6 @@ from repository.core.errors import NoSpace
 from repository.files.storage import locked, write_atomic
 
 PREFIX = "slw_"
-_SEEN_EVERY = timedelta(minutes=1)  # last_used_at is no finer, so that most requests with a token write nothing
 
 
 def token_create(
@@ -96,8 +96,7 @@ def token_authenticate(*, secret: str) -> ApiToken | None:
     now = timezone.now()
     if token is None or (token.expires_at is not None and token.expires_at <= now):
         return None
-    if token.last_used_at is None or now - token.last_used_at > _SEEN_EVERY:
-        ApiToken.objects.filter(pk=token.pk).update(last_used_at=now)
+    TOKEN_USE.note(token)
     return token
 
 

@@ -1,6 +1,7 @@
 """The pages of models: the list, and of one model its charts, versions and history, with what people do to it."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TypedDict
 from urllib.parse import quote
 
@@ -16,18 +17,22 @@ from dashboard.catalog import selectors as select
 from dashboard.catalog import services as model_services
 from dashboard.catalog.selectors import unmanaged_models
 from dashboard.catalog.traits import traits_of
+from dashboard.metrics.outages import outage_sentence
 from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
-from dashboard.models import Model, Release
+from dashboard.models import Model, Release, Version
 from dashboard.releases.selectors import current_text, releases_served, way_back
+from dashboard.releases.signatures import answering_version
 from dashboard.servers.consumers import MODEL_LINES
-from dashboard.servers.selectors import has_gpus, model_states, outage_sentence, servers
+from dashboard.servers.selectors import has_gpus, model_states, servers
+from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.model_logs import model_log_tail
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
 SHOWN = 100  # on one page of the list
+TAGS = 50  # to filter it by: those that most models have
 CHOSEN_RELEASES = 20  # whose time charts can show
 CHOSEN_VERSIONS = 50  # of which charts can show one alone
 _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
@@ -47,7 +52,7 @@ def models(request: HttpRequest) -> HttpResponse:
         "page": page,
         "rows": [(row, numbers[row.name]) for row in select.summaries_of(page)],
         "total": len(everything),
-        "tags": sorted({tag for row in everything for tag in row.tags}),
+        "tags": _offered_tags(everything, tag),
         "search": search,
         "tag": tag,
         "sort": sort,
@@ -67,6 +72,12 @@ def _sorted(rows: list[select.Standing], wanted: str) -> tuple[list[select.Stand
         "errors": lambda row: numbers[row.name].error_share,
     }
     return sorted_rows(rows, wanted, keys, "name")
+
+
+def _offered_tags(rows: Sequence[select.Standing], chosen: str) -> list[str]:
+    """Return the tags that most models have, with the chosen one."""
+    counts = Counter(tag for row in rows for tag in row.tags)
+    return sorted({*(tag for tag, _ in counts.most_common(TAGS)), *([chosen] if chosen in counts else [])})
 
 
 def _matches(row: select.Standing, search: str) -> bool:
@@ -105,16 +116,21 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         "numbers": recent_numbers([name]).get(name, NO_NUMBERS),
         "states": model_states(model_name=name),
         "traits": traits_of(current_text(found)),
-        "newest": versions[0] if versions else None,
-        "outage": SimpleLazyObject(lambda: outage_sentence(list(servers()))),
+        **_shown_signature(found, versions),
+        "outage": SimpleLazyObject(lambda: outage_sentence(list(servers()), model_name=name)),
         "has_gpu": SimpleLazyObject(lambda: any(map(has_gpus, servers()))),
         "chart_versions": numbers if len(numbers := [row.number for row in versions][:CHOSEN_VERSIONS]) > 1 else [],
-        "chart_version": request.GET.get("version", EACH if len(head["summary"].live_versions) > 1 else ""),
+        "chart_version": request.GET.get("version", EACH if len(head["summary"].loaded_versions) > 1 else ""),
         "chart_releases": SimpleLazyObject(lambda: releases_served(found, CHOSEN_RELEASES)),
-        "live": [version for version in versions if version.number in head["summary"].live_versions],
         "changes": changes(model=found)[:6],
     }
     return respond(request, "catalog/model/overview", context, parts=("now", "rows"))
+
+
+def _shown_signature(model: Model, versions: Sequence[Version]) -> dict[str, object]:
+    """The version whose tensors are shown: the one that answers where a request names none, else the newest."""
+    answering = answering_version(model) if model.desired_state == DesiredState.LOADED else None
+    return {"shown": answering or (versions[0] if versions else None), "shown_answers": answering is not None}
 
 
 @require_GET

@@ -27,10 +27,11 @@ class ModelList(Endpoint):
     )
     def get(self, request: Request) -> Response:
         """Every model, with its state and what it serves."""
-        rows = select.models_overview(
-            search=request.query_params.get("search", ""), tag=request.query_params.get("tag", "")
-        )
-        return self.page(rows, serializers.ModelSummarySerializer)
+        search, tag = request.query_params.get("search", "").lower(), request.query_params.get("tag", "")
+        fitting = [
+            row for row in select.models_standing() if search in row.name.lower() and (not tag or tag in row.tags)
+        ]
+        return self.page(fitting, serializers.ModelSummarySerializer, select.summaries_of)
 
 
 class Unmanaged(Endpoint):

@@ -37,7 +37,7 @@ class ModelSummary:
     reason: str
     wanted: Release | None  # the release that should serve, without its text
     serving: Release | None  # the one that the bundled server says it serves, without its text
-    live_versions: list[int]  # those that serve now, on any server
+    loaded_versions: list[int]  # those that answer now, on any server, who asks them by their number
     backend: str
     version_count: int
     latest_number: int | None
@@ -69,8 +69,19 @@ class ModelSummary:
         return rollout if rollout is not None and rollout.ended_at is None else None
 
     @property
+    def live_versions(self) -> list[int]:
+        """Those that answer clients now: not one that is only asked in a shadow."""
+        return [number for number in self.loaded_versions if number != self._shadowed]
+
+    @property
     def wanted_versions(self) -> list[int]:
-        return self.wanted.versions if self.wanted else []
+        """Those that should answer clients."""
+        return [number for number in self.wanted.versions if number != self._shadowed] if self.wanted else []
+
+    @property
+    def _shadowed(self) -> int | None:
+        rollout = self.rollout
+        return rollout.shadowed_version if rollout is not None else None
 
     @property
     def wanted_since(self) -> datetime | None:
@@ -111,15 +122,6 @@ def model_get(name: str) -> Model:
         return Model.objects.select_related("created_by").get(name=name)
     except Model.DoesNotExist:
         raise NotFound(f"there is no model named '{name}'") from None
-
-
-def models_overview(*, search: str = "", tag: str = "") -> list[ModelSummary]:
-    """Return every model that fits, ordered by name, in a handful of queries however many there are."""
-    models = _with_parts(Model.objects.all())
-    if search:
-        models = models.filter(name__icontains=search)
-    rows = [model for model in models if not tag or tag in model.tags]
-    return _summaries(rows)
 
 
 @kept_while_unchanged
@@ -184,7 +186,7 @@ class _Newest(TypedDict):
 
 
 def _with_parts(models: QuerySet[Model]) -> "QuerySet[WithAnnotations[Model, _Newest]]":
-    newest = Release.objects.filter(model=OuterRef("pk")).order_by("-number")
+    newest = Release.objects.filter(model=OuterRef("pk"), continues=None).order_by("-number")
     # A fingerprint is long, and no list shows it.
     return models.defer("fingerprint").annotate(newest_release=Subquery(newest.values("pk")[:1]))
 
@@ -248,7 +250,8 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
 def _serving(models: Iterable[Model]) -> dict[int, ReleaseSpan]:
     """Return by the model's id since when the bundled server serves which release."""
     spans = ReleaseSpan.objects.filter(model__in=list(models), ended_at=None, server=told_by())
-    return {span.model_id: span for span in spans.select_related("release__rollout").defer("release__text")}
+    spans = spans.select_related("release__rollout__base").defer("release__text", "release__rollout__base__text")
+    return {span.model_id: span for span in spans}
 
 
 def _summary(
@@ -271,7 +274,7 @@ def _summary(
         wanted=wanted,
         serving=serving.release if serving else None,
         serving_since=serving.started_at if serving else None,
-        live_versions=sorted({row.version for row in states if row.word in ("ready", "asleep")}),
+        loaded_versions=sorted({row.version for row in states if row.word in ("ready", "asleep")}),
         backend=backend,
         version_count=len(published),
         latest_number=latest_number,

@@ -86,7 +86,7 @@ def _adopt(model: Model, actor: Actor) -> Release:
         text = traffic_adopted(model, current_text(model), _adoptable_text(model.name))
         text_check(model=model, text=text, with_files=False)  # the files may have changed, too
         known = model.releases.exists()
-        found, sentences = _look(model)
+        recorded, (found, sentences) = adopted_fingerprint(model), _look(model)
         _adopt_versions(model, actor)
         # The text in a new file: a server keeps what it was told to load in place of the folder's own (releases.overrides)
         # until the model's files change, as Triton does. A folder without a text stays without one.
@@ -97,6 +97,7 @@ def _adopt(model: Model, actor: Actor) -> Release:
             text=text,
             summary="Adopted what was changed on disk" if known else "Adopted from the disk",
             write=bool(text),
+            begins=recorded["files"] != found["files"],
         )
         model.fingerprint = _fingerprint(model, found)
         model.drift = []

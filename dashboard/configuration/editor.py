@@ -84,13 +84,14 @@ def preview_of(request: HttpRequest, model_name: str, arriving: Arriving | None 
     return services.config_preview(model_name=model_name, text=str(given.get("text", "")), arriving=arriving)
 
 
-def preview_response(found: services.ConfigPreview, refused: str) -> JsonResponse:
-    """Answer with a preview. `refused`: which right the person lacks for it, and why; "" for none."""
+def preview_response(found: services.ConfigPreview, refused: str, **beside: str) -> JsonResponse:
+    """Answer with a preview. `refused`: which right the person lacks for it, and why; "" for none. beside: what else a page
+    says of that text."""
     said = {
         field.name: getattr(found, field.name) for field in fields(found) if field.name not in ("needs", "problems")
     }
     problems = [asdict(problem) for problem in found.problems]
-    more = {"valid": found.valid, "effect_sentence": found.effect_sentence, "refused": refused}
+    more = {"valid": found.valid, "effect_sentence": found.effect_sentence, "refused": refused, **beside}
     return JsonResponse({**said, "problems": problems, **more})
 
 

@@ -4,7 +4,6 @@
 text, as a browser sends them ("8, 16"). What it leaves out stays as it is; so does what the form has no field for.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict, cast
 
@@ -121,7 +120,11 @@ def field_for(path: str) -> str:
 
     A path inside an item gives the path of the item's field: "input[0].dims" is "inputs[0].dims".
     """
-    fits = [name for name, prefix in PATHS.items() if re.match(re.escape(prefix) + r"($|[.\[])", path)]
+    fits = [
+        name
+        for name, prefix in PATHS.items()
+        if path.startswith(prefix) and path[len(prefix) : len(prefix) + 1] in ("", ".", "[")
+    ]
     if not fits:
         return ""
     name = max(fits, key=lambda fit: len(PATHS[fit]))

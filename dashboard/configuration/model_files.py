@@ -8,6 +8,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.models import Model, Upload, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.releases.storage import managed_repository
+from dashboard.shared.client_gone import go_on
 from repository.config import model_config, version_policy, version_settings
 from repository.config.file_check import Misfit, ModelFile, misfits
 from repository.config.signature import Signature, TensorSignature
@@ -70,6 +71,7 @@ def arriving_misfits(arriving: Arriving, config: ModelConfig) -> list[Misfit]:
 
 
 def _of_one(name: str, number: int, config: ModelConfig, file: ModelFile) -> list[Misfit]:
+    go_on()
     overlay = managed_repository().model_dir(name) / str(number) / OVERLAY_FILE if name else None
     own = ModelConfig()
     own.CopyFrom(config)

@@ -130,7 +130,8 @@ def publication_needs(
     if changes_service:
         needs.append(Need(Right.OPERATE, f"'{name}' is loaded or made live by it"))
     was = runs(current.text, before) if current is not None else frozenset()
-    needs += code_needs(runs(text, after) - was) + code_needs(_arriving(upload, text, number, folder, beside))
+    code = runs(text, after)
+    needs += code_needs(code - was) + code_needs(_arriving(upload, text, number, folder, beside, code_runs=bool(code)))
     if upload.proposal.get("executes_code", True):
         needs.append(Need(Right.UPLOAD_CODE, f"format {upload.proposal.get('format')} can run code"))
     return needs
@@ -152,13 +153,15 @@ def _new(before: Contents, beside: dict[str, Path]) -> list[str]:
     return [name for name, path in beside.items() if name not in there or there[name].read_bytes() != path.read_bytes()]
 
 
-def _arriving(upload: Upload, text: str, number: int, folder: Path, beside: dict[str, Path]) -> list[Finding]:
+def _arriving(
+    upload: Upload, text: str, number: int, folder: Path, beside: dict[str, Path], *, code_runs: bool
+) -> list[Finding]:
     try:
         config = model_config.parse(text)
     except InvalidConfig:
         return []
     named: list[str] = upload.proposal.get("names", [])
-    return code_execution.could_run(config, number, folder, beside, named)
+    return code_execution.could_run(config, number, folder, beside, named, code_runs=code_runs)
 
 
 def beside_files(upload: Upload) -> dict[str, Path]:

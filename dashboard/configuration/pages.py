@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.shortcuts import render
+from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
@@ -14,11 +14,11 @@ from dashboard.catalog.pages import model_context
 from dashboard.configuration import drift, services
 from dashboard.configuration.drift import model_adopt
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
-from dashboard.releases.selectors import current_text, lives_of, newest_release, releases, serving_release
+from dashboard.releases.selectors import current_text, lives_of, newest_release, serving_release, texts
 from dashboard.shared.exceptions import DashboardError, Invalid, Outdated, status_of
 from dashboard.templatetags.slipway import sentence
-from dashboard.web.pages import act, back
-from repository.config import text as config_text
+from dashboard.web.pages import act, back, respond
+from repository.config.lines import unified
 from repository.config.merge import merge
 
 HISTORY = 30
@@ -57,18 +57,18 @@ def _page(
     context = {
         **head,
         **editor_context(
-            current if text is None else text, current, served_archive(model, head["summary"].live_versions)
+            current if text is None else text, current, served_archive(model, head["summary"].loaded_versions)
         ),
         "release": release,
         "base_release": (release.number if release else 0) if base is None else base,
-        "releases": lives_of(releases(model)[:HISTORY]),
-        "serving_release": serving_release(model),
+        "releases": SimpleLazyObject(lambda: lives_of(texts(model)[:HISTORY])),
+        "serving_release": SimpleLazyObject(lambda: serving_release(model)),
         "preview_url": request.path + "/preview",
         "refused": sentence(error.message) if error else "",
         "conflict": conflict,
         "typed_summary": request.POST.get("summary", ""),
     }
-    response = render(request, "configuration/configuration.html", context)
+    response = respond(request, "configuration/configuration", context, parts=("serving", "history"))
     response.status_code = status_of(error) if error else 200
     return response
 
@@ -79,8 +79,8 @@ def _conflict(error: Outdated, typed: str) -> Conflicting:
         release=error.current_release,
         by=error.current_by,
         theirs=theirs,
-        their_diff=config_text.diff(base, theirs, old_name="before", new_name=f"release {error.current_release}"),
-        my_diff=config_text.diff(base, typed, old_name="before", new_name="yours"),
+        their_diff=unified(base, theirs, old_name="before", new_name=f"release {error.current_release}"),
+        my_diff=unified(base, typed, old_name="before", new_name="yours"),
         merged=merge(base, typed, theirs) or "",
     )
 

@@ -12,7 +12,7 @@ from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.configuration.field_values import FieldError, number, rows, truth, whole
-from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
+from repository.config.model_config import MAX_VALUES, SLIPWAY_PREFIX, get_parameter
 from repository.core.errors import InvalidConfig
 from repository.core.json_types import Json
 
@@ -38,6 +38,7 @@ _INSTALL = "torchserve.install_py_dep_per_model"
 _ON = ("true", "1", "on")
 _APART = {*(SLIPWAY_PREFIX + name for name in (*_OWN, *_STAMPED)), *_TORCHSERVE, _INSTALL}
 _MODES = ("", "pinned", "on_demand", "evictable")
+_VALUES_OF_A_SAMPLE = 4  # for each input: itself, its datatype, its dims and its content
 _CONTENTS = ("zeros", "random", "own")
 
 PATHS: dict[str, str] = {
@@ -216,8 +217,13 @@ def _apply_parameters(config: ModelConfig, given: object) -> None:
 
 def _apply_warmups(config: ModelConfig, given: object) -> None:
     """Write the samples; inputs of one whose content stays are left alone. A sample is found again by its place."""
-    made = []
-    for index, row in enumerate(rows("warmups", given)):
+    made: list[mc.ModelWarmup] = []
+    samples = rows("warmups", given)
+    if len(samples) * len(config.input) * _VALUES_OF_A_SAMPLE > MAX_VALUES:
+        raise FieldError(
+            "warmups", f"{len(samples)} samples of {len(config.input)} inputs are more than a configuration holds"
+        )
+    for index, row in enumerate(samples):
         field = f"warmups[{index}]"
         sample = mc.ModelWarmup()
         if index < len(config.model_warmup):

@@ -21,14 +21,17 @@ from dashboard.releases.selectors import current_text, newest_release
 from dashboard.releases.services import changed_by_hand, release_make, text_take_back
 from dashboard.releases.texts import published_numbers
 from dashboard.shared.choices import ReleaseKind
+from dashboard.shared.client_gone import go_on
 from dashboard.shared.exceptions import Conflict, Invalid, Outdated, Problem
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import edit as config_edit
 from repository.config import model_config, reload_rule, validation, version_policy
 from repository.config import text as config_text
 from repository.config.file_check import Misfit
+from repository.config.lines import unified
 from repository.config.release import unserved_alias
 from repository.config.release_stamp import same_text, unstamped
+from repository.config.text import Places
 from repository.config.traffic import unserved_candidate
 from repository.config.validation_parameters import unknown_parameters
 from repository.core.errors import InvalidConfig
@@ -90,8 +93,10 @@ def config_preview(
     if config is None:
         return ConfigPreview(text=text, fields={}, problems=problems + more, diff=_diff(current, text), effect="reload")
     there = published_numbers(model) if model else []
+    go_on()
     problems += more or _check(text, config, model, model_name, there, arriving)
     if not problems:
+        go_on()
         misfits = arriving_misfits(arriving, config) if arriving else served_misfits(model, config, there)
         problems = _files_check(text, misfits)
     changed, effect = _change(current, config)
@@ -183,6 +188,7 @@ def _from_fields(base: str, fields: Mapping[str, object]) -> tuple[str, list[Pro
 
 
 def _read(text: str) -> tuple[ModelConfig | None, list[Problem]]:
+    go_on()
     if len(text.encode(errors="replace")) > model_config.MAX_CONFIG_BYTES:
         return None, [Problem("the text is larger than a configuration may be")]
     try:
@@ -212,12 +218,13 @@ def _check(
     published: the numbers of the model's versions. A name of a version that would not be served is an error, for a server
     refuses it.
     """
+    places = Places(text)
     problems = [
-        Problem(found.message, field_for(found.field), found.field, _line(text, found.field))
+        Problem(found.message, field_for(found.field), found.field, _line(places, found.field))
         for found in validation.validate(config, name=name, complete=False)
     ]
     problems += [
-        Problem(found.message, field_for(found.field), found.field, _line(text, found.field), severity="warning")
+        Problem(found.message, field_for(found.field), found.field, _line(places, found.field), severity="warning")
         for found in unknown_parameters(config)
     ]
     there = [*published, *([arriving.number] if arriving else [])] if model else []
@@ -226,7 +233,7 @@ def _check(
         path = "version_policy.specific.versions"
         numbers = ", ".join(map(str, missing))
         message = f"there is no published version {numbers}"
-        line = _line(text, path)
+        line = _line(places, path)
         problems.append(Problem(message, "version_policy_specific", path, line, severity="warning"))
     if there and not any(problem.severity == "error" for problem in problems):
         # Publishing sees to it that what has a name is served.
@@ -234,18 +241,19 @@ def _check(
         for parameter, unserved in (("aliases", unserved_alias), ("traffic", unserved_candidate)):
             if wrong := unserved(config, served):
                 path = f'parameters["slipway.{parameter}"]'
-                problems.append(Problem(wrong, field_for(path), path, _line(text, path)))
+                problems.append(Problem(wrong, field_for(path), path, _line(places, path)))
     return problems
 
 
 def _files_check(text: str, misfits: list[Misfit]) -> list[Problem]:
     """Return what does not fit the model files as errors, and what may not fit them as warnings."""
+    places = Places(text)
     return [
         Problem(
             message,
             field_for(field),
             field,
-            _line(text, field),
+            _line(places, field),
             severity="error" if certain else "warning",
         )
         for field, message, certain in misfits
@@ -264,11 +272,11 @@ def _summary(before: str, text: str) -> str:
 
 
 def _diff(old: str, new: str) -> str:
-    return config_text.diff(old, new, old_name="current", new_name="new")
+    return unified(old, new, old_name="current", new_name="new")
 
 
-def _line(text: str, path: str) -> int:
-    place = config_text.locate(text, path)
+def _line(places: Places, path: str) -> int:
+    place = places.locate(path)
     return place[0] if place else 0
 
 

@@ -4,11 +4,11 @@ from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dashboard.access.authorisation import Right
+from dashboard.access.authorisation import CLIENT_DATA, Right
 from dashboard.catalog.selectors import model_get
 from dashboard.examples import serializers
 from dashboard.examples.runs import example_answer, golden_run
-from dashboard.examples.selectors import example_get, examples
+from dashboard.examples.selectors import example_get, example_shown, examples
 from dashboard.examples.services import example_change, example_create, example_delete
 from dashboard.examples.traffic import traffic_sample
 from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
@@ -41,8 +41,9 @@ class ExampleDetail(Endpoint):
 
     @extend_schema(responses=serializers.ExampleDetailSerializer)
     def get(self, request: Request, name: str, example: str) -> Response:
-        """An example with its tensors."""
-        return Response(serializers.ExampleDetailSerializer(example_get(model_get(name), example)).data)
+        """An example with its tensors; of one that was kept from live traffic, for who may operate."""
+        found = example_shown(model_get(name), example, self.actor)
+        return Response(serializers.ExampleDetailSerializer(found).data)
 
     @extend_schema(request=serializers.ExampleChangeSerializer, responses=serializers.ExampleDetailSerializer)
     def patch(self, request: Request, name: str, example: str) -> Response:
@@ -65,7 +66,7 @@ class ExampleAnswer(Endpoint):
     def post(self, request: Request, name: str, example: str) -> Response:
         """Asks the server the example, and returns its outputs as they can be kept as the expected ones."""
         version = data_of(request, serializers.AskSerializer)["version"]
-        found = example_get(model_get(name), example)
+        found = example_shown(model_get(name), example, self.actor)
         return Response(example_answer(example=found, actor=self.actor, version=version))
 
 
@@ -82,7 +83,7 @@ class GoldenChecks(Endpoint):
 
 
 class TrafficSample(Endpoint):
-    rights = {"POST": Right.OPERATE}
+    rights = {"POST": CLIENT_DATA}
 
     @extend_schema(request=serializers.SamplingRequestSerializer, responses=serializers.SamplingSerializer)
     def post(self, request: Request, name: str) -> Response:

@@ -12,6 +12,7 @@ from dashboard.examples.selectors import golden_examples
 from dashboard.models import Example, Model
 from dashboard.releases.selectors import serving_release
 from dashboard.servers.client import ServerClient, ServerConnections
+from dashboard.servers.fair_shares import inference_slot
 from dashboard.servers.selectors import server_get
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import DashboardError, Invalid
@@ -54,7 +55,7 @@ def golden_run(*, model: Model, actor: Actor, version: str = "") -> list[GoldenR
     """
     require(actor, Right.INFER)
     require_inference(actor, model.name)
-    results = list(_run_all(golden_examples(model), model.name, version))
+    results = list(_run_all(golden_examples(model), model.name, version, actor))
     serves = serving_release(model)
     number = serves.number if serves is not None else 0
     outcomes_keep(
@@ -70,40 +71,42 @@ def example_answer(*, example: Example, actor: Actor, version: str = "") -> Json
     """
     require(actor, Right.INFER)
     require_inference(actor, example.model.name)
-    answer = _ask(example, example.model.name, version)
+    answer = _ask(example, example.model.name, version, actor)
     if answer.refusal:
         raise Invalid(answer.refusal)
     return {"outputs": [tensor_json(tensor) for tensor in answer.outputs], "version": answer.version}
 
 
-def _run_all(examples: Iterable[Example], name: str, version: str) -> Iterable[GoldenResult]:
+def _run_all(examples: Iterable[Example], name: str, version: str, actor: Actor) -> Iterable[GoldenResult]:
     deadline = time.monotonic() + BUDGET_S
     for example in examples:
         if time.monotonic() > deadline:
             yield GoldenResult(example.name, False, f"it was not run: those before it took {BUDGET_S:.0f} s together")
         else:
-            yield _run(example, name, version)
+            yield _run(example, name, version, actor)
 
 
-def _run(example: Example, name: str, version: str) -> GoldenResult:
+def _run(example: Example, name: str, version: str, actor: Actor) -> GoldenResult:
     begin = time.monotonic()
-    answer = _ask(example, name, version)
+    answer = _ask(example, name, version, actor)
     ms = (time.monotonic() - begin) * 1000
     if answer.refusal:
         return GoldenResult(example.name, False, answer.refusal, version, ms)
     tolerance = Tolerance(example.absolute, example.relative)
-    verdict = compare(read_expected(example.expected), {one.name: one for one in answer.outputs}, tolerance)
+    expected, answered = read_expected(example.expected), {one.name: one for one in answer.outputs}
+    verdict = compare(expected, answered, tolerance, private=example.of_clients)
     return GoldenResult(example.name, verdict.passed, verdict.clause, answer.version, ms, verdict.outputs)
 
 
-def _ask(example: Example, name: str, version: str) -> Answer:
+def _ask(example: Example, name: str, version: str, actor: Actor) -> Answer:
     try:
         text, binary = request_body(read_request(example.request))
     except InvalidExample as error:  # it was kept before a rule came
         return Answer([], refusal=error.message)
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(text))}
     client = ServerClient(server_get(LOCAL), _connections)
-    answer = client.infer_raw(name, text + binary, headers, version=version)
+    with inference_slot(actor):
+        answer = client.infer_raw(name, text + binary, headers, version=version)
     if answer.status != 200:
         return Answer([], refusal=_refusal(answer.status, answer.body))
     return _read_answer(answer.body, answer.headers.get("inference-header-content-length", ""))

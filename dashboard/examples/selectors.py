@@ -2,6 +2,7 @@
 
 from django.db.models import Q, QuerySet
 
+from dashboard.access.authorisation import CLIENT_DATA, Actor, require
 from dashboard.models import Example, Model
 from dashboard.shared.exceptions import NotFound
 from repository.core.errors import InvalidExample
@@ -24,6 +25,14 @@ def example_get(model: Model, name: str) -> Example:
         return model.examples.select_related("model").get(name=name)
     except Example.DoesNotExist:
         raise NotFound(f"model '{model.name}' has no example named '{name}'") from None
+
+
+def example_shown(model: Model, name: str, actor: Actor) -> Example:
+    """Return an example to somebody who will see its tensors. Forbidden: a client sent it, and they may not see such data."""
+    example = example_get(model, name)
+    if example.of_clients:
+        require(actor, CLIENT_DATA)
+    return example
 
 
 def golden_examples(model: Model) -> QuerySet[Example]:
@@ -49,4 +58,5 @@ def golden_json(example: Example) -> JsonObject:
         "request": request,
         "expected": {"outputs": [tensor_json(tensor) for tensor in read_expected(example.expected)]},
         "tolerance": {"absolute": example.absolute, "relative": example.relative},
+        **({"private": True} if example.of_clients else {}),
     }

@@ -6,7 +6,7 @@ import orjson
 from django.db import transaction
 
 from dashboard.access.audit import audit_record
-from dashboard.access.authorisation import Actor, Right, require
+from dashboard.access.authorisation import CLIENT_DATA, Actor, require
 from dashboard.examples.services import tensor_rows
 from dashboard.models import Model
 from dashboard.models.example import in_words
@@ -52,7 +52,7 @@ def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, cons
     Forbidden: the actor may not operate. Invalid: no consent, or more than MAX_COUNT or MAX_SECONDS. Unavailable: the server
     does not answer, or the model is not ready.
     """
-    require(actor, Right.OPERATE)
+    require(actor, CLIENT_DATA)
     if not consent:
         raise Invalid.at("consent", "confirm that you may see what clients send before it is shown")
     if not 1 <= count <= MAX_COUNT:

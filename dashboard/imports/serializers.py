@@ -39,6 +39,9 @@ class ImportRowSerializer(serializers.Serializer[Any]):
     number = serializers.IntegerField(allow_null=True, help_text="Of the version in the repository.")
     outcome = serializers.ChoiceField(["taken", "there", "failed", "would"])
     message = serializers.CharField()
+    loaded = serializers.BooleanField(
+        allow_null=True, help_text="Null where nobody asked for that, or no server was there to load it."
+    )
 
 
 class ImportReportSerializer(serializers.Serializer[Any]):

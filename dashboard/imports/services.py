@@ -8,16 +8,18 @@ that was there before, or that people have gone on with since, is left as it is 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from time import sleep
 from typing import Any, Literal, TypedDict, cast
 
 from django.conf import settings
 from django.db import transaction
 
-from dashboard.access.audit import audit_record
+from dashboard.access.audit import audit_parts, audit_record, audit_whole
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.catalog.services import model_load
 from dashboard.configuration.services import config_apply
 from dashboard.imports import workflows
+from dashboard.imports.loads import to_wait_for
 from dashboard.imports.sources import CONFIG, MAX_PROPERTIES_BYTES, Source, allowed_folder, kept_properties, read_source
 from dashboard.imports.taking import (
     NOTE,
@@ -48,14 +50,19 @@ from repository.files import storage
 from repository.torchserve.set_up import SetUpModel, SetUpVersion, SetUpWorkflow
 
 ACTION = "model.import"
+WHOLE = "import.store"
 KIND = "import"
+_LOOK_S = 0.5
 LOCK_WAIT_S = 30.0  # a worker that was taken for lost lets go within a step
 
 Outcome = Literal["taken", "there", "failed", "would"]
 
 
 class Row(TypedDict):
-    """What came of one archive. number: of its version in the repository."""
+    """What came of one archive. number: of its version in the repository.
+
+    loaded: whether it serves; None where nobody asked for that, or no server was there to load it.
+    """
 
     archive: str
     model: str
@@ -63,6 +70,7 @@ class Row(TypedDict):
     number: int | None
     outcome: Outcome
     message: str
+    loaded: bool | None
 
 
 class Report(TypedDict):
@@ -178,7 +186,8 @@ def import_run(
     """The job `import`, params {"store": what was asked for}. It goes on where an earlier one was broken off.
 
     check: called before each archive; whatever it raises ends the job. say: called with each line of the job's log.
-    Conflict at the end where an archive was not taken; the report, which is the job's result, says why of each.
+    It ends when what it had loaded serves, or has failed to load. Conflict at the end where an archive was not taken or a
+    model did not load; the report, which is the job's result, says why of each.
     """
     params = context.params["store"]
     actor = _actor(context.job, params)
@@ -197,22 +206,31 @@ def _run(
     run = _Run(source, Taking(source, actor, context), check, say, rows, load=params.get("load", True))
     for line in (*source.told, *(f"Note: {note}" for note in source.notes), *map(line_of, rows)):
         run.tell(line)
-    for workflow in source.set_up.workflows:
-        run.workflow(workflow)
-    for model in source.set_up.models:
-        run.model(model)
+    with audit_parts():
+        for workflow in source.set_up.workflows:
+            run.workflow(workflow)
+        for model in source.set_up.models:
+            run.model(model)
+    if not rows:
+        raise Invalid("there is no archive to import")
+    unloaded = run.wait_for_loads()
     result = _as_result(source, rows)
     context.report(result)
     context.progress(100, "Every archive was looked at")
     failed = sum(row["outcome"] == "failed" for row in rows)
-    if not rows:
-        raise Invalid("there is no archive to import")
-    if failed:
-        raise Conflict(
-            f"{failed} of {_count(len(rows), 'archive')} could not be taken over; the report says why of each"
-        )
-    discard_workflows(source.uploads)
+    if not failed:
+        discard_workflows(source.uploads)
+    if failed or unloaded:
+        raise Conflict(_complaint(failed, len(rows), unloaded))
     return result
+
+
+def _complaint(failed: int, archives: int, unloaded: Sequence[str]) -> str:
+    said = [f"{failed} of {_count(archives, 'archive')} could not be taken over"] if failed else []
+    if unloaded:
+        names = ", ".join(f"'{name}'" for name in unloaded[:5]) + (", ..." if len(unloaded) > 5 else "")
+        said.append(f"{names} did not load")
+    return f"{' and '.join(said)}; the report says why of each"
 
 
 class _Run:
@@ -234,6 +252,7 @@ class _Run:
         nodes = sum(len(workflow.spec.nodes) + 1 for workflow in found.workflows)
         self._whole = max(1, nodes + sum(len(model.versions) for model in found.models))
         self._done = 0
+        self._began: set[str] = set()  # models that this import has changed
 
     def workflow(self, workflow: SetUpWorkflow) -> None:
         """Take the nodes over, then the ensemble; not that where a node is missing."""
@@ -242,7 +261,8 @@ class _Run:
         failed = next((node.name for node, whole in zip(nodes, taken, strict=True) if not whole), "")
         self._begin(f"workflow {workflow.spec.name}")
         self._end(_ensemble_taken(self._taking, workflow, failed))
-        self.tell(workflows.ensemble_serve(workflow, self._taking.actor, load=self._load))
+        name = workflow.spec.name
+        self._serve(name, lambda: workflows.ensemble_serve(workflow, self._taking.actor, load=self._load))
 
     def model(self, model: SetUpModel) -> bool:
         """Take the versions of a model over, and have them served as they were. Return whether all of them are there."""
@@ -252,7 +272,7 @@ class _Run:
             rows.append(self._end(_taken(self._taking, model, version)))
         self._check()
         self._taking.context.check_cancelled()
-        self.tell(_served(model, self._taking.actor, load=self._load))
+        self._serve(model.name, lambda: _served(model, self._taking.actor, load=self._load))
         return all(row["outcome"] != "failed" for row in rows)
 
     def _begin(self, step: str) -> None:
@@ -263,8 +283,64 @@ class _Run:
         self._done += 1
         self._rows.append(row)
         self.tell(f"{self._done}/{self._whole}: {line_of(row)}")
+        if row["outcome"] == "taken":
+            self._began.add(row["model"])
+            self._record()
         self._taking.context.report(_as_result(self._source, self._rows))
         return row
+
+    def _serve(self, name: str, serve: Callable[[], str]) -> None:
+        """Have a model served; `serve` does nothing where that was done before, and returns what there is to say."""
+        served = AuditEntry.objects.filter(action=ACTION, model_name=name)
+        before = served.count()
+        self.tell(serve())
+        if served.count() != before:
+            self._began.add(name)
+            self._record()
+
+    def _record(self) -> None:
+        """Write the import's one line of the last changes, with what it has changed so far."""
+        job = self._taking.context.job
+        names = sorted(self._began)
+        shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        summary = f"Imported {_count(len(names), 'model')} from TorchServe: {shown}"
+        audit_whole(
+            actor=self._taking.actor, action=WHOLE, key=f"job-{job.pk}", summary=summary, after={"models": names}
+        )
+
+    def wait_for_loads(self) -> list[str]:
+        """Wait until what is to be served serves, or has failed to load; return what has failed."""
+        loads = to_wait_for(row["model"] for row in self._rows if row["outcome"] in ("taken", "there"))
+        whole, failed = len(loads.waiting), []
+        while loads.waiting:
+            for name, versions, error in loads.settled():
+                self._loaded(name, versions, error)
+                failed += [name] if error else []
+            if not loads.waiting:
+                break
+            if loads.nobody_loads():
+                self._unheard(loads.waiting)
+                break
+            self._check()
+            self._taking.context.progress(
+                99, f"Loading {loads.waiting[0]}, {_count(len(loads.waiting), 'model')} of {whole} to go"
+            )
+            sleep(_LOOK_S)
+        return failed
+
+    def _loaded(self, name: str, versions: Sequence[int], error: str) -> None:
+        for row in self._rows:
+            if row["model"] == name and row["outcome"] != "failed" and row["number"] in versions:
+                row["loaded"] = not error
+                row["message"] = f"it did not load: {error}" if error else row["message"]
+        self.tell(f"{name}: did not load: {error}" if error else f"{name}: serves")
+        self._taking.context.report(_as_result(self._source, self._rows))
+
+    def _unheard(self, names: Sequence[str]) -> None:
+        for row in self._rows:
+            if row["model"] in names and row["outcome"] == "taken":
+                row["message"] += "; it loads when the inference server runs"
+        self.tell(f"The inference server does not answer now; when it does, it loads {', '.join(names)}.")
 
     def tell(self, line: str) -> None:
         """Write a line into the job's log; nothing for an empty one."""
@@ -395,7 +471,7 @@ def _names(numbers: dict[str, int]) -> str:
 # -- told --------------------------------------------------------------------------------------------------------------
 def _failures(source: Source) -> list[Row]:
     return [
-        Row(archive=one.archive, model="", version="", number=None, outcome="failed", message=one.why)
+        Row(archive=one.archive, model="", version="", number=None, outcome="failed", message=one.why, loaded=None)
         for one in source.set_up.failures
     ]
 
@@ -408,6 +484,7 @@ def _row(version: SetUpVersion, outcome: Outcome, message: str, number: int | No
         number=number,
         outcome=outcome,
         message=message,
+        loaded=None,
     )
 
 
@@ -419,6 +496,7 @@ def _ensemble_row(workflow: SetUpWorkflow, outcome: Outcome, message: str, numbe
         number=number,
         outcome=outcome,
         message=message,
+        loaded=None,
     )
 
 
@@ -441,6 +519,8 @@ def _as_result(source: Source, rows: list[Row]) -> dict[str, Any]:
     counts = Counter(row["outcome"] for row in rows)
     return {
         **_report(source, rows),
+        "loaded": sum(row["loaded"] is True for row in rows),
+        "not_loaded": sum(row["loaded"] is False for row in rows),
         "taken": counts["taken"],
         "there": counts["there"],
         "failed": counts["failed"],

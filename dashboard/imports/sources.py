@@ -19,6 +19,7 @@ from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads.states import UNFINISHED
+from repository.core.addresses import leads_into
 from repository.files.torchserve_archive import MANIFEST
 from repository.torchserve import java_properties, set_up
 from repository.torchserve import properties as ts_properties
@@ -115,10 +116,12 @@ def _of_uploads(params: StoreParams) -> Source:
     uploads: dict[str, Upload] = {}
     gone = []
     for upload in Upload.objects.filter(pk__in=params["uploads"]).prefetch_related("files"):
-        name = upload.files.all()[0].path
         if upload.state not in (*UNFINISHED, UploadState.PUBLISHED):
+            file = upload.files.first()  # whose names go with an upload that has ended
+            name = file.path if file is not None else upload.model_name
             gone.append(Failure(name, upload.error or "its upload was cancelled; choose it again"))
             continue
+        name = upload.files.all()[0].path
         if name in uploads:
             raise Invalid(f"two archives are called '{name}'; rename one of them")
         uploads[name] = upload
@@ -225,7 +228,7 @@ def _refuse_outside(path: Path, anywhere: bool) -> None:
 
 
 def _is_allowed(path: Path) -> bool:
-    return any(path.resolve().is_relative_to(folder) for folder in settings.IMPORT_FOLDERS)
+    return any(leads_into(path, folder) for folder in settings.IMPORT_FOLDERS)
 
 
 def _without_paths(options: TorchServeOptions, notes: list[str]) -> tuple[TorchServeOptions, list[str]]:

@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
+from repository.core.plain_text import plain
 
 HEARTBEAT_SECONDS = 5.0
 LOG_LIMIT = 1 << 20
@@ -74,7 +75,7 @@ class JobContext:
     def log(self, line: str) -> None:
         """Append one line to the job's log; past LOG_LIMIT characters the log stays as it is."""
         rows = self._own().annotate(length=Length("log")).filter(length__lt=LOG_LIMIT)
-        rows.update(log=Concat(F("log"), Value(line.rstrip() + "\n")), heartbeat_at=timezone.now())
+        rows.update(log=Concat(F("log"), Value(plain(line.rstrip()) + "\n")), heartbeat_at=timezone.now())
 
     def check_cancelled(self) -> None:
         """Raise JobCancelled where somebody asked to cancel, JobSuperseded where the job is not this worker's any more."""

@@ -12,7 +12,16 @@ from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Usage, since
 from dashboard.models.rollout import ArmTold, Latency, ShadowTold, TrafficTold
 from dashboard.servers.client import AsyncServerClient, Refused
-from dashboard.servers.messages import FeedEvent, Hello, HelloEvent, Memory, ProcessUsage, Stats, VersionCounters
+from dashboard.servers.messages import (
+    FeedEvent,
+    Hello,
+    HelloEvent,
+    Memory,
+    ProcessUsage,
+    Stats,
+    TrafficHead,
+    VersionCounters,
+)
 from dashboard.shared.choices import version_word
 from dashboard.shared.exceptions import DashboardError
 from dashboard.shared.json_shape import misfit
@@ -110,7 +119,7 @@ class FeedReader:
         busy = {key: usage for key, usage in models.items() if not usage.idle}
         return Tick(data["time"], seconds, busy, process, dict(self.memory), frozenset(self.floors))
 
-    def hear(self, told: TrafficTold) -> None:
+    def hear(self, told: TrafficHead | TrafficTold) -> None:
         """Keep what the server tells of a rollout, with its histograms in our buckets; nothing of one that its model is at no
         more, nor of one that is told otherwise than we know, which is logged."""
         model, name = (told["model"], told.get("namespace", "")), told["rollout"]
@@ -124,7 +133,7 @@ class FeedReader:
             self._odd.add(name)
             return
         self._at[model] = name
-        self.traffic[name] = _in_our_buckets(told, self._buckets)
+        self.traffic[name] = _in_our_buckets(cast(TrafficTold, told), self._buckets)
 
     def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:
         """Return what was refused for want of a version: it is filed under NO_VERSION of the model."""
@@ -160,6 +169,7 @@ class FeedReader:
             success_ns=entry["success"]["ns"],
             fail=entry["fail"]["count"],
             cancel=entry["failures"].get("CANCELED", 0),
+            mirrored=entry.get("mirrored", 0),
             queue_count=entry["queue"]["count"],
             queue_ns=entry["queue"]["ns"],
             compute_count=entry["compute_infer"]["count"],
@@ -208,7 +218,7 @@ def _tick_of(reader: FeedReader, event: FeedEvent) -> Tick | None:
     """Return what `reader` makes of an event. Refused: it is none that a server of this release sends."""
     try:
         return reader.read(event)
-    except (AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Refused(f"what the inference server tells is not understood ({error!r})") from error
 
 

@@ -11,6 +11,7 @@ _SUMS = (
     "success_ns",
     "fail",
     "cancel",
+    "mirrored",
     "queue_count",
     "queue_ns",
     "compute_count",
@@ -32,6 +33,7 @@ class Figures(TypedDict):
     """The numbers of one point of a chart. Rates are per second, times in ms; None where nothing was measured."""
 
     rps: float
+    mirrored: float  # what was asked in a shadow, and by no client
     p50: float | None
     p95: float | None
     p99: float | None
@@ -54,16 +56,18 @@ class Figures(TypedDict):
 class Usage:
     """What a version, a model or a whole server did in one span of time.
 
-    success, fail and cancel count requests; inferences counts rows of batches, executions counts runs of the model. compute is
-    input, inference and output together. pending and in_flight are the highest readings of the span. request, queue and compute
-    are histograms of durations; batches maps a batch size to its executions, failures maps a reason to its requests. cache_hits
-    and cache_misses count the requests that were looked up in the response cache.
+    success, fail and cancel count requests of clients, mirrored what was asked in a shadow; inferences counts rows of batches,
+    executions counts runs of the model. compute is input, inference and output together. pending and in_flight are the highest
+    readings of the span. request, queue and compute are histograms of durations; batches maps a batch size to its executions,
+    failures maps a reason to its requests. cache_hits and cache_misses count the requests that were looked up in the response
+    cache.
     """
 
     success: int = 0
     success_ns: int = 0
     fail: int = 0
     cancel: int = 0
+    mirrored: int = 0
     queue_count: int = 0
     queue_ns: int = 0
     compute_count: int = 0
@@ -147,6 +151,7 @@ def figures(usage: Usage, seconds: float) -> Figures:
     p50, p95, p99 = (_rounded(value) for value in quantiles_ms(usage.request, (0.5, 0.95, 0.99)))
     return {
         "rps": _four_digits((usage.success + usage.fail) / seconds),
+        "mirrored": _four_digits(usage.mirrored / seconds),
         "p50": p50,
         "p95": p95,
         "p99": p99,

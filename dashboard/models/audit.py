@@ -21,6 +21,8 @@ class AuditEntry(models.Model):
     summary = models.CharField(max_length=500)
     before: "models.JSONField[Mapping[str, object], dict[str, object]]" = models.JSONField(default=dict)
     after: "models.JSONField[Mapping[str, object], dict[str, object]]" = models.JSONField(default=dict)
+    # Of a larger act that has an entry of its own, such as an import's.
+    part = models.BooleanField(default=False)
 
     class Meta:
         ordering = ["-at", "-id"]

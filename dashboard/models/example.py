@@ -54,6 +54,11 @@ class Example(models.Model):
         return f"{self.model} example {self.name}"
 
     @property
+    def of_clients(self) -> bool:
+        """Whether a client sent it, so that not everybody may see its elements (access.authorisation.CLIENT_DATA)."""
+        return self.source == ExampleSource.TRAFFIC
+
+    @property
     def inputs(self) -> str:
         """What it sends, in words."""
         return in_words(self.signature.get("inputs", []))

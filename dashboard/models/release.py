@@ -1,6 +1,8 @@
 """Releases: what a model was wanted to serve, one immutable record after the other, and what servers told of each.
 
-A release is written once. The facts of its life are rows of their own, which `releases.life` alone writes.
+A release is written once. The facts of its life are rows of their own, which `releases.life` alone writes. A text with which
+clients meet nothing else than before is a row, too, for a server says which text it has read; but it begins no release: it
+`continues` the one before, whose facts go on.
 """
 
 from typing import Any, TypedDict
@@ -23,6 +25,7 @@ class Release(models.Model):
     traffic: per cent of the requests without a version, by the version (or the address of another server) that answers them;
     {} where one answers all.
     rollout: the one that it is a step of.
+    continues: the release to which this is only another text; None where it begins one.
     """
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="releases")
@@ -33,6 +36,7 @@ class Release(models.Model):
     aliases: "models.JSONField[dict[str, int], dict[str, int]]" = models.JSONField(default=dict)
     traffic: "models.JSONField[dict[str, float], dict[str, float]]" = models.JSONField(default=dict)
     rollout = models.ForeignKey("dashboard.Rollout", null=True, on_delete=models.SET_NULL, related_name="releases")
+    continues = models.ForeignKey("self", null=True, on_delete=models.CASCADE, related_name="texts")
     kind = models.CharField(max_length=16, choices=ReleaseKind.choices, default=ReleaseKind.CONFIGURE)
     summary = models.CharField(max_length=300, blank=True, default="")
     returns_to = models.ForeignKey("self", null=True, on_delete=models.SET_NULL, related_name="returned")
@@ -52,6 +56,11 @@ class Release(models.Model):
         if not self._state.adding:
             raise TypeError("a release is immutable: make another one")
         super().save(*args, **more)
+
+    @property
+    def begun(self) -> "Release":
+        """The release that this is, or is only another text of."""
+        return self.continues or self
 
 
 class CheckStep(TypedDict, total=False):

@@ -245,6 +245,13 @@ class Rollout(models.Model):
         return self.kind == RolloutKind.SHADOW and self.under_way
 
     @property
+    def shadowed_version(self) -> int | None:
+        """The candidate, while it answers nobody; None for one that clients could ask by its number before, and still can."""
+        if not self.shadows or (self.base is not None and self.candidate_version in self.base.versions):
+            return None
+        return self.candidate_version
+
+    @property
     def undo(self) -> str:
         """What undoing it is called, on a button."""
         if self.shadows:
@@ -257,6 +264,19 @@ class Rollout(models.Model):
         stays = "" if self.under_way else ", which is still loaded,"
         again = "goes on to answer everything" if self.shadows else "answers everything again, at once"
         return f"{capfirst(self.stable_words)}{stays} {again}."
+
+    @property
+    def waits_for_person(self) -> str:
+        """Why nothing goes on before somebody presses which button, a sentence; "" where it goes on by itself."""
+        if self.state != RolloutState.RUNNING or self.kind != RolloutKind.CANARY or self.next_weight is not None:
+            return ""
+        promote = f"Promote {self.candidate_words}, or " if self.candidate_version else ""
+        press = f"press {promote}{self.undo}"
+        if self.plan["promote"] != "auto" or self.candidate_version is None:
+            return f"The last step waits for somebody: {press}."
+        if self.weight == 100 and any(_stable_unknown(row.told, self) for row in self.figures.all()):
+            return f"At 100 % nothing more is asked of {self.stable_words}, and what it did is not known: {press}."
+        return ""
 
     @property
     def in_short(self) -> str:
@@ -275,6 +295,19 @@ def arm_in_words(arm: int | JsonObject) -> str:
         return f"version {arm}"
     model = f"model '{arm['model']}'" if arm.get("model") else "the model"
     return f"{model} at {arm.get('url', '')}"
+
+
+def _stable_unknown(told: TrafficTold, rollout: Rollout) -> bool:
+    """Whether a guardrail of the present step waits for what the stable version will not be asked any more."""
+    if told["asked_weight"] != rollout.weight:
+        return False
+    least = rollout.plan["min_samples"]
+    waiting = [one for one in told["guardrails"] if one["state"] == "waiting" and one["samples"][0] < least]
+    return any(
+        # Both samples of a disagreement are the requests that were asked of both.
+        one["metric"] == "disagreement" or (one["metric"] in ("errors", "latency") and least <= one["samples"][1])
+        for one in waiting
+    )
 
 
 class RolloutFigures(models.Model):

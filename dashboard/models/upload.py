@@ -49,12 +49,21 @@ class Upload(models.Model):
         """What publishing was asked for last: under way, enough to finish it after a crash; after that, to ask again."""
         return Publication.from_json(self.publication)
 
+    # What uploads.selectors.uploads_open has the database count, for lists.
+    file_count: int
+    announced_bytes: int | None
+    arrived_bytes: int | None
+
     @property
     def size_bytes(self) -> int:
+        if "announced_bytes" in self.__dict__:
+            return self.announced_bytes or 0
         return sum(file.size for file in self.files.all())
 
     @property
     def received_bytes(self) -> int:
+        if "arrived_bytes" in self.__dict__:
+            return self.arrived_bytes or 0
         return sum(file.received for file in self.files.all())
 
 

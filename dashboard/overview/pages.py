@@ -17,11 +17,12 @@ from dashboard.catalog.selectors import (
     models_standing,
     summaries_of,
 )
+from dashboard.metrics.outages import outage_sentence
 from dashboard.metrics.recent import busiest, recent_numbers
 from dashboard.models import Rollout, Server
 from dashboard.overview.tags import health
 from dashboard.rollouts.selectors import rollouts_of_note, rollouts_unfinished
-from dashboard.servers.selectors import all_down, outage_sentence, servers
+from dashboard.servers.selectors import all_down, servers
 from dashboard.shared.choices import DesiredState
 from dashboard.web.pages import respond
 
@@ -30,6 +31,7 @@ BUSIEST = 8
 ROLLOUTS = 5
 
 
+MOST_TROUBLED = 50  # models that need attention, named one by one
 MOST_CHANGING = 3  # more models that load at a time are one line
 
 
@@ -58,8 +60,18 @@ class Everything:
         return sum(model.desired_state == DesiredState.LOADED for model in self.models)
 
     @cached_property
+    def _troubled(self) -> list[Standing]:
+        return [] if self.down else [model for model in self.models if model.state in NEED_ATTENTION]
+
+    @cached_property
     def attention(self) -> list[ModelSummary]:
-        return [] if self.down else summaries_of(model for model in self.models if model.state in NEED_ATTENTION)
+        """The models that a person should look at, so many as one reads."""
+        return summaries_of(self._troubled[:MOST_TROUBLED])
+
+    @property
+    def more_troubled(self) -> int:
+        """How many more there are."""
+        return len(self._troubled[MOST_TROUBLED:])
 
     @cached_property
     def rollouts(self) -> list[Rollout]:
@@ -68,8 +80,12 @@ class Everything:
 
     @cached_property
     def open(self) -> list[Rollout]:
-        """Those that are under way, or hold what they replaced."""
-        return [] if self.down else list(rollouts_unfinished())
+        """Those that are under way, or hold what they replaced, so many as are shown."""
+        return [] if self.down else list(rollouts_unfinished()[:ROLLOUTS])
+
+    @cached_property
+    def open_count(self) -> int:
+        return 0 if self.down else rollouts_unfinished().count()
 
     @cached_property
     def _changing(self) -> list[Standing]:
@@ -93,7 +109,6 @@ def overview(request: HttpRequest) -> HttpResponse:
     context = {  # a part reads what it shows, and no more
         "servers": found,
         "everything": Everything(),
-        "shown_rollouts": ROLLOUTS,
         "total": SimpleLazyObject(lambda: recent_numbers([])[""]),
         "busiest": SimpleLazyObject(lambda: busiest(BUSIEST)),
         "changes": SimpleLazyObject(lambda: changes()[:CHANGES]),

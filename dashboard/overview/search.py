@@ -10,14 +10,17 @@ from dashboard.models import Model
 
 # The pages to which the rail and the search lead, in the rail's order -> the key that opens each after `g`.
 PAGES = {"overview": "o", "models": "m", "rollouts": "r", "jobs": "j", "servers": "s", "activity": "a", "settings": "e"}
+MOST_MODELS = 300  # of more, the search asks again for those that fit what was typed
 
 
 @require_GET
 @requires(Right.VIEW)
 def places(request: HttpRequest) -> HttpResponse:
     pages = [{"label": name.capitalize(), "address": reverse(name), "kind": "page", "icon": name} for name in PAGES]
+    names = Model.objects.values_list("name", flat=True)
+    found = list(names.filter(name__icontains=request.GET.get("q", "").strip())[: MOST_MODELS + 1])
     models = [
         {"label": name, "address": reverse("model", args=[name]), "kind": "model", "icon": "models"}
-        for name in Model.objects.values_list("name", flat=True)
+        for name in found[:MOST_MODELS]
     ]
-    return render(request, "overview/places.html", {"places": [*models, *pages]})
+    return render(request, "overview/places.html", {"places": [*models, *pages], "more": len(found) > MOST_MODELS})

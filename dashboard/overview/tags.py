@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from dashboard.access.authorisation import Actor, Right, token_rights
 from dashboard.access.happenings import Happening
+from dashboard.accounts.accounts import granted
 from dashboard.catalog.selectors import ModelSummary, models_standing
 from dashboard.models import ApiToken, Job, ModelState
 from dashboard.overview.search import PAGES
@@ -19,7 +20,7 @@ from dashboard.servers.selectors import all_down, servers
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus
 from dashboard.templatetags.units import NOTHING, duration
-from repository.config import text as config_text
+from repository.config.lines import unified
 
 register = template.Library()
 
@@ -42,6 +43,7 @@ _ACTION_ICONS = (
     ("token.", "key"),
     ("account.", "user"),
     ("upload.", "upload"),
+    ("import.", "upload"),
     ("job.", "jobs"),
     ("drift.", "degraded"),
     ("ready", "ready"),
@@ -137,7 +139,8 @@ def charts_config(
 @register.filter
 def serving(summary: ModelSummary) -> list[int]:
     """Return the versions that answer now on any server, the oldest first; those that should are `wanted_versions`."""
-    return sorted({row.version for row in summary.server_states if row.word == "ready"})
+    ready = {row.version for row in summary.server_states if row.word == "ready"}
+    return [number for number in summary.live_versions if number in ready]
 
 
 @register.filter
@@ -179,7 +182,7 @@ def opens(token: ApiToken) -> list[str]:
 @register.filter
 def permission_names(person: User) -> set[str]:
     """Return the permissions of accounts.GRANTABLE that a person was given."""
-    return {permission.codename for permission in person.user_permissions.all()}
+    return set(granted(person))
 
 
 class Difference(NamedTuple):
@@ -201,7 +204,7 @@ def differences(row: Happening) -> list[Difference]:
 def _difference(name: str, row: Happening) -> Difference:
     before, after = row.before.get(name), row.after.get(name)
     texts = isinstance(before, str) and isinstance(after, str) and "\n" in before + after
-    diff = config_text.diff(str(before), str(after)) if texts else ""
+    diff = unified(str(before), str(after)) if texts else ""
     return Difference(name, _shown(before), _shown(after), diff)
 
 

@@ -14,6 +14,7 @@ from dashboard.uploads.selectors import uploads_open
 from dashboard.uploads.states import UNFINISHED
 from dashboard.web.pages import page_of, respond
 
+SHOWN = 200  # uploads, and jobs, that are under way: the newest
 _OF_UPLOADS = ("inspect", "publish")  # kinds
 
 
@@ -22,8 +23,8 @@ _OF_UPLOADS = ("inspect", "publish")  # kinds
 def jobs(request: HttpRequest) -> HttpResponse:
     state = request.GET.get("state", "")
     context = {
-        "uploads": uploads_open(),
-        "running": jobs_of().exclude(state__in=ENDED).exclude(kind__in=_OF_UPLOADS).defer("log"),
+        "uploads": uploads_open()[:SHOWN],
+        "running": jobs_of().exclude(state__in=ENDED).exclude(kind__in=_OF_UPLOADS).defer("log")[:SHOWN],
         "jobs": page_of(request, _ended(state if state in ENDED else "")),
         "states": [(one.value, one.label) for one in JobState if one in ENDED],
         "state_now": state,

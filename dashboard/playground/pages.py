@@ -26,8 +26,9 @@ from dashboard.releases.texts import aliases_in
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import VersionState
 from dashboard.shared.model_logs import model_log_tail
-from dashboard.web.pages import respond
+from dashboard.web.pages import SELECTABLE, page_of, respond
 
+EXAMPLES = 100  # on one page
 LOG_LINES = 200  # beside an answer
 SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC"))
 
@@ -46,11 +47,13 @@ class Choice(NamedTuple):
 @requires(Right.VIEW)
 def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "playground")
-    model, live = head["model"], head["summary"].live_versions
+    model, live = head["model"], head["summary"].loaded_versions
     published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
     text = current_text(model)
     fields, aliases = fields_in(text), aliases_in(text)
-    choices = _choices([row.number for row in published], live, aliases, head["summary"].archive_versions)
+    choices = _choices(
+        _offered(request, [row.number for row in published]), live, aliases, head["summary"].archive_versions
+    )
     chosen = _chosen(request, choices)
     version = _version(published, chosen[0], live, aliases)
     signature, traits = served_signature(text, version), traits_of(text, version is not None and version.streams)
@@ -65,7 +68,8 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         "snippet_kinds": _snippets(handler or traits.workflow, traits.decoupled, addresses["torchserve"]),
         "log_lines": model_log_tail(name, LOG_LINES) if handler else [],
         "socket": f"/ws/models/{quote(name, safe='')}/log/",
-        "examples": [(row, misfit(row, signature)) for row in examples(model)],
+        "page": (page := page_of(request, examples(model), EXAMPLES)),
+        "examples": [(row, misfit(row, signature)) for row in page],
         "golden_fits": golden_fits,
         "play": {
             "model": name,
@@ -86,6 +90,12 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         },
     }
     return respond(request, "playground/playground", context, parts=("examples",))
+
+
+def _offered(request: HttpRequest, numbers: list[int]) -> list[int]:
+    """Return the newest of the published versions, with those that the address names."""
+    named = request.GET.get("versions", request.GET.get("version", "")).split(",")
+    return [one for place, one in enumerate(numbers) if place < SELECTABLE or str(one) in named]
 
 
 def _choices(numbers: list[int], live: list[int], aliases: dict[str, int], own: Mapping[int, str]) -> list[Choice]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+from django.db import close_old_connections
 from django.http import HttpResponse, StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
@@ -11,8 +12,9 @@ from rest_framework import serializers
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 
-from dashboard.access.authorisation import Right, require_inference
+from dashboard.access.authorisation import Actor, Right, require_inference
 from dashboard.servers.client import ServerClient, ServerConnections
+from dashboard.servers.fair_shares import async_inference_slot, inference_slot
 from dashboard.servers.selectors import server_get
 from dashboard.servers.services import LOCAL
 from dashboard.servers.streaming import Part, parts_of, request_of
@@ -43,7 +45,9 @@ class Infer(Endpoint):
         require_inference(self.actor, name)
         headers = {key: request.headers[key] for key in _REQUEST_HEADERS if key in request.headers}
         body = read_body(request, self.max_body_bytes)
-        answer = ServerClient(server_get(LOCAL), self.connections).infer_raw(name, body, headers, version=version)
+        client = ServerClient(server_get(LOCAL), self.connections)
+        with inference_slot(self.actor):
+            answer = client.infer_raw(name, body, headers, version=version)
         response = HttpResponse(answer.body, status=answer.status)
         for key in _RESPONSE_HEADERS:
             if key in answer.headers:
@@ -84,18 +88,19 @@ class InferStream(Endpoint):
         except InvalidExample as error:
             raise Invalid(error.message) from None
         asked = request_of(name, version, given.inputs, given.parameters)
-        response = StreamingHttpResponse(
-            _lines(parts_of(server_get(LOCAL), asked)), content_type=LinesRenderer.media_type
-        )
+        lines = _lines(parts_of(server_get(LOCAL), asked), self.actor)
+        response = StreamingHttpResponse(lines, content_type=LinesRenderer.media_type)
+        close_old_connections()  # the stream, which may be long, asks the database nothing
         response["Cache-Control"] = "no-store"
         response["X-Accel-Buffering"] = "no"  # a proxy in front passes each line on at once
         return response
 
 
-async def _lines(parts: AsyncIterator[Part]) -> AsyncIterator[bytes]:
+async def _lines(parts: AsyncIterator[Part], actor: Actor) -> AsyncIterator[bytes]:
     try:
-        async for part in parts:
-            yield _line({"error": part.error} if part.error else _told(part))
+        async with async_inference_slot(actor):
+            async for part in parts:
+                yield _line({"error": part.error} if part.error else _told(part))
     except DashboardError as error:
         yield _line({"error": error.message})
 

@@ -7,7 +7,7 @@ from dashboard.releases.selectors import current_text, missing_versions, newest_
 from dashboard.releases.services import changed_by_hand
 from dashboard.releases.texts import chosen_versions, pinned_text, without_traffic
 from repository.config import model_config, reload_rule, validation
-from repository.config import text as config_text
+from repository.config.lines import unified
 from repository.config.release_stamp import unstamped
 from repository.core.errors import InvalidConfig
 
@@ -48,7 +48,7 @@ def going_back(model: Model, release: Release) -> GoingBack:
         aliases_now=newest.aliases if newest else {},
         aliases_then=release.aliases,
         text=text,
-        diff=config_text.diff(now, text, old_name="now", new_name=f"release {release.number}"),
+        diff=unified(now, text, old_name="now", new_name=f"release {release.number}"),
         effect=_effect(now, text),
     )
 
@@ -67,7 +67,7 @@ def _refusals(model: Model, release: Release) -> list[str]:
     newest = newest_release(model)
     if newest is not None and same_content(newest, release):
         return ["it is what is wanted already"]
-    if not release.spans.exists():
+    if not release.begun.spans.exists():
         return ["it was never live; make its version live, or edit the configuration"]
     by_hand = changed_by_hand(model)
     return [*missing_versions(release), *_mistakes(model, release), *([by_hand] if by_hand else [])]

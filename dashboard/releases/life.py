@@ -19,7 +19,8 @@
          v
        SERVED   of the newest release, while the model is not loaded: IDLE
 
-A release that is wanted again, by going back to it, is another release with the same text and versions. Nothing that a person
+A further text of a release, with which clients meet the same, has no life of its own: the release's goes on with it. A release
+that is wanted again, by going back to it, is another release with the same text and versions. Nothing that a person
 does changes a state: what they want makes the next release, and these facts follow from what a server answers.
 
     fact                     row                                        told by
@@ -89,6 +90,7 @@ def began(*, release: Release, server: Server, again: bool = False) -> ReleaseCh
 
     again: it failed, and nobody asked for this load, so that it stays failed until it passes.
     """
+    release = release.begun
     before = ReleaseCheck.objects.filter(release=release, server=server).first()
     if again and before is not None and before.state == CheckState.FAILED:
         return before
@@ -102,12 +104,13 @@ def not_begun(*, release: Release, server: Server, before: ReleaseCheck | None) 
     if before is not None:
         before.save()
     else:
-        ReleaseCheck.objects.filter(release=release, server=server).delete()
+        ReleaseCheck.objects.filter(release=release.begun, server=server).delete()
 
 
 def stepped(*, release: Release, server: Server, steps: Sequence[CheckStep]) -> None:
     """The load of the release has come this far."""
-    ReleaseCheck.objects.filter(release=release, server=server, state=CheckState.RUNNING).update(steps=list(steps))
+    running = ReleaseCheck.objects.filter(release=release.begun, server=server, state=CheckState.RUNNING)
+    running.update(steps=list(steps))
 
 
 def passed(*, release: Release, server: Server, steps: Sequence[CheckStep] = ()) -> None:
@@ -117,7 +120,8 @@ def passed(*, release: Release, server: Server, steps: Sequence[CheckStep] = ())
 
 def failed(*, release: Release, server: Server, error: str, steps: Sequence[CheckStep] = ()) -> None:
     """The server has not loaded the release; what served before serves on."""
-    before = ReleaseCheck.objects.filter(release=release, server=server).values_list("attempts", flat=True).first()
+    known = ReleaseCheck.objects.filter(release=release.begun, server=server)
+    before = known.values_list("attempts", flat=True).first()
     _end(release, server, CheckState.FAILED, steps, error, attempts=(before or 0) + 1)
 
 
@@ -139,7 +143,7 @@ def _end(
         "attempts": attempts,
         "ended_at": timezone.now(),
     }
-    ReleaseCheck.objects.update_or_create(release=release, server=server, defaults=values)
+    ReleaseCheck.objects.update_or_create(release=release.begun, server=server, defaults=values)
 
 
 # -- spans -------------------------------------------------------------------------------------------------------------
@@ -147,22 +151,25 @@ def serving(*, server: Server, releases: Mapping[int, int]) -> None:
     """What the server serves now, all of it: the release's id by its model's. Spans of what it serves no more end."""
     now = timezone.now()
     with transaction.atomic():
-        open_spans = {
-            row.model_id: row for row in ReleaseSpan.objects.select_for_update().filter(server=server, ended_at=None)
-        }
-        ended = [row.pk for model, row in open_spans.items() if releases.get(model) != row.release_id]
+        rows = ReleaseSpan.objects.select_for_update().filter(server=server, ended_at=None)
+        open_spans = {row.model_id: row for row in rows}
+        known = {model: row.release_id for model, row in open_spans.items() if releases.get(model) == row.release_id}
+        others = _begun({model: release for model, release in releases.items() if model not in known})
+        serve = {**known, **others}
+        ended = [row.pk for model, row in open_spans.items() if serve.get(model) != row.release_id]
         ReleaseSpan.objects.filter(pk__in=ended).update(ended_at=now)
-        begun = {
-            model: release
-            for model, release in releases.items()
-            if model not in open_spans or open_spans[model].release_id != release
-        }
-        there = set(Release.objects.filter(pk__in=begun.values()).values_list("pk", flat=True))
         ReleaseSpan.objects.bulk_create(
             ReleaseSpan(release_id=release, model_id=model, server=server, started_at=now)
-            for model, release in begun.items()
-            if release in there  # its model may have been deleted meanwhile
+            for model, release in others.items()
+            if model not in open_spans or open_spans[model].release_id != release
         )
+
+
+def _begun(serving: Mapping[int, int]) -> dict[int, int]:
+    """Return the releases that these are, or are texts of, without those that were deleted meanwhile with their models."""
+    rows = Release.objects.filter(pk__in=serving.values()).values_list("pk", "continues")
+    begun = {pk: continues or pk for pk, continues in rows}
+    return {model: begun[release] for model, release in serving.items() if release in begun}
 
 
 def lost(*, server: Server, at: datetime) -> None:

@@ -45,7 +45,7 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
     # What served on this server, else on the bundled one: another may be new.
     served = [] if serves else last_good(model, server) or last_good(model)
     good = [one for one in served if not same_content(one, wanted)][:_CANDIDATES]
-    passed = ReleaseCheck.objects.filter(release=wanted, server=server, state=CheckState.PASSED).exists()
+    passed = ReleaseCheck.objects.filter(release=wanted.begun, server=server, state=CheckState.PASSED).exists()
     # Nobody took it out of service: an unload leaves none behind.
     went_away = ModelSync.objects.filter(server=server, model=model, release__isnull=False).exists()
     return LoadPlan(wanted, wanted_override(wanted), good, bool(good) and went_away and not passed, passed)

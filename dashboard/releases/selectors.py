@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
 
-from django.db.models import BigIntegerField, F, Max, OuterRef, QuerySet, Subquery
+from django.db.models import BigIntegerField, F, Max, OuterRef, Q, QuerySet, Subquery
 from django.db.models.functions import Coalesce
 
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
@@ -15,7 +15,8 @@ from dashboard.releases.rollout_states import UNDER_WAY, taken_out, unfinished
 from dashboard.releases.texts import answering, published_numbers, without_traffic
 from dashboard.shared.choices import DesiredState, ReleaseState, VersionState
 from dashboard.shared.exceptions import NotFound
-from repository.config.release_stamp import same_text, unstamped
+from repository.config.meaning import same_meaning
+from repository.config.release_stamp import unstamped
 
 _CANDIDATES = 20
 _LOOKED_BACK = 500  # releases among which the way back is looked for
@@ -51,25 +52,31 @@ def told_by(server: Server | None = None) -> Server | Subquery:
 
 def releases(model: Model) -> QuerySet[Release]:
     """Return a model's releases, the newest first, which is the wanted one while the model is to be loaded."""
-    return model.releases.select_related("created_by", "returns_to", "rollout")
+    return texts(model).filter(continues=None)
+
+
+def texts(model: Model) -> QuerySet[Release]:
+    """Return every text that config.pbtxt of a model has had, the newest first: its releases, and further texts of them."""
+    return model.releases.select_related("created_by", "returns_to", "rollout", "continues")
 
 
 def release_get(model: Model, number: int) -> Release:
-    """Return a release; NotFound where the model has none of that number."""
+    """Return a release, or a further text of one; NotFound where the model has none of that number."""
     try:
-        return releases(model).get(number=number)
+        return texts(model).get(number=number)
     except Release.DoesNotExist:
         raise NotFound(f"model '{model.name}' has no release {number}") from None
 
 
 def newest_release(model: Model) -> Release | None:
-    """Return the release whose text lies on disk, be the model loaded or not."""
-    return model.releases.first()
+    """Return what lies on disk, be the model loaded or not: the newest release, or the newest text of it."""
+    return texts(model).first()
 
 
 def wanted_release(model: Model) -> Release | None:
     """Return the release that should serve; None for a model that should not be loaded."""
-    return model.releases.first() if model.desired_state == DesiredState.LOADED else None
+    newest = newest_release(model) if model.desired_state == DesiredState.LOADED else None
+    return newest.begun if newest is not None else None
 
 
 def wanted_versions(model: Model) -> list[int]:
@@ -110,8 +117,10 @@ def way_back(model: Model, server: Server | None = None) -> Release | None:
 
 
 def same_content(one: Release, other: Release) -> bool:
-    """Whether two releases serve the same versions with the same configuration."""
-    return one.pk == other.pk or (one.versions == other.versions and same_text(one.text, other.text))
+    """Whether clients meet the same with two releases: the same versions, served in the same way."""
+    if one.begun.pk == other.begun.pk:
+        return True
+    return one.versions == other.versions and same_meaning(one.text, other.text, one.versions)
 
 
 def releases_begun(*, server: Server, since: datetime, until: datetime, model_name: str = "") -> QuerySet[ReleaseSpan]:
@@ -140,20 +149,25 @@ def releases_served(model: Model, count: int) -> list[ReleaseSpan]:
 
 
 def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[ReleaseLife]:
-    """Return releases with the facts of their lives, in the same order, in a handful of queries however many there are."""
+    """Return releases with the facts of their lives, in the same order, in a handful of queries however many there are.
+
+    A further text of a release has that one's.
+    """
     found, told = list(rows), told_by(server)
-    models = Model.objects.filter(pk__in={row.model_id for row in found}).annotate(newest=Max("releases__number"))
+    begun = {row.pk: row.continues_id or row.pk for row in found}
+    newest_begun = Max("releases__number", filter=Q(releases__continues=None))
+    models = Model.objects.filter(pk__in={row.model_id for row in found}).annotate(newest=newest_begun)
     wanted = {pk: (newest, state) for pk, newest, state in models.values_list("pk", "newest", "desired_state")}
     spans: dict[int, list[ReleaseSpan]] = defaultdict(list)
-    for span in ReleaseSpan.objects.filter(release__in=found, server=told):
+    for span in ReleaseSpan.objects.filter(release__in=begun.values(), server=told):
         spans[span.release_id].append(span)
-    checks = {row.release_id: row for row in ReleaseCheck.objects.filter(release__in=found, server=told)}
+    checks = {row.release_id: row for row in ReleaseCheck.objects.filter(release__in=begun.values(), server=told)}
     lives = []
     for row in found:
-        own, check = spans[row.pk], checks.get(row.pk)
+        own, check = spans[begun[row.pk]], checks.get(begun[row.pk])
         newest, desired = wanted.get(row.model_id, (0, ""))
         facts = Facts(
-            newest=newest == row.number,
+            newest=newest == row.begun.number,
             loaded=desired == DesiredState.LOADED,
             serves=any(span.ended_at is None for span in own),
             served=bool(own),
@@ -186,7 +200,7 @@ def _protected(model: Model, back: Release | None) -> Iterable[tuple[int, str]]:
         for number in newest.versions:
             yield (
                 number,
-                f"version {number} of '{name}' is wanted by release {newest.number}; make another one live first",
+                f"version {number} of '{name}' is wanted by release {newest.begun.number}; make another one live first",
             )
         for alias, number in sorted(newest.aliases.items()):
             yield number, f"version {number} of '{name}' is called '{alias}'; move that alias first"

@@ -15,6 +15,7 @@ from dashboard.releases import rollout_states
 from dashboard.releases.storage import disk_problem, disk_text, managed_repository, remember_config
 from dashboard.releases.texts import aliases_in, answering, chosen_versions, shares_in, traffic_in
 from dashboard.shared.choices import ReleaseKind
+from repository.config.meaning import same_meaning
 from repository.config.release_stamp import same_text, stamp_of, stamped
 from repository.core.layout import CONFIG_FILE
 from repository.files import publish
@@ -31,11 +32,14 @@ def release_make(
     returns_to: Release | None = None,
     rollout: Rollout | None = None,
     write: bool = True,
+    begins: bool = False,
 ) -> Release:
     """Make the next release, and write its text; in the caller's transaction, which holds a lock on `model`.
 
     text: checked by the caller; whatever stamp it carries, it gets its own. action: of the audit entry, "" for none.
     rollout: the one whose step it is; any other release ends the rollout that is under way, unless it keeps to its policy.
+    Where clients meet the same as before, the row begins no release, but is another text of the one before; `begins`: it is one
+    all the same, for what else has changed.
     write: False where the text lies on disk already, as `next_text` stamped it, or is to be left away.
     """
     before = model.releases.first()
@@ -53,6 +57,7 @@ def release_make(
         aliases=aliases,
         traffic=shares_in(text, answers),
         rollout=under_way,
+        continues=None if begins or rollout is not None else _continued(before, text, versions),
         kind=kind,
         summary=summary[:300],
         returns_to=returns_to,
@@ -75,6 +80,12 @@ def release_make(
         remember_config(model, text)
     generation_bump(model)
     return release
+
+
+def _continued(before: Release | None, text: str, versions: list[int]) -> Release | None:
+    """Return the release that goes on with this text, where clients meet nothing else than before."""
+    same = before is not None and before.versions == versions and same_meaning(before.text, text, versions)
+    return before.begun if before is not None and same else None
 
 
 def next_text(model: Model, text: str) -> str:
@@ -140,4 +151,9 @@ def generation_bump(model: Model) -> None:
 
 
 def _told(release: Release) -> dict[str, object]:
-    return {"release": release.number, "versions": release.versions, "text": release.text}
+    return {
+        "release": release.number,
+        **({"continues": release.continues.number} if release.continues else {}),
+        "versions": release.versions,
+        "text": release.text,
+    }

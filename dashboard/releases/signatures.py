@@ -16,17 +16,6 @@ def answering_version(model: Model) -> Version | None:
     return model.versions.filter(number=number).first()
 
 
-def signature_changes(model: Model, version: Version) -> list[str]:
-    """Return what changes for clients between what answers now and a version, one sentence each; [] for nothing.
-
-    Sentences have no full stop. A version of which no signature is known changes nothing that could be told.
-    """
-    now = answering_version(model)
-    if now is None or now.number == version.number:
-        return []
-    return tensor_changes(now.signature, version.signature)
-
-
 def answering_number(release: Release) -> int:
     """Return the number of the version that answers where a request names none; 0 for a release without versions."""
     return answering(release.versions, release.aliases)

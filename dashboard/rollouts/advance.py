@@ -126,7 +126,7 @@ def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
 
 def _not_loaded(rollout: Rollout, server: Server) -> ReleaseCheck | None:
     """Return the check by which a server refused the newest release of a rollout; None while it serves, or is tried yet."""
-    newest = rollout.releases.order_by("-number").values("pk")[:1]
+    newest = rollout.releases.filter(continues=None).order_by("-number").values("pk")[:1]
     failed = ReleaseCheck.objects.filter(release=Subquery(newest), server=server, state=CheckState.FAILED)
     check = failed.select_related("release").defer("release__text").first()
     return (

@@ -7,7 +7,7 @@ from django.utils import timezone
 from django.utils.text import capfirst
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.access.authorisation import CLIENT_DATA, Right, actor_of, requires
 from dashboard.catalog.pages import model_context
 from dashboard.catalog.selectors import model_get
 from dashboard.models import Model, Rollout
@@ -247,7 +247,7 @@ def rollout_mismatches(request: HttpRequest, name: str, rollout: str) -> HttpRes
 
 
 @require_GET
-@requires(Right.OPERATE)
+@requires(CLIENT_DATA)
 def rollout_mismatch(request: HttpRequest, name: str, rollout: str, pk: int) -> HttpResponse:
     """One request with both answers; it holds what a client has sent, so that looking at it takes the right to operate."""
     head = model_context(name, "releases")

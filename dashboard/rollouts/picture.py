@@ -58,7 +58,8 @@ class Picture:
     """Everything that the part of a page about one rollout shows. due: when the next step comes by itself, or None.
 
     outage: what is down, a sentence; "" for nothing. next: what the button for the next step does, in words; "" where
-    there is no such step. quiet: whether nothing was asked for a while.
+    there is no such step. quiet: whether nothing was asked for a while. person: why nothing goes on before somebody presses
+    which button, a sentence; "" where it goes on by itself.
     """
 
     standing: RolloutStanding
@@ -68,6 +69,7 @@ class Picture:
     due: datetime | None
     next: str
     quiet: bool
+    person: str
 
     @property
     def rollout(self) -> Rollout:
@@ -105,6 +107,7 @@ def picture_of(rollout: Rollout) -> Picture:
         due=due,
         next=f"Go on to {weight_in_words(following)}" if following is not None else "",
         quiet=quiet and rollout.state in UNDER_WAY and found.serves,
+        person=rollout.waits_for_person,
     )
 
 

@@ -22,6 +22,7 @@ _BAKE_S = 600.0
 _DIGITS = 4  # of a weight, so that every sentence can say it whole: none that is not 0 or 100 reads as such
 _GUARDRAILS: list[JsonObject] = [
     {"metric": "errors", "margin": 0.01},
+    {"metric": "latency", "quantile": 0.5, "ratio": 1.5},
     {"metric": "latency", "quantile": 0.99, "ratio": 1.5},
 ]
 _STEPS: dict[str, list[PlanStep]] = {

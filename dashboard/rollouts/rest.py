@@ -4,7 +4,7 @@ from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from dashboard.access.authorisation import Right
+from dashboard.access.authorisation import CLIENT_DATA, Right
 from dashboard.catalog.selectors import model_get
 from dashboard.models import Rollout
 from dashboard.rollouts import selectors as select
@@ -168,7 +168,7 @@ class MismatchList(Endpoint):
 
 
 class MismatchDetail(Endpoint):
-    rights = {"GET": Right.OPERATE}
+    rights = {"GET": CLIENT_DATA}
 
     @extend_schema(responses=serializers.MismatchDetailSerializer)
     def get(self, request: Request, name: str, rollout: str, pk: int) -> Response:

@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.text import capfirst
 
 from dashboard.access.happenings import Happening, alters_serving, changes
+from dashboard.configuration.clients import for_clients_of_release
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
 from dashboard.models.rollout import GuardrailTold, ShadowTold, TrafficTold, arm_in_words
 from dashboard.releases import rollout_states as states
@@ -26,6 +27,7 @@ from dashboard.shared.intervals import Estimate, difference, quantile_of, share_
 from repository.core.histogram import Counts, quantiles_ms, subtract
 from repository.core.json_types import JsonObject
 
+_LAST_STEPS = 200
 _LOOKED_BACK = 20  # entries among which the last change is looked for
 RECENT_ENDS = timedelta(hours=24)
 MOST_POINTS = 200  # of a chart
@@ -205,20 +207,27 @@ def rollouts_unfinished() -> QuerySet[Rollout]:
 
 
 def rollouts_of_note(now: datetime | None = None) -> list[Rollout]:
-    """Return, of all models, what cannot go on, and what was rolled back in the last day, unless another followed: for the
-    overview, in one query."""
+    """Return, of all models, what waits for somebody, what cannot go on, and what was rolled back in the last day, unless
+    another followed: for the overview, in a handful of queries."""
     rows = rollouts_of_all()
     troubled = rows.filter(state__in=states.UNFINISHED).exclude(trouble="")
     later = Rollout.objects.filter(model=OuterRef("model"), pk__gt=OuterRef("pk"))
     since = (now or timezone.now()) - RECENT_ENDS
     back = rows.filter(~Exists(later), state=RolloutState.ROLLED_BACK, ended_at__gte=since)
-    return list((troubled | back)[:50])
+    waiting = [one for one in _at_last_step() if one.waits_for_person]
+    return [*waiting, *(troubled | back)[:50]]
+
+
+def _at_last_step() -> list[Rollout]:
+    rows = rollouts_of_all().filter(state=RolloutState.RUNNING, kind=RolloutKind.CANARY, trouble="")
+    rows = rows.prefetch_related("figures")
+    return [one for one in rows.order_by("step_since")[:_LAST_STEPS] if one.next_weight is None]
 
 
 # -- how one stands ----------------------------------------------------------------------------------------------------
 def standing(rollout: Rollout) -> RolloutStanding:
     """Return how a rollout stands, in a handful of queries."""
-    release = rollout.releases.order_by("-number").defer("text").first()
+    release = rollout.releases.filter(continues=None).order_by("-number").defer("text").first()
     server = servers().first()
     row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
     told = row.told if row is not None else None
@@ -236,7 +245,7 @@ def standing(rollout: Rollout) -> RolloutStanding:
         serves=release is not None and release.spans.filter(server=told_by(server), ended_at=None).exists(),
         server=server.name if server is not None and len(served) > 1 else "",
         bake_left=left,
-        waits_for=_waits_for(rollout, told["guardrails"] if told else [], left, served),
+        waits_for=_waits_for(rollout, told["guardrails"] if told else [], served),
         arms=_arms(rollout, sums),
         recent=_arms(rollout, _in_window(sums, told) if recent_s and sums and told else sums),
         recent_s=recent_s,
@@ -329,9 +338,12 @@ def last_change(model: Model, *, release: Release | None, back: Release | None) 
         words = f"{capfirst(over.stable_words)} answers everything again, at once; {over.candidate_words} stays in its shadow."
         return LastChange(happening, release, "return", words, rollout=over)
     if back is None:
-        return LastChange(happening, release, "", "Nothing else of it has served that could come back.")
+        return LastChange(happening, release, "", "There is no other release to go back to.")
     numbers = ", ".join(map(str, back.versions))
     words = f"Release {back.number} comes back: version{'' if len(back.versions) == 1 else 's'} {numbers}, as configured then."
+    clients = for_clients_of_release(model, back)
+    if clients is not None and clients.refused:
+        words += f" Clients break: {', '.join(clients.refused)}."
     return LastChange(happening, release, "go_back", words, target=back)
 
 
@@ -484,9 +496,12 @@ def _named(plan: JsonObject) -> tuple[str, str]:
             return str(plan.get("name") or "Prometheus query"), ""
 
 
-def _waits_for(rollout: Rollout, told: list[GuardrailTold], left: float | None, served: Mapping[Server, Served]) -> str:
-    """Return why the next step does not come though its time may be over, a clause; "" where it will."""
-    if rollout.state != RolloutState.RUNNING or left is not None:
+def _waits_for(rollout: Rollout, told: list[GuardrailTold], served: Mapping[Server, Served]) -> str:
+    """Return what the next step waits for beside its time, which may be over, a clause; "" for nothing.
+
+    Until all of its guardrails hold, the time alone brings no step.
+    """
+    if rollout.state != RolloutState.RUNNING:
         return ""
     behind = [server.name for server, one in served.items() if not one.serves and not server.bundled]
     if behind:

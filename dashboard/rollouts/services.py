@@ -355,7 +355,9 @@ def _startable(model: Model, candidate: Arm, stable: JsonObject | None) -> Relea
     if (running := states.under_way(model)) is not None:
         raise Conflict(f"rollout {running.name} of '{model.name}' is under way: promote or abort it first")
     if lives_of([newest])[0].state == ReleaseState.FAILED:
-        raise Conflict(f"release {newest.number} of '{model.name}' has failed: go back, or mend it, before a rollout")
+        raise Conflict(
+            f"release {newest.begun.number} of '{model.name}' has failed: go back, or mend it, before a rollout"
+        )
     policy = traffic_in(current_text(model))
     if policy is not None and not Rollout.objects.filter(name=str(policy["rollout"]), model=model).exists():
         raise Conflict(

@@ -10,8 +10,9 @@ Unreachable where no answer came, else the class that belongs to the status (_RE
 import atexit
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import aclosing, closing
 from dataclasses import dataclass
-from typing import Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
@@ -28,20 +29,32 @@ from dashboard.servers.messages import (
     IndexRow,
     LoadAnswer,
     Mismatch,
+    RefusalBody,
+    ServerMetadata,
     Stats,
     StatsEvent,
+    TrafficHead,
     TrafficSamples,
 )
+from dashboard.shared.choices import ModelStatus
 from dashboard.shared.exceptions import DashboardError, Forbidden, Invalid, NotFound, Unavailable
-from dashboard.shared.json_shape import misfit
+from dashboard.shared.json_shape import HERE, misfit
+from repository.core.condition import Condition
+from repository.core.layout import MAX_NAME_BYTES, parse_version
+from repository.core.plain_text import plain
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
+# What a server tells of itself and its models. Answers to inference requests are passed on, whatever their size.
+ANSWER_BYTES = 64 << 20
+LINE_BYTES = 16 << 20  # of the feed
 INFER_TIMEOUT_S = 300.0
 # A model may compile or download for long; the server goes on loading even when nobody waits.
 LOAD_TIMEOUT_S = 3600.0
 # The feed sends an event every second.
 FEED_SILENCE_S = 5.0
+
+_SHOWN = 100  # characters of where an answer is not understood
 
 # The load parameter with golden requests, Slipway's own.
 GOLDEN = "slipway.golden"
@@ -60,6 +73,8 @@ class Unreachable(Unavailable):
 class Refused(DashboardError):
     """The server answered with a status that means a failure of its own (5xx), or with what is not JSON."""
 
+
+VERSION_LIMIT = 100  # characters that are kept of a version
 
 # Status of an answer -> the error that is raised for it; Refused for all others.
 _REFUSALS: dict[int, type[DashboardError]] = {
@@ -87,19 +102,42 @@ class Call(Generic[T]):
     method: str
     path: str
     content: bytes
-    read: Callable[[httpx.Response], T]
+    read: Callable[[RawAnswer], T]
     headers: Mapping[str, str] | None = None
     control: bool = False  # a route that takes the control key
     timeout: float = ANSWER_TIMEOUT_S
     any_status: bool = False  # `read` also takes what the server refuses
+    limit: int | None = ANSWER_BYTES  # of the answer
 
 
 # -- the routes --------------------------------------------------------------------------------------------------------
 def _index() -> Call[list[IndexRow]]:
-    def read(response: httpx.Response) -> list[IndexRow]:
-        return cast(list[IndexRow], _json(response.content))
+    def read(answer: RawAnswer) -> list[IndexRow]:
+        return index_rows(_parsed(answer.body, list[IndexRow]))
 
     return Call("POST", "/v2/repository/index", b"{}", read, control=True)
+
+
+def _version() -> Call[str]:
+    def read(answer: RawAnswer) -> str:
+        metadata: ServerMetadata = _parsed(answer.body, ServerMetadata)
+        return plain(metadata.get("version", ""))[:VERSION_LIMIT]
+
+    return Call("GET", "/v2", b"", read)
+
+
+def index_rows(rows: list[IndexRow]) -> list[IndexRow]:
+    """Return the rows of an index. Refused: what one says cannot be of a model's version."""
+    for index, row in enumerate(rows):
+        version = row.get("version", "")
+        wrong = "version" if version and parse_version(version) is None else ""
+        wrong = "name" if len(row["name"].encode()) > MAX_NAME_BYTES else wrong
+        wrong = "state" if row.get("state", "") not in ("", *ModelStatus.values) else wrong
+        wrong = "condition" if row.get("condition", "") not in list(Condition) else wrong
+        if wrong:
+            said = plain(str(row[wrong]))[:_SHOWN]  # type: ignore[literal-required]  # one of its names
+            raise Refused(f"the inference server's index is not understood: row {index} has the {wrong} '{said}'")
+    return rows
 
 
 def _load(name: str, config: str, golden: str) -> Call[LoadAnswer]:
@@ -109,8 +147,9 @@ def _load(name: str, config: str, golden: str) -> Call[LoadAnswer]:
     return Call("POST", path, body, _load_answer, control=True, timeout=LOAD_TIMEOUT_S)
 
 
-def _load_answer(response: httpx.Response) -> LoadAnswer:
-    return cast(LoadAnswer, _json(response.content)) if response.content.strip() else {}
+def _load_answer(answer: RawAnswer) -> LoadAnswer:
+    told: LoadAnswer = _parsed(answer.body, LoadAnswer) if answer.body.strip() else {}
+    return told
 
 
 def _unload(name: str) -> Call[None]:
@@ -126,36 +165,37 @@ def _infer(name: str, body: bytes, headers: Mapping[str, str], version: str) -> 
     path = f"/v2/models/{quote(name, safe='')}"
     path = f"{path}/versions/{quote(version, safe='')}/infer" if version else f"{path}/infer"
 
-    def read(response: httpx.Response) -> RawAnswer:
-        return RawAnswer(response.status_code, dict(response.headers), response.content)
+    def read(answer: RawAnswer) -> RawAnswer:
+        return answer
 
-    return Call("POST", path, body, read, headers, timeout=INFER_TIMEOUT_S, any_status=True)
+    return Call("POST", path, body, read, headers, timeout=INFER_TIMEOUT_S, any_status=True, limit=None)
 
 
 def _sample(name: str, count: int, seconds: float) -> Call[TrafficSamples]:
     path = f"/v2/slipway/models/{quote(name, safe='')}/sample"
     body = orjson.dumps({"count": count, "seconds": seconds})
 
-    def read(response: httpx.Response) -> TrafficSamples:
-        return cast(TrafficSamples, _json(response.content))
+    def read(answer: RawAnswer) -> TrafficSamples:
+        samples: TrafficSamples = _parsed(answer.body, TrafficSamples)
+        return samples
 
     return Call("POST", path, body, read, control=True, timeout=seconds + ANSWER_TIMEOUT_S)
 
 
 def _traffic(name: str) -> Call[TrafficTold | None]:
-    def read(response: httpx.Response) -> TrafficTold | None:
-        told = cast(TrafficTold, _json(response.content))
-        return told if told["rollout"] is not None else None
+    def read(answer: RawAnswer) -> TrafficTold | None:
+        if _parsed(answer.body, TrafficHead)["rollout"] is None:
+            return None
+        told: TrafficTold = _parsed(answer.body, TrafficTold)
+        return told
 
     return Call("GET", f"/v2/slipway/models/{quote(name, safe='')}/traffic", b"", read, control=True)
 
 
 def _mismatches(name: str, after: int) -> Call[list[Mismatch]]:
-    def read(response: httpx.Response) -> list[Mismatch]:
-        found = _json(response.content)
-        if wrong := misfit(found, list[Mismatch]):
-            raise Refused(f"the inference server's answer is not understood, at {wrong}")
-        return cast(list[Mismatch], found)
+    def read(answer: RawAnswer) -> list[Mismatch]:
+        found: list[Mismatch] = _parsed(answer.body, list[Mismatch])
+        return found
 
     path = f"/v2/slipway/models/{quote(name, safe='')}/traffic/mismatches?after={after}"
     return Call("GET", path, b"", read, control=True)
@@ -166,7 +206,7 @@ def _forget_mismatches(name: str, until: float) -> Call[None]:
     return Call("DELETE", path, b"", _nothing, control=True)
 
 
-def _nothing(response: httpx.Response) -> None:
+def _nothing(answer: RawAnswer) -> None:
     return None
 
 
@@ -189,10 +229,14 @@ class _Peer:
         url = f"{self.server.http_url}{call.path}"
         return client.build_request(call.method, url, content=call.content, headers=headers, timeout=timeout)
 
-    def _result(self, call: Call[T], response: httpx.Response) -> T:
+    def _result(self, call: Call[T], response: httpx.Response, content: bytes) -> T:
         if call.any_status or response.is_success:
-            return call.read(response)
-        raise _refusal(self.server.name, response)
+            return call.read(RawAnswer(response.status_code, dict(response.headers), content))
+        raise _refusal(self.server.name, response.status_code, content)
+
+    def _refuse_larger(self, call: Call[T], size: int) -> None:
+        if call.limit is not None and size > call.limit:
+            raise Refused(f"inference server {self.server.name} answered with more than {call.limit >> 20} MiB")
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
         reasons = {
@@ -252,10 +296,15 @@ class ServerClient(_Peer):
     def _call(self, call: Call[T]) -> T:
         client = self._connections.client()
         try:
-            response = client.send(self._request(client, call))
+            response = client.send(self._request(client, call), stream=True)
+            with closing(response):
+                content = bytearray()
+                for piece in response.iter_bytes():
+                    content += piece
+                    self._refuse_larger(call, len(content))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
-        return self._result(call, response)
+        return self._result(call, response, bytes(content))
 
 
 class AsyncServerClient(_Peer):
@@ -270,6 +319,10 @@ class AsyncServerClient(_Peer):
 
     async def __aexit__(self, *error: object) -> None:
         await self._client.aclose()
+
+    async def version(self) -> str:
+        """Return what the server's metadata says of its version."""
+        return await self._call(_version())
 
     async def index(self) -> list[IndexRow]:
         """Return a row for every version in the repository."""
@@ -309,10 +362,15 @@ class AsyncServerClient(_Peer):
 
     async def _call(self, call: Call[T]) -> T:
         try:
-            response = await self._client.send(self._request(self._client, call))
+            response = await self._client.send(self._request(self._client, call), stream=True)
+            async with aclosing(response):
+                content = bytearray()
+                async for piece in response.aiter_bytes():
+                    content += piece
+                    self._refuse_larger(call, len(content))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
-        return self._result(call, response)
+        return self._result(call, response, bytes(content))
 
     async def feed(self) -> AsyncGenerator[FeedEvent, None]:
         """Yield the events of the live feed. It ends with Unreachable, once the server ends it or falls silent."""
@@ -321,49 +379,70 @@ class AsyncServerClient(_Peer):
         try:
             async with self._client.stream("GET", url, headers=self._key, timeout=timeout) as response:
                 if not response.is_success:
-                    await response.aread()
-                    raise _refusal(self.server.name, response)
-                async for kind, data in _server_sent_events(response.aiter_lines()):
+                    raise _refusal(self.server.name, response.status_code, b"")
+                async for kind, data in _server_sent_events(_lines(response.aiter_bytes())):
                     if kind == "hello":
-                        yield HelloEvent(cast(Hello, _json(data)))
+                        yield HelloEvent(_parsed(data, Hello))
                     elif kind == "stats":
-                        yield StatsEvent(cast(Stats, _json(data)))
+                        yield StatsEvent(_parsed(data, Stats))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
         raise Unreachable(f"inference server {self.server.name} does not answer: its feed ended", midway=True)
 
 
-def _json(content: bytes) -> object:  # the caller casts it to what the route answers
+def _parsed(content: bytes, shape: Any) -> Any:
+    """Return what a server told, which is of that shape (see json_shape.misfit). Refused: it is not."""
     try:
-        return orjson.loads(content)
+        told = orjson.loads(content)
     except orjson.JSONDecodeError:
         raise Refused("the inference server's answer is not JSON") from None
+    try:
+        wrong = misfit(told, shape)
+    except RecursionError:
+        wrong = HERE
+    if wrong:
+        raise Refused(f"what the inference server tells is not understood, at {plain(wrong)[:_SHOWN]}")
+    return told
 
 
-def _refusal(server: str, response: httpx.Response) -> DashboardError:
+def _refusal(server: str, status: int, content: bytes) -> DashboardError:
     """Return the error that stands for an answer without success, with the message that the server gave."""
     try:
-        body = orjson.loads(response.content)
+        body: RefusalBody = _parsed(content, RefusalBody)
         message = body.get("reason") or body["error"]  # the reason alone where the server told it: pages name the model
-    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
-        return _REFUSALS.get(response.status_code, Refused)(
-            f"inference server {server} answered with status {response.status_code}"
-        )
-    error = _REFUSALS.get(response.status_code, Refused)(message)
-    error.details = body
+    except Refused:
+        return _REFUSALS.get(status, Refused)(f"inference server {server} answered with status {status}")
+    error = _REFUSALS.get(status, Refused)(plain(message))
+    error.details = cast(Mapping[str, object], body)
     return error
 
 
 def steps_of(error: DashboardError) -> list[CheckStep]:
     """Return how far a refused load came, step by step, as the server told it; [] where it told nothing."""
-    steps = error.details.get("steps")
-    return cast(list[CheckStep], steps) if isinstance(steps, list) else []
+    steps = error.details.get("steps", [])
+    return [] if misfit(steps, list[CheckStep]) else cast(list[CheckStep], steps)
 
 
 def release_of(error: DashboardError) -> int | None:
     """Return which release a refused load was of, as the server had read it; None where it told none."""
     release = error.details.get("release")
-    return release if isinstance(release, int) else None
+    return None if misfit(release, int) else cast(int, release)
+
+
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
+    """Yield the lines of a stream without their ends. Refused: one is longer than any of a feed."""
+    rest = bytearray()
+    async for piece in pieces:
+        rest += piece
+        if b"\n" in piece:
+            *whole, last = bytes(rest).split(b"\n")
+            rest = bytearray(last)
+            for line in whole:
+                yield line.removesuffix(b"\r").decode(errors="replace")
+        if len(rest) > LINE_BYTES:
+            raise Refused(
+                f"what the inference server tells is not understood: a line of more than {LINE_BYTES >> 20} MiB"
+            )
 
 
 async def _server_sent_events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, bytes]]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NotRequired, TypedDict
 
 from dashboard.models.release import CheckStep
-from dashboard.models.rollout import TrafficTold
 from repository.core.json_types import JsonObject
 
 
@@ -26,6 +25,27 @@ class LoadAnswer(TypedDict, total=False):
 
     release: int | None
     steps: list[CheckStep]
+
+
+class TrafficHead(TypedDict):
+    """What every word on a rollout begins with. rollout: None where the model is at none."""
+
+    model: str
+    namespace: NotRequired[str]
+    rollout: str | None
+
+
+class ServerMetadata(TypedDict, total=False):
+    """What of a server's metadata is read."""
+
+    version: str
+
+
+class RefusalBody(TypedDict):
+    """What a server says with a status that is no success; a server of ours says more beside it."""
+
+    error: str
+    reason: NotRequired[str]
 
 
 class TrafficSample(TypedDict):
@@ -115,6 +135,7 @@ class VersionCounters(TypedDict):
     success: Duration
     fail: Duration
     cancel: Duration
+    mirrored: NotRequired[int]
     queue: Duration
     compute_input: Duration
     compute_infer: Duration
@@ -156,7 +177,8 @@ class Stats(TypedDict):
     server: ProcessUsage
     unserved: NotRequired[dict[str, int]]  # model -> requests that found none of its versions serving, cumulative
     models: list[VersionCounters]
-    traffic: NotRequired[list[TrafficTold]]  # of the rollouts of which something has changed
+    # A TrafficTold of each rollout of which something has changed: one that is not understood keeps none of the others back.
+    traffic: NotRequired[list[TrafficHead]]
 
 
 @dataclass(frozen=True, slots=True)

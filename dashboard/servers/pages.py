@@ -32,6 +32,7 @@ def server(request: HttpRequest, name: str) -> HttpResponse:
         "states": states[:SHOWN],
         "more_states": len(states[SHOWN:]),
         "events": select.server_events(server=found)[:EVENTS],
+        "code": select.running_code(found),
         "socket": f"/ws/servers/{found.name}/log/",
         "processes": PROCESSES,
         "inference_open": found.bundled and not settings.REQUIRE_TOKENS,

@@ -16,8 +16,8 @@ class ServerList(Endpoint):
 
     @extend_schema(operation_id="servers_list", responses=serializers.ServerSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """Every inference server, with its state and the models on it."""
-        return self.page(select.servers().prefetch_related("model_states"), serializers.ServerSerializer)
+        """Every inference server, with its state."""
+        return self.page(select.servers(), serializers.ServerSerializer)
 
 
 class ServerDetail(Endpoint):
@@ -25,8 +25,18 @@ class ServerDetail(Endpoint):
 
     @extend_schema(responses=serializers.ServerSerializer)
     def get(self, request: Request, name: str) -> Response:
-        """One inference server, with its state and the models on it."""
+        """One inference server, with its state."""
         return Response(serializers.ServerSerializer(select.server_get(name)).data)
+
+
+class ServerModels(Endpoint):
+    rights = {"GET": Right.VIEW}
+
+    @extend_schema(operation_id="servers_models_list", responses=serializers.ModelStateSerializer(many=True))
+    def get(self, request: Request, name: str) -> Response:
+        """The versions of models on the server, with what it says of each."""
+        rows = select.model_states(server=select.server_get(name)).order_by("model_name", "version")
+        return self.page(rows, serializers.ModelStateSerializer)
 
 
 class ServerEvents(Endpoint):

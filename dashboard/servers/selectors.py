@@ -1,15 +1,15 @@
 """What the pages and the API show of inference servers. Metrics history: metrics/selectors.py."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import NamedTuple
 
 from django.db.models import QuerySet
-from django.utils import timezone
 
 from dashboard.models import ModelState, Server, ServerEvent
+from dashboard.servers.server_state import BUILD, PROCESSES, VERSION
 from dashboard.shared.choices import EventKind, ServerStatus
 from dashboard.shared.exceptions import NotFound
-from dashboard.templatetags.units import duration
+from repository.core.server_version import is_compiled
 
 ANSWERING = (ServerStatus.RUNNING, ServerStatus.READY)
 _WENT_DOWN = (EventKind.CRASHED, EventKind.STOPPED, EventKind.UNREACHABLE)
@@ -49,6 +49,24 @@ def has_gpus(server: Server) -> bool:
     return state is not None and bool(state.info.get("gpus"))
 
 
+def running_code(server: Server) -> str:
+    """Say whether a server runs compiled modules, and what its next start will run; "" where it has not told."""
+    state = getattr(server, "state", None)
+    if state is None or not isinstance(version := state.info.get(VERSION), str):
+        return ""
+    if is_compiled(version):
+        return "runs compiled"
+    processes = state.info.get(PROCESSES) if server.bundled else None
+    build = processes.get(BUILD) if isinstance(processes, dict) else None
+    if build is None:
+        return "runs interpreted"
+    return {
+        "running": "runs interpreted; it is being compiled for its next start",
+        "stopped": "runs interpreted; it is compiled for its next start",
+        "down": f"runs interpreted, as it could not be compiled: {build['reason']}",
+    }[build["state"]]
+
+
 class Outage(NamedTuple):
     """A time in which a server did not answer, and so counted nothing. end: None while it goes on."""
 
@@ -70,22 +88,6 @@ def outages(server: Server, since: datetime, until: datetime) -> list[Outage]:
             found.append(Outage(down, at))
             down = None
     return found if down is None else [*found, Outage(down, None)]
-
-
-def outage_sentence(servers: list[Server], seconds: int = 900) -> str:
-    """Return for how long servers did not answer in the last seconds, in a sentence beside their errors; "" where all did.
-
-    What was sent to a server that does not answer is in no count: neither requests nor errors.
-    """
-    now = timezone.now()
-    since = now - timedelta(seconds=seconds)
-    spans = [(server, one) for server in servers for one in outages(server, since, now)]
-    if not spans:
-        return ""
-    names = ", ".join(sorted({server.name for server, _ in spans}))
-    down = sum(((one.end or now) - max(one.start, since)).total_seconds() for _, one in spans)
-    missed = "requests then failed, and are not counted"
-    return f"{names} did not answer for {duration(down)} of the last {duration(seconds)}: {missed}"
 
 
 def all_down() -> list[Server]:

@@ -21,11 +21,15 @@ class ModelStateSerializer(serializers.ModelSerializer[models.ModelState]):
 
 class ServerSerializer(serializers.ModelSerializer[models.Server]):
     state = ServerStateSerializer(default=None, allow_null=True)
-    models = ModelStateSerializer(source="model_states", many=True)
+    model_count = serializers.IntegerField(
+        source="model_states.count",
+        read_only=True,
+        help_text="Versions of models on it, which `/servers/<name>/models` tells.",
+    )
 
     class Meta:
         model = models.Server
-        fields = ["name", "http_url", "grpc_url", "metrics_url", "bundled", "state", "models"]
+        fields = ["name", "http_url", "grpc_url", "metrics_url", "bundled", "state", "model_count"]
 
 
 class EventSerializer(serializers.ModelSerializer[models.ServerEvent]):

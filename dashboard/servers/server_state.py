@@ -20,7 +20,10 @@ from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus
 from repository.core.condition import Condition
 from repository.files.storage import write_atomic
 
-GPUS = "gpus"  # the key of ServerState.info for the UUIDs of its GPUs
+# Keys of ServerState.info: the UUIDs of its GPUs, its version, what `up` knows of each of its own processes by its name,
+# and why its live feed is not understood, "" where it is.
+GPUS, VERSION, PROCESSES, FEED = "gpus", "version", "processes", "feed"
+BUILD = "compile"  # the process that compiles the server's modules
 _NUMBERS = re.compile(r"[0-9.]+")
 REASON_LIMIT = ServerState._meta.get_field("last_reason").max_length
 

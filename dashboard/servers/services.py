@@ -8,6 +8,7 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.models import Server, ServerEvent, ServerState
 from dashboard.shared.exceptions import Conflict
+from repository.core.plain_text import plain
 
 LOCAL = "local"  # the name of the bundled server
 
@@ -50,5 +51,5 @@ def server_event_record(
     process: the name of another process of `up`, where it happened to that.
     """
     return ServerEvent.objects.create(
-        server=server, kind=kind, message=message[:2000], model_name=model_name, process=process
+        server=server, kind=kind, message=plain(message)[:2000], model_name=model_name, process=process
     )

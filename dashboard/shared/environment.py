@@ -59,6 +59,13 @@ def _patience(value: str) -> int:
     return int(value)
 
 
+def _connecting(value: str) -> int:
+    # libpq takes a second for two.
+    if not value.isdigit() or int(value) < 2:
+        raise ValueError("a whole number of seconds, 2 or more")
+    return int(value)
+
+
 def _whole(value: str) -> int:
     if not value.isdigit():
         raise ValueError("a whole number")
@@ -111,6 +118,13 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
     "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),
+    "SLIPWAY_DATABASE_SESSIONS": Variable(_positive, 20, "Sessions of PostgreSQL that each process opens at most."),
+    "SLIPWAY_DATABASE_CONNECT_TIMEOUT": Variable(
+        _connecting, 5, "Seconds to wait for a session of PostgreSQL; 2 or more."
+    ),
+    "SLIPWAY_DATABASE_STATEMENT_TIMEOUT": Variable(
+        _whole, 60, "Seconds that PostgreSQL works on a statement; 0: no limit."
+    ),
     "REDIS_URL": Variable(_text, "", "Redis for the job queue; files in the data folder when empty."),
 }
 
@@ -145,6 +159,9 @@ class Environment(TypedDict):
     SLIPWAY_STRICT_DEVICES: bool
     SLIPWAY_REQUIRE_TOKENS: bool
     DATABASE_URL: str
+    SLIPWAY_DATABASE_SESSIONS: int
+    SLIPWAY_DATABASE_CONNECT_TIMEOUT: int
+    SLIPWAY_DATABASE_STATEMENT_TIMEOUT: int
     REDIS_URL: str
 
 

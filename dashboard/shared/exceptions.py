@@ -9,8 +9,10 @@ DashboardError                  message: what was expected and what came; no pat
 │   ├── WrongOffset             a chunk starts elsewhere than what was received ends; `expected` says where
 │   └── WrongState              the row has left the state that a transition starts from
 ├── TooLarge                    over a limit of size
+├── TooMany                     as many requests of this person wait as may
 ├── StorageFull                 the disk is, or would become, full
-└── Unavailable                 the inference server does not answer
+├── Unavailable                 the inference server does not answer
+└── ClientGone                  nobody waits for the answer (client_gone)
 
 STATUS maps each once, for the API and the pages alike.
 """
@@ -103,6 +105,10 @@ class TooLarge(DashboardError):
     pass
 
 
+class TooMany(DashboardError):
+    pass
+
+
 class StorageFull(DashboardError):
     pass
 
@@ -121,6 +127,7 @@ STATUS: dict[type[DashboardError], int] = {
     WrongOffset: 409,
     WrongState: 409,
     TooLarge: 413,
+    TooMany: 429,
     Unavailable: 503,
     StorageFull: 507,
 }

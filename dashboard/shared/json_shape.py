@@ -14,11 +14,12 @@ def misfit(value: object, shape: Any) -> str:
     """Return which part of a value is not of its shape, such as ".arms.stable.requests" or "." for the whole; "" where all is.
 
     shape: a TypedDict, of which more fields may be there than it names; a list, a dict or a union; or a plain type, of which
-    numbers are finite. Of anything else no part is looked at.
+    numbers are finite and whole ones have 64 bits, and no text holds a NUL: what every database can keep. Of anything else no
+    part is looked at.
     """
     if shape in _PLAIN:
         right = isinstance(value, _PLAIN[shape]) and isinstance(value, bool) == (shape is bool)
-        return "" if right and (type(value) is not float or math.isfinite(value)) else HERE
+        return "" if right and _can_be_kept(value) else HERE
     if is_typeddict(shape):
         return _of_fields(value, _fields(shape), shape.__required_keys__)
     origin, inner = get_origin(shape), get_args(shape)
@@ -31,6 +32,14 @@ def misfit(value: object, shape: Any) -> str:
     if origin is dict:
         return _first(value.items(), inner[1]) if isinstance(value, dict) else HERE
     return ""
+
+
+def _can_be_kept(value: object) -> bool:
+    if type(value) is int:
+        return -(2**63) <= value < 2**63
+    if type(value) is float:
+        return math.isfinite(value)
+    return not (type(value) is str and "\0" in value)
 
 
 def _of_fields(value: object, fields: Mapping[str, Any], required: frozenset[str]) -> str:

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from repository.core.plain_text import plain
+
 MAX_BYTES = 5 << 20
 KEPT = 3
 
@@ -47,7 +49,7 @@ class RotatingLog:
 
 
 def tail(path: Path, lines: int, max_bytes: int = 256 << 10) -> list[str]:
-    """Return the last `lines` lines of a log file, [] where there is none; at most `max_bytes` of it are read."""
+    """Return the last `lines` lines of a log file as people may read them; [] where there is none."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -58,7 +60,7 @@ def tail(path: Path, lines: int, max_bytes: int = 256 << 10) -> list[str]:
     found = text.splitlines()
     if size > max_bytes:
         found = found[1:]  # its beginning was cut off
-    return found[-lines:]
+    return [plain(line) for line in found[-lines:]]
 
 
 class Follower:
@@ -89,4 +91,4 @@ class Follower:
         if not end and len(data) == max_bytes:
             end = len(data)  # one line longer than we read at once: hand it over in pieces
         self._offset += end
-        return data[:end].decode(errors="replace").splitlines()
+        return [plain(line) for line in data[:end].decode(errors="replace").splitlines()]

@@ -1,5 +1,5 @@
 """Says in one sentence, in place of a stack, what keeps a process from starting: a wrong setting, a data folder that cannot
-be written, a damaged database."""
+be written, a database that is damaged or of a newer release."""
 
 import sys
 from collections.abc import Iterator
@@ -10,6 +10,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
 from django.db import DatabaseError, connection
+from django.db.migrations.loader import MigrationLoader
 
 from dashboard.shared.exceptions import DashboardError, Invalid
 from repository.core.errors import RepositoryError
@@ -24,6 +25,18 @@ def settings_or_exit() -> None:
         settings.DEBUG  # noqa: B018 the first access reads them all
     except ImproperlyConfigured as error:
         sys.exit(_sentence(str(error)))
+
+
+def known_database_or_exit() -> None:
+    """End the process with a sentence where a newer release has made the database; one that does not answer now may come."""
+    try:
+        check_release()
+    except Invalid as error:
+        sys.exit(_sentence(error.message))
+    except DatabaseError:
+        pass
+    finally:
+        connection.close()
 
 
 @contextmanager
@@ -42,18 +55,35 @@ def one_sentence() -> Iterator[None]:
 
 
 def check_database() -> None:
-    """Check that the database can be used. Invalid: it is damaged; DatabaseError: it cannot be opened.
+    """Check that the database can be used. Invalid: it is damaged, or of a newer release; DatabaseError: it cannot be opened.
 
     Every page of a SQLite file is looked at, unless the file has more than CHECKED_BYTES.
     """
     with connection.cursor() as cursor:
         if connection.vendor != "sqlite" or Path(connection.settings_dict["NAME"]).stat().st_size > CHECKED_BYTES:
             cursor.execute("SELECT 1")
-            return
-        cursor.execute("PRAGMA quick_check(1)")
-        found = str(cursor.fetchone()[0])
+            found = "ok"
+        else:
+            cursor.execute("PRAGMA quick_check(1)")
+            found = str(cursor.fetchone()[0])
     if found != "ok":
         raise Invalid(_damaged(found.splitlines()[-1]))
+    check_release()
+
+
+def check_release() -> None:
+    """Check that no newer release has changed the database's tables, which this one would misread. Invalid where one has."""
+    loader = MigrationLoader(connection)
+    unknown = sorted(
+        name
+        for app, name in set(loader.applied_migrations) - set(loader.disk_migrations)
+        if app in loader.migrated_apps
+    )
+    if unknown:
+        raise Invalid(
+            f"the database was brought up to date by a newer release of Slipway (this one does not know '{unknown[-1]}'): "
+            "start that release, or put back the copy of data folder and database from before the upgrade"
+        )
 
 
 def _about_database(error: DatabaseError) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
+from dashboard.servers.server_state import BUILD
 from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.heartbeat import heard_since_last
@@ -70,6 +71,21 @@ def _spec(
         says_ready=says_ready,
         stop=stop,
         hung_after_s=settings.HUNG_AFTER_SECONDS,
+    )
+
+
+def build_spec() -> ProcessSpec | None:
+    """What compiles the inference server's modules for its next start; None where compiled modules are not to be used."""
+    if os.environ.get("SERVING_COMPILED") == "no":
+        return None
+    command = (sys.executable, "-m", "tools.compile_serving", "--background")
+    return ProcessSpec(
+        name=BUILD,
+        title="compilation of the inference server's modules",
+        command=command,
+        log=settings.LOG_DIR / f"{BUILD}.log",
+        folder=BASE_DIR,
+        stop=((signal.SIGTERM, 3.0),),
     )
 
 

@@ -13,6 +13,7 @@ from dashboard.shared.log_files import RotatingLog
 from dashboard.shared.model_logs import ModelLogs
 from dashboard.supervisor.guardian import send
 from repository.core import crash_trace
+from repository.core.plain_text import PlainOutput
 
 # Bytes of a run's output that are kept to tell why it ended: the stacks of a hundred threads are long.
 KEPT_OUTPUT = 256 << 10
@@ -84,6 +85,7 @@ class Child:
         self._began = 0.0
         self._process: asyncio.subprocess.Process | None = None
         self._output = -1
+        self._plain = PlainOutput()  # models print what they like, and clients have their paths logged
         self._said: deque[bytes] = deque()
         self._said_bytes = 0
         self.said_ready = not spec.says_ready
@@ -115,15 +117,17 @@ class Child:
             data = os.read(self._output, 64 << 10)
         except BlockingIOError:
             return False
-        if data:
-            self._log.write(data)
-            if self._model_logs is not None:
-                self._model_logs.write(data)
-            self._keep(data)
-            self.said_ready = self.said_ready or self.spec.says_ready in data
-        else:
+        self._take(self._plain.feed(data) if data else self._plain.end())
+        if not data:
             asyncio.get_running_loop().remove_reader(self._output)
         return bool(data)
+
+    def _take(self, data: bytes) -> None:
+        self._log.write(data)
+        if self._model_logs is not None:
+            self._model_logs.write(data)
+        self._keep(data)
+        self.said_ready = self.said_ready or self.spec.says_ready in data
 
     def _keep(self, data: bytes) -> None:
         self._said.append(data)

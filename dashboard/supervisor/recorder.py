@@ -8,7 +8,7 @@ from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
 from dashboard.models import Server
-from dashboard.servers.server_state import server_info_record, server_process_record, server_restart_take
+from dashboard.servers.server_state import PROCESSES, server_info_record, server_process_record, server_restart_take
 from dashboard.servers.services import server_event_record
 from dashboard.shared.choices import ServerStatus
 from dashboard.supervisor.supervisor import Status, Supervisor
@@ -68,7 +68,7 @@ class Recorder:
         values = asdict(status)
         values["started_at"] = status.started_at.isoformat() if status.started_at else None
         self._processes[status.name] = values
-        server_info_record(server=self._server, key="processes", value=self._processes)
+        server_info_record(server=self._server, key=PROCESSES, value=self._processes)
 
     def _write_server(self, status: Status, kind: str, sentence: str) -> None:
         server_process_record(

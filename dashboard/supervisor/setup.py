@@ -1,9 +1,10 @@
 """Prepares a data folder before the processes start: database, administrator, examples. A second time it changes nothing."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from django.core.management import call_command
-from django.db import connection
+from django.db import DatabaseError, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from dashboard.accounts.accounts import administrator_ensure
@@ -13,6 +14,7 @@ from dashboard.servers.server_state import server_restart_take, wanted_models_wr
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import DashboardError
+from dashboard.shared.space import be_able_to_shrink
 from dashboard.uploads.examples import examples_publish
 
 
@@ -29,6 +31,8 @@ class Prepared:
 
 
 def prepare() -> Prepared:
+    with suppress(DatabaseError):  # it stays as large as it is; the next start tries again
+        be_able_to_shrink()
     migrated = migrate()
     server = server_ensure_local()
     server_restart_take(server=server)  # a restart that was asked of an earlier run is done by starting

@@ -182,6 +182,41 @@ class Supervised:
             self._child.kill()
 
 
+class RunOnce:
+    """One process that ends by itself, beside those that are kept running. Its failure is told once, and disturbs nothing."""
+
+    def __init__(self, spec: ProcessSpec, report: Report, guard: "GuardPipe") -> None:
+        self._spec = spec
+        self._report = report
+        self._guard = guard
+
+    async def run(self) -> None:
+        """Run it to its end. Cancelled: end it first."""
+        log = RotatingLog(self._spec.log)
+        child = Child(self._spec, log)
+        pid = await child.start()
+        self._guard.started(pid)
+        self._report(Status(self._spec.name, "running", pid, timezone.now()), "", "")
+        ended = asyncio.create_task(child.ended())
+        try:
+            self._tell(await asyncio.shield(ended))
+        finally:
+            if not ended.done():
+                await child.stop()
+                await ended
+            self._guard.ended(pid)
+            log.close()
+
+    def _tell(self, ending: Ending) -> None:
+        """`stopped`: it is done; `down`: it is not, for a reason."""
+        if ending.code == 0:
+            self._report(Status(self._spec.name), "", "")
+            return
+        reason = ending.last_words[:300] or f"it {ending.how}"
+        sentence = f"The {self._spec.title} came to nothing: {reason}."
+        self._report(Status(self._spec.name, "down", reason=reason), "", sentence)
+
+
 class GuardPipe:
     """The guardian process, and the pipe by whose end it sees that we are gone. One that ends or hangs is replaced."""
 
@@ -268,12 +303,20 @@ class GuardPipe:
 
 
 class Supervisor:
-    """All processes. `stages`: their names in the order in which they are stopped, those of one tuple together."""
+    """All processes. `stages`: their names in the order in which they are stopped, those of one tuple together. `once`: what
+    runs once, when all the others answer."""
 
-    def __init__(self, specs: Sequence[ProcessSpec], stages: Sequence[tuple[str, ...]], report: Report) -> None:
+    def __init__(
+        self,
+        specs: Sequence[ProcessSpec],
+        stages: Sequence[tuple[str, ...]],
+        report: Report,
+        once: ProcessSpec | None = None,
+    ) -> None:
         grace = sum(max(sum(s for _, s in spec.stop) for spec in specs if spec.name in stage) for stage in stages)
         self._guard = GuardPipe(grace + 2.0, min(spec.hung_after_s for spec in specs), report)
         self.processes = {spec.name: Supervised(spec, report, self._guard) for spec in specs}
+        self._once = RunOnce(once, report, self._guard) if once is not None else None
         self._stages = stages
         self._end = asyncio.Event()
         self._asked_at = 0.0
@@ -292,6 +335,7 @@ class Supervisor:
             ending.cancel()
             await self._stop_all()
             outcomes = await asyncio.gather(*runs, return_exceptions=True)
+            await asyncio.gather(announcing, return_exceptions=True)
             await self._guard.close()
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
@@ -300,6 +344,8 @@ class Supervisor:
     async def _announce(self, on_live: Callable[[], Awaitable[None]]) -> None:
         await asyncio.gather(*(process.live.wait() for process in self.processes.values()))
         await on_live()
+        if self._once is not None:
+            await self._once.run()
 
     def _catch_signals(self) -> None:
         loop = asyncio.get_running_loop()

@@ -94,6 +94,12 @@ def query(context: template.Context, **changes: object) -> str:
     return f"?{parameters.urlencode()}"
 
 
+@register.simple_tag(takes_context=True)
+def page_query(context: template.Context, number: int, by: str = "") -> str:
+    """Return the present query string with another page of the list that `by` stands for."""
+    return query(context, **{by or "page": number, "part": ""})
+
+
 @register.inclusion_tag("parts/sort_head.html", takes_context=True)
 def sort_head(context: template.Context, name: str, label: str, number: bool = False) -> dict[str, object]:
     """Show a table head that sorts by `name`; a second click reverses the order."""

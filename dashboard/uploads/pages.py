@@ -4,13 +4,15 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
+from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_GET, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
 from dashboard.catalog.model_archives import archive_at, archive_in
-from dashboard.configuration.callers import Caller, callers_after
+from dashboard.configuration.callers import callers_after
+from dashboard.configuration.clients import for_clients
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
 from dashboard.models import Model, Upload
 from dashboard.releases.services import changed_by_hand
@@ -135,7 +137,7 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int |
         "archive": archive,
         "theirs": _is_theirs(request, found),
         "review": review,
-        "callers": _callers(found, review.text),
+        **_once_live(found, review.text),
         "refusal": _refusal(request, found, review),
         "preview_url": reverse("upload_preview", args=[found.pk]),
         **editor_context(review.text, archive=archive),
@@ -149,13 +151,17 @@ def _refusal(request: HttpRequest, found: Upload, review: Review) -> str:
     return refusal_for(request, review.needs) or (sentence(by_hand) if by_hand else "")
 
 
-def _callers(found: Upload, text: str) -> list[Caller]:
-    """The ensembles that call the model, and what of them fails once the upload is live with that text."""
+def _once_live(found: Upload, text: str) -> dict[str, Any]:
+    """What changes once the upload is live with that text: for clients, and in the ensembles that call the model."""
     model = Model.objects.filter(name=found.model_name).first()
     if model is None:
-        return []
-    served = {model.last_number + 1, *aliases_in(text).values()}
-    return callers_after(model, signature_with(found.proposal, text), lambda: served)
+        return {"clients": None, "callers": []}
+    number, signature = model.last_number + 1, signature_with(found.proposal, text)
+    served = {number, *aliases_in(text).values()}
+    return {
+        "clients": for_clients(model, number, signature),
+        "callers": callers_after(model, signature, lambda: served),
+    }
 
 
 def _is_theirs(request: HttpRequest, found: Upload) -> bool:
@@ -227,10 +233,13 @@ def _details(found: Upload | None) -> dict[str, str]:
 @require_POST
 @requires(Right.VIEW)
 def preview(request: HttpRequest, pk: str) -> JsonResponse:
-    """`refused`: why this person may not publish with that text."""
+    """`refused`: why this person may not publish with that text. `live`: in HTML, what changes for others once it is live."""
     found = upload_get(pk)
     given = preview_of(request, found.model_name, arriving_version(found))
-    return preview_response(given, _refusal(request, found, upload_review(upload=found, text=given.text)))
+    refused = _refusal(request, found, upload_review(upload=found, text=given.text))
+    return preview_response(
+        given, refused, live=render_to_string("uploads/once_live.html", _once_live(found, given.text))
+    )
 
 
 @require_POST

@@ -233,7 +233,7 @@ def _record(upload: Upload, model: Model, publication: Publication, manifest: Ma
         after={
             "version": version.number,
             "sha256": version.sha256,
-            "release": release.number,
+            **({"continues": release.continues.number} if release.continues else {"release": release.number}),
             "versions": release.versions,
         },
     )
@@ -271,7 +271,9 @@ def _fitting(upload: Upload, model: Model, publication: Publication) -> str:
     given, proposed = publication.request.config_text, str(upload.proposal.get("fitting", ""))
     if proposed and (given is None or same_text(given, current_text(model))):
         return proposed
-    file, texts = file_of_upload(upload), [text for text in (publication.text, given, proposed) if text]
+    served = publication.request.make_live or publication.request.load
+    chosen = (publication.text, given) if served else (given, publication.text)
+    file, texts = file_of_upload(upload), [text for text in (*chosen, proposed) if text]
     for text in map(unstamped, texts):
         if not any(misfit.certain for misfit in misfits(model_config.parse(text), file)):
             return text

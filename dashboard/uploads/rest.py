@@ -33,10 +33,10 @@ class UploadList(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.UPLOAD_DATA}
     max_body_bytes = 8 << 20  # the names of 10,000 files
 
-    @extend_schema(operation_id="uploads_list", responses=serializers.UploadSerializer(many=True))
+    @extend_schema(operation_id="uploads_list", responses=serializers.UploadRowSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """Uploads that can still be continued or published."""
-        return self.page(uploads_open(), serializers.UploadSerializer)
+        """Uploads that can still be continued or published. Each tells how many files it has; itself, which."""
+        return self.page(uploads_open(), serializers.UploadRowSerializer)
 
     @extend_schema(request=serializers.UploadRequestSerializer, responses={201: serializers.UploadSerializer})
     def post(self, request: Request) -> Response:

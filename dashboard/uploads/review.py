@@ -24,7 +24,7 @@ from dashboard.releases.texts import (
 from dashboard.shared.choices import DesiredState, UploadState
 from dashboard.shared.exceptions import Outdated
 from repository.config import model_config, version_policy
-from repository.config import text as config_text
+from repository.config.lines import unified
 from repository.config.release_stamp import same_text, unstamped
 
 
@@ -64,7 +64,7 @@ def upload_review(*, upload: Upload, text: str | None = None, base_release: int 
         base_release=now,
         needs=_needs(upload, model, current, shown),
         meanwhile=came,
-        meanwhile_diff=config_text.diff(base_text, now_text) if came else "",
+        meanwhile_diff=unified(base_text, now_text) if came else "",
         replaced=came is not None and same_text(shown, now_text),
     )
 
@@ -111,8 +111,11 @@ def arriving_version(upload: Upload) -> Arriving:
 def _final_text(model: Model, text: str, arriving: Arriving, request: PublishRequest) -> str:
     """The reviewed text with the policy that it needs.
 
-    While the new version is not served, a text that fits it and not those which are is kept for it alone, and theirs stays.
+    Where it is only published, what serves keeps its configuration, and names its versions: the text is kept for the new one
+    alone, which has it when it is made live. So is one that fits the new version and not those which are served.
     """
+    if not (request.make_live or request.load) and (serving := wanted_versions(model)):
+        return pinned_text(model, current_text(model), serving, also=[arriving.number])
     final = _with_policy(model, text, arriving.number, request)
     config = model_config.parse(final)
     there = published_numbers(model)

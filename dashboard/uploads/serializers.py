@@ -14,35 +14,39 @@ class UploadFileSerializer(serializers.ModelSerializer[models.UploadFile]):
         fields = ["number", "path", "size", "received", "sha256"]
 
 
-class UploadSerializer(serializers.ModelSerializer[models.Upload]):
-    files = UploadFileSerializer(many=True)
+_OF_A_ROW = [
+    *("id", "user", "model_name", "state", "error", "size_bytes", "received_bytes", "chunk_bytes", "job"),
+    *("created_at", "expires_at"),
+]
+
+
+class _UploadSerializer(serializers.ModelSerializer[models.Upload]):
     chunk_bytes = serializers.SerializerMethodField()
     job = serializers.IntegerField(source="job_id", allow_null=True)
     user = serializers.CharField(source="user_name")
-
-    class Meta:
-        model = models.Upload
-        fields = [
-            "id",
-            "user",
-            "model_name",
-            "state",
-            "error",
-            "files",
-            "size_bytes",
-            "received_bytes",
-            "chunk_bytes",
-            "proposal",
-            "job",
-            "created_at",
-            "expires_at",
-        ]
-
     size_bytes = serializers.IntegerField(read_only=True)
     received_bytes = serializers.IntegerField(read_only=True)
 
     def get_chunk_bytes(self, upload: models.Upload) -> int:
         return int(settings.UPLOAD_CHUNK_BYTES)
+
+
+class UploadRowSerializer(_UploadSerializer):
+    """An upload in a list: without the names of its files, and without what the inspection found."""
+
+    file_count = serializers.IntegerField(read_only=True)
+
+    class Meta:
+        model = models.Upload
+        fields = [*_OF_A_ROW, "file_count"]
+
+
+class UploadSerializer(_UploadSerializer):
+    files = UploadFileSerializer(many=True)
+
+    class Meta:
+        model = models.Upload
+        fields = [*_OF_A_ROW, "files", "proposal"]
 
 
 class UploadFileRequestSerializer(serializers.Serializer[Any]):

@@ -10,13 +10,15 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from django.conf import settings
-from django.db import transaction
-from django.db.models import F, Sum
+from django.db import connection, transaction
+from django.db.models import Count, F, Sum
+from django.db.models.functions import Length
 from django.utils import timezone
 
 from dashboard.access.audit import audit_record
@@ -44,7 +46,21 @@ from repository.files import foreign_formats, storage
 from repository.files.code_execution import code_in
 from repository.files.staging import remove_leftovers
 
+
+class Announced(NamedTuple):
+    """How much of uploads there is, or may be."""
+
+    uploads: int
+    names: int
+    characters: int
+
+
 MAX_FILES = 10_000
+_ANNOUNCING = 0x51_1B_0A_01  # the number of a lock of our own
+# What uploads that are neither published nor ended may have, of one person and of all together: uploads, names of files, and
+# the characters of these. An import takes a thousand uploads of one archive each.
+OF_A_PERSON = Announced(uploads=1_200, names=20_000, characters=4 << 20)
+OF_ALL = Announced(uploads=6_000, names=100_000, characters=16 << 20)
 
 
 @repository_errors()
@@ -63,6 +79,7 @@ def upload_create(*, actor: Actor, model_name: str, files: list[dict[str, Any]],
     _refuse_foreign([row.path for row in rows])
     refuse_code(files=dict.fromkeys(row.path for row in rows), allowed=actor.may(Right.UPLOAD_CODE))
     with transaction.atomic():
+        _refuse_more(actor, rows, uploads=1)
         _ensure_space(sum(row.size for row in rows))
         upload = Upload.objects.create(
             user=actor.user,
@@ -88,6 +105,7 @@ def upload_add_files(*, upload: Upload, actor: Actor, files: list[dict[str, Any]
         present = list(upload.files.all())
         rows = _checked_files(files, present)
         refuse_code(files=dict.fromkeys(row.path for row in rows), allowed=upload.allow_code)
+        _refuse_more(actor, rows, uploads=0)
         _ensure_space(sum(row.size for row in rows))
         for row in rows:
             row.upload = upload
@@ -167,6 +185,7 @@ def upload_cancel(*, upload: Upload, actor: Actor) -> None:
             model_name=upload.model_name,
             summary=f"Cancelled an upload for {upload.model_name}",
         )
+        upload.files.all().delete()
     upload.refresh_from_db()
     storage.remove_tree(upload.folder)
 
@@ -179,6 +198,7 @@ def uploads_expire() -> int:
         with contextlib.suppress(WrongState):  # somebody continued it just now
             states.expire(upload, now=now)
             expired += 1
+    UploadFile.objects.filter(upload__state__in=(UploadState.CANCELLED, UploadState.EXPIRED)).delete()
     _clear_staging()
     remove_leftovers(managed_repository())
     return expired
@@ -195,6 +215,9 @@ def upload_file(*, upload: Upload, number: int) -> UploadFile:
     try:
         return upload.files.get(number=number)
     except UploadFile.DoesNotExist:
+        upload.refresh_from_db(fields=["state"])
+        if upload.state in (UploadState.CANCELLED, UploadState.EXPIRED):  # its files are gone with it
+            states.refuse_unless(upload, "receive")
         raise NotFound(f"the upload has no file {number}") from None
 
 
@@ -225,9 +248,8 @@ def _checked_files(files: list[dict[str, Any]], present: Sequence[UploadFile] = 
         raise Invalid(f"expected 1 to {MAX_FILES} files")
     first = max((row.number for row in present), default=-1) + 1
     rows = [_checked_file(number, file) for number, file in enumerate(files, first)]
-    paths = [row.path for row in (*present, *rows)]
-    folders = {str(parent) for path in paths for parent in PurePosixPath(path).parents}
-    if len(set(paths)) != len(paths) or folders & set(paths):
+    paths = sorted(f"{row.path}/" for row in (*present, *rows))  # what lies in a folder comes behind its name
+    if any(path.startswith(before) for before, path in pairwise(paths)):
         raise Invalid("two files of the upload have the same name")
     total = sum(row.size for row in (*present, *rows))
     if total > settings.MAX_UPLOAD_BYTES:
@@ -247,6 +269,32 @@ def _checked_file(number: int, file: Any) -> UploadFile:
     if len(path) > 500:
         raise Invalid(f"the path of file {number} is longer than 500 characters")
     return UploadFile(number=number, path=path, size=size, sha256=sha256.lower())
+
+
+def _refuse_more(actor: Actor, rows: Sequence[UploadFile], *, uploads: int) -> None:
+    """Raise Conflict where a person, or all together, would have announced more than is kept for them.
+
+    One announces at a time, to the end of the transaction: SQLite's begin with the right to write, PostgreSQL has a lock.
+    """
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_ANNOUNCING])
+    new = Announced(uploads, len(rows), sum(len(row.path) for row in rows))
+    open_ones = Upload.objects.filter(state__in=states.KEPT)
+    for who, found, most in (
+        ("your uploads", open_ones.filter(user=actor.user), OF_A_PERSON),
+        ("the uploads of everybody", open_ones, OF_ALL),
+    ):
+        files = UploadFile.objects.filter(upload__in=found)
+        told = files.aggregate(names=Count("pk"), characters=Sum(Length("path")))
+        there = Announced(found.count(), told["names"], told["characters"] or 0)
+        for what, have, more, limit in zip(Announced._fields, there, new, most, strict=True):
+            if have + more > limit:
+                words = what if what == "uploads" else "names of files" if what == "names" else "characters of names"
+                raise Conflict(
+                    f"{who} would have {have + more} {words} that are neither published nor ended, and may have {limit}: "
+                    "publish or cancel some of them first"
+                )
 
 
 def _ensure_space(size: int) -> None:

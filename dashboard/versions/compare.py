@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 from dashboard.catalog.selectors import version_get, versions
+from dashboard.configuration.clients import TensorPair, tensor_pairs
 from dashboard.configuration.signatures import served_signature
 from dashboard.metrics.selectors import Span, Totals, metrics_totals
 from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Version
-from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
 from dashboard.releases.selectors import (
     ReleaseLife,
@@ -26,7 +26,7 @@ from dashboard.releases.selectors import (
 from dashboard.releases.signatures import answering_number, answering_version, tensor_changes
 from dashboard.servers.selectors import servers
 from dashboard.shared.exceptions import Invalid
-from repository.config import text as config_text
+from repository.config.lines import unified
 from repository.config.release_stamp import unstamped
 
 FIGURES_OF = timedelta(hours=24)
@@ -86,19 +86,6 @@ class GoldenPair(NamedTuple):
         return bool(self.a and self.b and self.a["passed"] != self.b["passed"])
 
 
-class TensorPair(NamedTuple):
-    """A tensor as each side has it; None where that has no such one."""
-
-    kind: Literal["input", "output"]
-    name: str
-    a: TensorRow | None
-    b: TensorRow | None
-
-    @property
-    def differs(self) -> bool:
-        return self.a != self.b
-
-
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """changes: what it means for clients that b answers in place of a, in sentences without a full stop. diff: unified."""
@@ -138,10 +125,10 @@ def comparison(model: Model, a: str, b: str) -> Comparison:
     return Comparison(
         a=one,
         b=other,
-        tensors=_pairs(one.signature, other.signature),
+        tensors=tensor_pairs(one.signature, other.signature),
         golden=_golden_pairs(one.golden, other.golden),
         changes=tensor_changes(one.signature, other.signature),
-        diff=config_text.diff(one.text, other.text, old_name=before, new_name=after),
+        diff=unified(one.text, other.text, old_name=before, new_name=after),
     )
 
 
@@ -276,19 +263,6 @@ def _last_day(side: Side, end: float) -> list[Span]:
         return [(start, end)]
     spans = ((since.timestamp(), until.timestamp() if until else end) for since, until in side.live)
     return [(max(since, start), until) for since, until in spans if until > start]
-
-
-def _pairs(a: Signature, b: Signature) -> list[TensorPair]:
-    """Return the tensors of both, inputs first, each once and in the order of the first that has it."""
-    found = []
-    sides: tuple[tuple[Literal["input", "output"], list[TensorRow], list[TensorRow]], ...] = (
-        ("input", a.get("inputs", []), b.get("inputs", [])),
-        ("output", a.get("outputs", []), b.get("outputs", [])),
-    )
-    for kind, left, right in sides:
-        one, other = ({row["name"]: row for row in rows} for rows in (left, right))
-        found += [TensorPair(kind, name, one.get(name), other.get(name)) for name in {**one, **other}]
-    return found
 
 
 def _golden_pairs(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> list[GoldenPair]:

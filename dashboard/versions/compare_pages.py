@@ -6,7 +6,8 @@ from django.views.decorators.http import require_GET
 
 from dashboard.access.authorisation import Right, requires
 from dashboard.catalog.pages import model_context
-from dashboard.servers.selectors import outage_sentence, servers
+from dashboard.metrics.outages import outage_sentence
+from dashboard.servers.selectors import servers
 from dashboard.versions.compare import FIGURES_OF, choices, chosen, comparison
 from dashboard.web.pages import respond
 
@@ -19,7 +20,7 @@ def model_compare(request: HttpRequest, name: str) -> HttpResponse:
     model = head["model"]
     a, b = chosen(model, request.GET.get("a", ""), request.GET.get("b", ""))
     compared = comparison(model, a, b) if a and b else None
-    live = head["summary"].live_versions
+    live = head["summary"].loaded_versions
     context = {
         **head,
         "choices": choices(model, a, b),

@@ -30,7 +30,9 @@ from dashboard.versions.moves import version_archive as archive
 from dashboard.versions.moves import version_restore as restore
 from dashboard.versions.promotion import promotion
 from dashboard.versions.retention import expendable_versions, retention_set, rule_in_words
-from dashboard.web.pages import act, page_of, respond, whole_number
+from dashboard.web.pages import SELECTABLE, act, page_of, respond, whole_number
+
+UNDER_WAY = 20  # jobs of the model, above its versions
 
 
 @require_GET
@@ -56,11 +58,11 @@ def _versions(
         "named": _names_of(newest.aliases if newest else {}),
         "aliases": list(newest.aliases.items()) if newest else [],
         "base_release": newest.number if newest else 0,
-        "published": published_numbers(model),
+        "published": numbers if len(numbers := published_numbers(model)) <= SELECTABLE else None,
         "retention": model.retention,
         "rule": rule_in_words(model.retention),
         "expendable": SimpleLazyObject(lambda: expendable_versions(model)),
-        "under_way": jobs(model=model).filter(state__in=UNFINISHED),
+        "under_way": jobs(model=model).filter(state__in=UNFINISHED)[:UNDER_WAY],
         **(typed or {}),
     }
     response = respond(request, "versions/versions", context)

@@ -5,18 +5,19 @@ from functools import partial
 from typing import Literal
 
 from dashboard.configuration.callers import Caller, callers_after
+from dashboard.configuration.clients import ForClients, for_clients
 from dashboard.configuration.services import config_preview
 from dashboard.configuration.signatures import served_signature
 from dashboard.models import Version
 from dashboard.releases.example_fit import unfit_examples
 from dashboard.releases.selectors import current_text, fitting_text
 from dashboard.releases.services import changed_by_hand
-from dashboard.releases.signatures import signature_changes
+from dashboard.releases.signatures import answering_version
 from dashboard.releases.texts import aliases_in, chosen_versions, live_text, with_aliases, without_traffic
 from dashboard.shared.exceptions import Problem
 from dashboard.shared.repository_errors import repository_errors
-from repository.config import text as config_text
-from repository.config.release_stamp import same_text
+from repository.config.lines import unified
+from repository.config.meaning import same_meaning
 from repository.core.errors import InvalidConfig
 
 
@@ -38,19 +39,31 @@ class Choice:
 class Promotion:
     """What making a version live would change.
 
-    changes: for clients, in sentences without a full stop. present: with the configuration of now. fitting: with the one
-    that the version served with last, else the one proposed for its file; None where that is no other. examples: those that
-    do not fit it any more, with why. callers: the ensembles that call the model, with what fails in them. refusal: why no
-    version can be made live now, a clause; "" where one can.
+    answers: whether it answers already where a request names no version. clients: what changes for them; None where it does, or
+    nothing answers. present: with the configuration of now.
+    fitting: with the one that the version served with last, else the one proposed for its file; None where that is no other.
+    examples: those that do not fit it any more, with why. callers: the ensembles that call the model, with what fails in them.
+    refusal: why no version can be made live now, a clause; "" where one can.
     """
 
     version: Version
-    changes: list[str]
+    answers: bool
+    clients: ForClients | None
     present: Choice
     fitting: Choice | None
     examples: dict[str, str]
     callers: list[Caller]
     refusal: str
+
+    @property
+    def changes(self) -> list[str]:
+        """What changes for clients, in sentences without a full stop."""
+        return self.clients.changes if self.clients is not None else []
+
+    @property
+    def refused(self) -> list[str]:
+        """Why requests that are answered now would be refused, clauses; [] where they go on."""
+        return self.clients.refused if self.clients is not None else []
 
     @property
     def preferred(self) -> Literal["present", "fitting"]:
@@ -70,13 +83,14 @@ def promotion(version: Version) -> Promotion:
     now, proposed = current_text(model), fitting_text(version)
     present = _choice(version, now, now)
     fitting = _choice(version, now, proposed) if proposed else None
-    if fitting is not None and same_text(fitting.text, present.text):
+    if fitting is not None and same_meaning(fitting.text, present.text, [version.number]):
         fitting = None
     text = (fitting or present).text
     signature = served_signature(text, version)
     callers = callers_after(model, signature, partial(chosen_versions, model, text))
-    changes, examples = signature_changes(model, version), unfit_examples(model, signature)
-    return Promotion(version, changes, present, fitting, examples, callers, changed_by_hand(model))
+    clients, examples = for_clients(model, version.number, version.signature), unfit_examples(model, signature)
+    answers = answering_version(model) == version
+    return Promotion(version, answers, clients, present, fitting, examples, callers, changed_by_hand(model))
 
 
 def _choice(version: Version, now: str, text: str) -> Choice:
@@ -85,5 +99,5 @@ def _choice(version: Version, now: str, text: str) -> Choice:
     except InvalidConfig:  # of before a rule; its problems say so
         pass
     preview = config_preview(model_name=version.model.name, text=text)
-    diff = config_text.diff(now, text, old_name="now", new_name=f"version {version.number} live")
+    diff = unified(now, text, old_name="now", new_name=f"version {version.number} live")
     return Choice(text, diff, preview.problems, preview.effect)

@@ -1,13 +1,14 @@
 """The pages of releases: what changed last and how to undo it, the rollout under way, what serves, what was live when."""
 
+from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.shortcuts import render
 from django.utils.functional import SimpleLazyObject
 from django.views.decorators.http import require_GET
 
 from dashboard.access.authorisation import Right, requires
 from dashboard.catalog.pages import model_context
 from dashboard.configuration.callers import callers_of_release
+from dashboard.configuration.clients import for_clients_of_release
 from dashboard.models import Model, Release
 from dashboard.releases.going_back import going_back
 from dashboard.releases.selectors import (
@@ -17,6 +18,7 @@ from dashboard.releases.selectors import (
     release_get,
     releases,
     serving_release,
+    texts,
 )
 from dashboard.releases.texts import answering
 from dashboard.rollouts.picture import picture_of, told_on_releases
@@ -25,7 +27,7 @@ from dashboard.shared.choices import DesiredState
 from dashboard.versions.checks import Step, steps_of
 from dashboard.versions.timeline import RANGES, timeline
 from dashboard.web.pages import page_of, respond
-from repository.config import text as config_text
+from repository.config.lines import unified
 from repository.config.release_stamp import unstamped
 
 SHOWN_ROLLOUTS = 5  # of those before the one that is told of; a page of their own has all
@@ -37,8 +39,9 @@ SHOWN_RELEASES = 20
 def model_releases(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "releases")
     model = head["model"]
-    newest = newest_release(model)
-    page = SimpleLazyObject(lambda: page_of(request, releases(model).defer("text", "returns_to__text"), SHOWN_RELEASES))
+    on_disk = newest_release(model)
+    newest = on_disk.begun if on_disk is not None else None
+    page = SimpleLazyObject(lambda: page_of(request, _listed(model), SHOWN_RELEASES))
     recent = list(rollouts(model)[: SHOWN_ROLLOUTS + 1])
     told = told_on_releases(recent)
     context = {  # a part reads what it shows, and no more
@@ -56,6 +59,12 @@ def model_releases(request: HttpRequest, name: str) -> HttpResponse:
     return respond(request, "versions/releases", context, parts=("now", "rows"))
 
 
+def _listed(model: Model) -> QuerySet[Release]:
+    """Return a model's releases without their texts, each with the further ones that it has had."""
+    further = Release.objects.defer("text").order_by("-number")
+    return releases(model).defer("text", "returns_to__text").prefetch_related(Prefetch("texts", further))
+
+
 def _standing(model: Model, newest: Release | None) -> dict[str, object]:
     """Return the newest release and the one that serves, which may be the same, with what the newest one's checks found."""
     serving = serving_release(model)
@@ -64,10 +73,18 @@ def _standing(model: Model, newest: Release | None) -> dict[str, object]:
     return {
         "newest": wanted,
         "serving": lives[serving.pk] if serving else None,
+        "live": _live(serving) if serving else [],
         "answers": answering(serving.versions, serving.aliases) if serving and len(serving.versions) > 1 else None,
         "loaded": model.desired_state == DesiredState.LOADED,
         "steps": _shown_steps(wanted),
     }
+
+
+def _live(serving: Release) -> list[int]:
+    """Return the versions of a release that answer clients: not one that is only asked in a shadow."""
+    rollout = serving.rollout
+    shadowed = rollout.shadowed_version if rollout is not None else None
+    return [number for number in serving.versions if number != shadowed]
 
 
 def _shown_steps(life: ReleaseLife | None) -> list[Step]:
@@ -82,8 +99,9 @@ def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
     head = model_context(name, "releases")
     model = head["model"]
     found = release_get(model, number)
-    before = releases(model).filter(number__lt=number).first()
-    newest = newest_release(model)
+    before = texts(model).filter(number__lt=number).first()
+    on_disk = newest_release(model)
+    is_wanted = on_disk is not None and on_disk.begun == found.begun
     life, text = lives_of([found])[0], unstamped(found.text)
     context = {
         **head,
@@ -91,8 +109,9 @@ def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
         "steps": steps_of(life),
         "before": before,
         "text": text,
-        "changed": config_text.diff(unstamped(before.text) if before else "", text),
-        "back": None if newest == found else going_back(model, found),
-        "callers": [] if newest == found else callers_of_release(model, found),
+        "changed": unified(unstamped(before.text) if before else "", text),
+        "back": None if is_wanted else going_back(model, found),
+        "clients": None if is_wanted else for_clients_of_release(model, found),
+        "callers": [] if is_wanted else callers_of_release(model, found),
     }
-    return render(request, "versions/release.html", context)
+    return respond(request, "versions/release", context, parts=("now",))

@@ -7,6 +7,7 @@ from rest_framework import serializers
 
 from dashboard import models
 from dashboard.configuration.callers import callers_of_release
+from dashboard.configuration.clients import for_clients_of_release
 from dashboard.releases.going_back import GoingBack
 from dashboard.shared.choices import ReleaseKind, ReleaseState
 from dashboard.versions.serializers import CallerSerializer
@@ -33,6 +34,12 @@ class ReleaseSerializer(serializers.Serializer[Any]):
     )
     rollout = serializers.CharField(source="release.rollout.name", default=None, allow_null=True)
     summary = serializers.CharField(source="release.summary")
+    continues = serializers.IntegerField(
+        source="release.continues.number",
+        default=None,
+        allow_null=True,
+        help_text="The release of which this is a further text, with which clients meet nothing else; null for a release.",
+    )
     returns_to = serializers.IntegerField(source="release.returns_to.number", default=None, allow_null=True)
     error = serializers.CharField()
     created_by = serializers.CharField(source="release.created_by_name")
@@ -59,7 +66,19 @@ class GoingBackSerializer(serializers.Serializer[Any]):
     text = serializers.CharField()
     diff = serializers.CharField()
     effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
+    changes = serializers.SerializerMethodField(help_text="What changes for clients, in sentences.")
+    refused = serializers.SerializerMethodField(
+        help_text="Why requests that are answered now would be refused; none where they go on."
+    )
     callers = serializers.SerializerMethodField(help_text="The ensembles that call the model, with what fails in them.")
+
+    def get_changes(self, found: GoingBack) -> list[str]:
+        clients = for_clients_of_release(found.release.model, found.release)
+        return clients.changes if clients is not None else []
+
+    def get_refused(self, found: GoingBack) -> list[str]:
+        clients = for_clients_of_release(found.release.model, found.release)
+        return clients.refused if clients is not None else []
 
     @extend_schema_field(CallerSerializer(many=True))
     def get_callers(self, found: GoingBack) -> object:

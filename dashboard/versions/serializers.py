@@ -101,6 +101,10 @@ class PromotionSerializer(serializers.Serializer[Any]):
 
     version = serializers.IntegerField(source="version.number")
     changes = serializers.ListField(child=serializers.CharField())
+    refused = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Why requests that are answered now would be refused; none where they go on.",
+    )
     preferred = serializers.ChoiceField(["present", "fitting"])
     refusal = serializers.CharField(help_text="Why no version can be made live now; empty where it can.")
     present = ChoiceSerializer()

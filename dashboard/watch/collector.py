@@ -8,8 +8,9 @@ from django.db import DatabaseError, close_old_connections
 
 from dashboard.metrics.feed import FeedReader, Tick, follow_feed
 from dashboard.metrics.services import metrics_store_tick
-from dashboard.servers.client import AsyncServerClient
-from dashboard.servers.server_state import GPUS, server_info_record
+from dashboard.servers.client import AsyncServerClient, Refused
+from dashboard.servers.server_state import FEED, GPUS, VERSION, server_info_record
+from dashboard.shared.exceptions import DashboardError
 
 logger = logging.getLogger(__name__)
 
@@ -22,20 +23,43 @@ class Collector:
         self._reader = reader
         self._at = 0
         self._gpus: list[str] | None = None  # as they were recorded
+        self._instance = ""  # the process whose version was recorded
+        self._trouble: str | None = None  # why its feed is not understood, as it was recorded
 
     async def run(self) -> None:
         async with aclosing(follow_feed(self._client, self._reader)) as news:
             async for tick in news:
                 if isinstance(tick, Tick):
                     await self._store(tick)
+                elif isinstance(tick, Refused):
+                    await self._not_understood(tick.message)
                 else:
                     logger.debug("%s", tick.message)
+
+    async def _not_understood(self, trouble: str) -> None:
+        """Say of a server whose feed is none once why; a feed that is understood again is said by "".
+
+        The sentence of one event may differ from the next one's: the first is as good as any.
+        """
+        if self._trouble is not None and bool(self._trouble) == bool(trouble):
+            return
+        if trouble:
+            logger.warning("server %s: its live feed has no metrics: %s", self._client.server.name, trouble)
+        try:
+            await sync_to_async(server_info_record)(server=self._client.server, key=FEED, value=trouble)
+        except DatabaseError as error:
+            logger.error("the state of the feed was not stored: %s", error)
+            await sync_to_async(close_old_connections)()
+        else:
+            self._trouble = trouble
 
     async def _store(self, tick: Tick) -> None:
         previous, self._at = self._at, next_second(self._at, tick)
         try:
             await sync_to_async(metrics_store_tick)(self._client.server, tick, self._at, previous)
+            await self._not_understood("")
             await self._record_gpus([gpu["uuid"] for gpu in tick.process["gpus"]])
+            await self._record_version(self._reader.instance)
         except DatabaseError as error:
             logger.error("one second of metrics was not stored: %s", error)
             await sync_to_async(close_old_connections)()
@@ -45,6 +69,18 @@ class Collector:
         if found != self._gpus:
             await sync_to_async(server_info_record)(server=self._client.server, key=GPUS, value=found)
             self._gpus = found
+
+    async def _record_version(self, instance: str) -> None:
+        """Record the version that each process of the server tells. One that does not answer is asked again."""
+        if instance == self._instance:
+            return
+        try:
+            version = await self._client.version()
+        except DashboardError as error:
+            logger.debug("its version is not known: %s", error.message)
+            return
+        await sync_to_async(server_info_record)(server=self._client.server, key=VERSION, value=version)
+        self._instance = instance
 
 
 def next_second(last: int, tick: Tick) -> int:

@@ -18,6 +18,7 @@ from dashboard.jobs.services import jobs_forget, jobs_requeue_lost
 from dashboard.metrics.services import metrics_prune
 from dashboard.rollouts.figures import rollouts_prune
 from dashboard.shared.exceptions import DashboardError
+from dashboard.shared.space import give_space_back
 from dashboard.uploads.publication import publications_recover
 from dashboard.uploads.services import uploads_expire
 from dashboard.versions.retention import retention_run
@@ -56,6 +57,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
         PeriodicTask("forget what rollouts kept", 600.0, rollouts_prune),
         PeriodicTask("forget failed sign-ins", 600.0, sign_in_forget),
         PeriodicTask("clear sessions", 3600.0, _clear_sessions),
+        PeriodicTask("give the space of what was deleted back", 300.0, give_space_back),
     )
 
 

@@ -3,12 +3,14 @@
 import asyncio
 import logging
 import signal
+from contextlib import suppress
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, close_old_connections
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Server
+from dashboard.servers import server_state
 from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.selectors import servers
 from dashboard.shared import heartbeat
@@ -20,6 +22,7 @@ from dashboard.watch.rollout_watch import RolloutWatch
 logger = logging.getLogger(__name__)
 
 SERVERS_S = 5.0
+LONGEST_PAUSE_S = 60.0
 
 
 async def watch() -> None:
@@ -65,8 +68,29 @@ async def watch_servers() -> None:
                 found = {(server.pk, server.http_url, server.metrics_url): server for server in rows}
                 for gone in watched.keys() - found.keys():
                     watched.pop(gone).cancel()
-                watched |= {key: group.create_task(watch_server(found[key])) for key in found.keys() - watched.keys()}
+                watched |= {key: group.create_task(keep_watching(found[key])) for key in found.keys() - watched.keys()}
             await asyncio.sleep(SERVERS_S)
+
+
+async def keep_watching(server: Server) -> None:
+    """Watch one server, and begin anew where that fails, whatever the reason: the others are watched all the same."""
+    pause = SERVERS_S
+    while True:
+        try:
+            await watch_server(server)
+        except Exception as error:
+            logger.exception("server %s is not watched: trying again in %.0f s", server.name, pause)
+            with suppress(DatabaseError):
+                await sync_to_async(server_state.server_lost)(server=server, reason=_not_watched(error))
+            await sync_to_async(close_old_connections)()
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, LONGEST_PAUSE_S)
+
+
+def _not_watched(error: Exception) -> str:
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return f"it tells what the dashboard cannot take ({type(error).__name__}); the log of watch says more"
 
 
 async def watch_server(server: Server) -> None:

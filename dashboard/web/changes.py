@@ -1,8 +1,9 @@
 """What tells open pages that something changed, so that their parts ask again then and not all the time.
 
 A page carries the mark of all tables from before it was read; each part that is fetched later names the tables it was made
-from. /ws/changes/ sends first the present mark, then which tables change. What it tells is the same for everybody who may see
-pages: the parts themselves are fetched by each person's own browser, with their own rights.
+from. /ws/changes/ sends first the present mark, then which tables change, and signs of life while none does: a connection
+stays open though the dashboard hangs. What it tells is the same for everybody who may see pages: the parts themselves are
+fetched by each person's own browser, with their own rights.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ from dashboard.shared import changes, heartbeat
 from dashboard.web.websockets import PushConsumer
 
 LOOK_S = 0.5
+ALIVE_S = 1.0
 READS_HEADER = "Slipway-Reads"
 
 Handler = Callable[[HttpRequest], HttpResponse]
@@ -105,5 +107,10 @@ class ChangesConsumer(PushConsumer):
         with self._following.follow() as follower:
             await self.send_json({"type": "mark", "mark": changes.mark()})
             while True:
-                mark, tables = await follower.take()
-                await self.send_json({"type": "changed", "mark": mark, "tables": tables})
+                try:
+                    async with asyncio.timeout(ALIVE_S):
+                        mark, tables = await follower.take()
+                except TimeoutError:
+                    await self.send_json({"type": "alive"})
+                else:
+                    await self.send_json({"type": "changed", "mark": mark, "tables": tables})

@@ -1,4 +1,8 @@
-"""GET /healthz: whether the dashboard answers and reaches its database. For supervisors and load balancers."""
+"""GET /healthz: whether the dashboard is ready, which is whether it can read its database. For supervisors and load balancers.
+
+200: pages and REST are answered. 503: they would say that the database does not answer. Any answer at all says that the process
+lives. A database that takes no writes for a while is read as before: what writes waits, and then tells of it by itself.
+"""
 
 from django.contrib.auth.decorators import login_not_required
 from django.db import DatabaseError, connection

@@ -46,9 +46,15 @@ def respond(
     return render(request, f"{name}_{wanted if wanted in parts else parts[0]}.html", context)
 
 
-def page_of(request: HttpRequest, rows: "QuerySet[M, Row] | Sequence[Row]", size: int = PAGE_SIZE) -> Page[Row]:
-    """Return the page of a list that ?page= asks for: the first without it, the last where it is too high."""
-    return Paginator(rows, size).get_page(request.GET.get("page"))
+SELECTABLE = 200  # what a person chooses from in one list of a form
+
+
+def page_of(
+    request: HttpRequest, rows: "QuerySet[M, Row] | Sequence[Row]", size: int = PAGE_SIZE, by: str = "page"
+) -> Page[Row]:
+    """Return the page of a list that ?page= asks for: the first without it, the last where it is too high. by: another word
+    for ?page=, where a page has two lists."""
+    return Paginator(rows, size).get_page(request.GET.get(by))
 
 
 def act(

@@ -11,6 +11,7 @@ import string
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from repository.core.addresses import leads_into
 from repository.core.errors import NotFound, RepositoryError, UnsafePath
 from repository.core.layout import relative_path
 
@@ -42,8 +43,8 @@ def approve(model_dir: Path, parameters: Mapping[str, str]) -> None:
 
 
 def _digest(model_dir: Path, path: str, algorithm: str) -> str:
-    file = (model_dir / relative_path(path)).resolve()
-    if not file.is_relative_to(model_dir.resolve()):
+    file = model_dir / relative_path(path)
+    if not leads_into(file, model_dir):
         raise UnsafePath(f"'{path}' is a link that leads out of the model's folder")
     if not file.is_file():
         raise NotFound(f"the model has no file '{path}'")

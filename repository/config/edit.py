@@ -1,5 +1,7 @@
 """Bringing a person's config.pbtxt to a new configuration with as little change to the text as possible."""
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple, cast
 
@@ -10,8 +12,13 @@ from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import format, parse
-from repository.config.text import Statement, Value, entry_key, statements
+from repository.config.text import Statement, Value, entry_key, line_starts, statements
 from repository.core.errors import InvalidConfig
+
+# The rest of a line is looked at as far as blanks go: a text may be one line.
+_BLANK = " \t\r\f\v"
+_REST_OF_LINE = re.compile(r"[ \t\r\f\v]*(?:#[^\n]*)?(?:\n|\Z)")
+_INDENT = re.compile(r"[ \t\r\f\v]*")
 
 
 class _Edit(NamedTuple):
@@ -54,6 +61,7 @@ def _means(text: str, config: ModelConfig) -> bool:
 class _Editor:
     def __init__(self, text: str) -> None:
         self.text = text
+        self.starts = line_starts(text)
 
     def root(self, old: Message, new: Message) -> str:
         whole = Value(0, len(self.text), statements(self.text))
@@ -72,7 +80,7 @@ class _Editor:
                 absent.append(field)
             elif not _has(new, field) and not _is_number(field):
                 edits += [self._deletion(statement) for statement in written]
-                kept = [statement for statement in kept if statement not in written]
+                kept = [statement for statement in kept if statement.name != field.name]
             else:
                 edits += self._replaced(written, field, old, new)
         edits += [self._insertion(value, kept, field, new, root=root) for field in absent]
@@ -119,7 +127,8 @@ class _Editor:
         keys = [entry_key(self.text, place) for place in places] if _is_map(field) else list(before)
         place_of = dict(zip(keys, places, strict=False))
         if _is_map(field):
-            after.sort(key=lambda element: keys.index(element.key) if element.key in place_of else len(keys))
+            order = {key: index for index, key in reversed([*enumerate(keys)])}
+            after.sort(key=lambda element: order.get(element.key, len(keys)))
         if keys == [element.key for element in after] and len(keys) == len(places):
             for element, place in zip(after, places, strict=True):
                 yield _Edit(place.start, place.end, self._changed(place, before[element.key], element.message))
@@ -137,13 +146,12 @@ class _Editor:
 
     def _deletion(self, statement: Statement) -> _Edit:
         """Delete the statement, and its line and the comment behind it where nothing else stands there."""
-        line_start = self.text.rfind("\n", 0, statement.start) + 1
-        line_end = self.text.find("\n", statement.end)
-        line_end = len(self.text) if line_end < 0 else line_end
-        behind = self.text[statement.end : line_end].strip()
-        alone = not self.text[line_start : statement.start].strip() and (not behind or behind.startswith("#"))
-        if alone:
-            return _Edit(line_start, min(line_end + 1, len(self.text)), "")
+        begins = statement.start
+        while begins and self.text[begins - 1] in _BLANK:
+            begins -= 1
+        rest = _REST_OF_LINE.match(self.text, statement.end)
+        if rest is not None and (begins == 0 or self.text[begins - 1] == "\n"):
+            return _Edit(begins, rest.end(), "")
         return _Edit(statement.start, statement.end, "")
 
     # -- what is new -----------------------------------------------------------------------------------------------------
@@ -169,15 +177,13 @@ class _Editor:
 
     def _behind(self, anchor: Statement, text: str, indent: str) -> _Edit:
         """Insert on the line below the anchor's, behind its comment; directly behind it where its line goes on."""
-        line_end = self.text.find("\n", anchor.end)
-        line_end = len(self.text) if line_end < 0 else line_end
-        rest = self.text[anchor.end : line_end].strip()
-        place = line_end if not rest or rest.startswith("#") else anchor.end
-        return _Edit(place, place, f"\n{indent}{text}" + ("" if place == line_end else f"\n{indent}"))
+        rest = _REST_OF_LINE.match(self.text, anchor.end)
+        place = anchor.end if rest is None else rest.end() - rest[0].endswith("\n")
+        return _Edit(place, place, f"\n{indent}{text}" + ("" if rest is not None else f"\n{indent}"))
 
     def _indent(self, place: int) -> str:
-        line = self.text[self.text.rfind("\n", 0, place) + 1 : place]
-        return line[: len(line) - len(line.lstrip())]
+        blank = _INDENT.match(self.text, self.starts[bisect_right(self.starts, place) - 1], place)
+        return blank[0] if blank else ""
 
     def _end(self, statement: Statement) -> int:
         """Return the end of a statement, without a comma or semicolon that closes it."""

@@ -3,12 +3,15 @@
 What the configuration leaves out is completed from the file first, as the server does.
 """
 
+import re
 from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import DEFAULT_FILENAMES, backend_of, is_ensemble
 from repository.config.signature import Signature, complete
+
+_PART = re.compile(r"(?P<side>input|output)\[(?P<index>\d+)\]\.(?P<part>data_type|dims)")
 
 
 class ModelFile(NamedTuple):
@@ -84,10 +87,8 @@ def _left_out(config: ModelConfig, field: str) -> bool:
     """Whether a problem is that neither the configuration nor the file says something: a server may find out yet."""
     if field in ("input", "output"):
         return not getattr(config, field)
-    for side, entries in (("input", config.input), ("output", config.output)):
-        for index, entry in enumerate(entries):
-            if field == f"{side}[{index}].data_type":
-                return not entry.data_type
-            if field == f"{side}[{index}].dims":
-                return not entry.dims
-    return False
+    place = _PART.fullmatch(field)
+    if place is None:
+        return False
+    entry = getattr(config, place["side"])[int(place["index"])]
+    return not getattr(entry, place["part"])

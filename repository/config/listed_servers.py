@@ -16,8 +16,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from repository.core.addresses import part_problem
 from repository.core.errors import RepositoryError
 
 MAX_BYTES = 1 << 20  # of the file
@@ -67,8 +68,8 @@ class Address(NamedTuple):
             raise RepositoryError(f"'{url}': the url of another server may have no '?' and no '#'")
         path = parts.path.rstrip("/")
         segments = path.split("/")[1:]
-        if "%" in path or any(one in ("", ".", "..") for one in segments):
-            raise RepositoryError(f"'{url}': the path may have no '%', no empty part, no '.' and no '..'")
+        if wrong := next(filter(None, map(part_problem, segments)), ""):
+            raise RepositoryError(f"'{url}': expected each part of the path to be {wrong}")
         return cls(parts.scheme, host.lower(), port or _PORTS[parts.scheme], path)
 
     def __str__(self) -> str:
@@ -85,6 +86,13 @@ class Address(NamedTuple):
     @property
     def tls(self) -> bool:
         return self.scheme == "https"
+
+    def below(self, *parts: str) -> str:
+        """Return a path with these parts below this address. RepositoryError for a part that may lead elsewhere."""
+        for part in parts:
+            if wrong := part_problem(part):
+                raise RepositoryError(f"'{part[:80]}' cannot be asked for at {self}: expected {wrong}")
+        return "".join((self.path, *(f"/{quote(part, safe='')}" for part in parts)))
 
     def lies_below(self, listed: "Address") -> bool:
         """Return whether what is listed covers this address."""

@@ -1,22 +1,11 @@
 """Two people's changes of one config.pbtxt in one text: line by line, or else field by field, where they do not touch."""
 
-from collections.abc import Iterator
-from difflib import SequenceMatcher
-from typing import NamedTuple
-
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.edit import apply
+from repository.config.lines import hunks
 from repository.config.model_config import parse
 from repository.core.errors import InvalidConfig
-
-
-class _Hunk(NamedTuple):
-    """Lines start to end of the base become `lines`."""
-
-    start: int
-    end: int
-    lines: list[str]
 
 
 def merge(base: str, mine: str, theirs: str) -> str | None:
@@ -54,18 +43,18 @@ def _fields_merged(base: ModelConfig, mine: ModelConfig, theirs: ModelConfig) ->
 
 def _lines_merged(base: list[str], mine: list[str], theirs: list[str]) -> str | None:
     """Return the text with both changes; None where they touch."""
-    hunks = sorted({(hunk.start, hunk.end, tuple(hunk.lines)) for one in (mine, theirs) for hunk in _hunks(base, one)})
+    changes = sorted(
+        {
+            (hunk.start, hunk.end, tuple(one[hunk.from_ : hunk.to]))
+            for one in (mine, theirs)
+            for hunk in hunks(base, one)
+        }
+    )
     merged: list[str] = []
     position = 0
-    for index, (start, end, lines) in enumerate(hunks):
-        if index and start <= hunks[index - 1][1]:
+    for index, (start, end, lines) in enumerate(changes):
+        if index and start <= changes[index - 1][1]:
             return None
         merged += [*base[position:start], *lines]
         position = end
     return "".join([*merged, *base[position:]])
-
-
-def _hunks(base: list[str], other: list[str]) -> Iterator[_Hunk]:
-    for tag, start, end, from_, to in SequenceMatcher(None, base, other, autojunk=False).get_opcodes():
-        if tag != "equal":
-            yield _Hunk(start, end, other[from_:to])

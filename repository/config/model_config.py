@@ -23,6 +23,8 @@ from repository.core.json_types import Json
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE
 
 MAX_CONFIG_BYTES = 4 << 20
+# Numbers, texts and messages of a configuration, those in lists and maps one by one: an input has four or five.
+MAX_VALUES = 65_536
 SLIPWAY_PREFIX = "slipway."
 
 # platform -> the backend that runs it; "" where the server itself does.
@@ -76,7 +78,7 @@ def parse(text: str) -> ModelConfig:
         text_format.Parse(text, config)
     except text_format.ParseError as error:
         raise _explained(error, text) from None
-    _refuse_unknown_numbers(config)
+    _refuse_odd_values(config)
     return config
 
 
@@ -107,8 +109,29 @@ def parse_json(text: str) -> ModelConfig:
         config_json.parse_into(config, text)
     except config_json.BadJson as error:
         raise InvalidConfig(f"the configuration is not a ModelConfig in JSON: {error}") from None
-    _refuse_unknown_numbers(config)
+    _refuse_odd_values(config)
     return config
+
+
+def _refuse_odd_values(config: ModelConfig) -> None:
+    """Raise InvalidConfig for more values than a configuration may have, and for a number that is none of its enumeration."""
+    count = values_of(config)
+    if count > MAX_VALUES:
+        raise InvalidConfig(f"the configuration has {count} values; expected at most {MAX_VALUES}")
+    _refuse_unknown_numbers(config)
+
+
+def values_of(message: Message) -> int:
+    """Return how many values a message has, itself among them: numbers, texts, and messages with what they hold."""
+    count = 1
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            count += len(value) if field.is_repeated else 1
+        elif isinstance(value, Mapping) and not _maps_to_messages(field):
+            count += 2 * len(value)
+        else:
+            count += sum(map(values_of, _messages(field, value)))
+    return count
 
 
 def _refuse_unknown_numbers(message: Message) -> None:

@@ -9,6 +9,7 @@ says) unless given, and a dynamic batcher is added unless another scheduler is c
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypeAlias, TypedDict
 
 from tritonclient.grpc import model_config_pb2 as mc
@@ -31,16 +32,21 @@ DEFAULT_MAX_BATCH_SIZE = 4
 # The setting of --backend-config that takes its place; a parameter of the configuration while that is completed.
 DEFAULT_MAX_BATCH_SIZE_KEY = "default-max-batch-size"
 
+_NAMED = 20  # tensors in a sentence
 _INDEXED = re.compile(r".+__([0-9]{1,9})")
 
 
 class TensorSignature(NamedTuple):
-    """One tensor of the file. `datatype` is "" and `shape` None where the file does not say; -1 is a variable size."""
+    """One tensor of the file. `datatype` is "" and `shape` None where the file does not say; -1 is a variable size.
+
+    inferred: the shape of an output of which the framework infers more than the file says; a configuration may say either.
+    """
 
     name: str
     datatype: str
     shape: tuple[int, ...] | None
     optional: bool = False
+    inferred: tuple[int, ...] | None = None
 
 
 class TensorObject(TypedDict):
@@ -50,6 +56,7 @@ class TensorObject(TypedDict):
     datatype: str
     shape: list[int] | None
     optional: NotRequired[bool]
+    inferred: NotRequired[list[int]]
 
 
 class SignatureObject(TypedDict):
@@ -121,19 +128,23 @@ class Signature:
 
 def _any_rows(tensor: TensorSignature) -> TensorSignature:
     one = not tensor.optional and tensor.shape is not None and tensor.shape[:1] == (1,)
-    return tensor._replace(shape=(-1, *tensor.shape[1:])) if one and tensor.shape else tensor
+    return tensor._replace(shape=(-1, *tensor.shape[1:]), inferred=None) if one and tensor.shape else tensor
 
 
 def _tensor_object(tensor: TensorSignature) -> TensorObject:
     shape = None if tensor.shape is None else list(tensor.shape)
     found: TensorObject = {"name": tensor.name, "datatype": tensor.datatype, "shape": shape}
-    return {**found, "optional": True} if tensor.optional else found
+    if tensor.optional:
+        found["optional"] = True
+    if tensor.inferred is not None:
+        found["inferred"] = list(tensor.inferred)
+    return found
 
 
 def _tensor_of(stored: TensorObject) -> TensorSignature:
-    shape = stored["shape"]
-    known = None if shape is None else tuple(shape)
-    return TensorSignature(stored["name"], stored["datatype"], known, stored.get("optional", False))
+    shape, inferred = stored["shape"], stored.get("inferred")
+    known, more = (None if one is None else tuple(one) for one in (shape, inferred))
+    return TensorSignature(stored["name"], stored["datatype"], known, stored.get("optional", False), more)
 
 
 def complete(config: ModelConfig, signature: Signature) -> list[Problem]:
@@ -216,7 +227,7 @@ def _complete_given(
         field = f"{what}[{index}]"
         tensor = by_name.get(entry.name)
         if tensor is None:
-            known = _quoted(tensor.name for tensor in tensors)
+            known = _quoted(by_name)
             yield Problem(f"{field}.name", f"{what} '{entry.name}' is not in the model, whose {what}s are {known}")
             continue
         missing = [*_fill(f"{field}.", entry, tensor, max_batch_size, what)]
@@ -240,7 +251,8 @@ def _fill(path: str, entry: Entry, tensor: TensorSignature, max_batch_size: int,
         missing = f"{what} '{entry.name}' needs dims: the model file does not say its shape"
         yield Problem(f"{path}dims" if path else what, missing)
         return
-    dims = tensor.shape[1:] if max_batch_size > 0 else tensor.shape
+    shape = tensor.shape if tensor.inferred is None else tensor.inferred
+    dims = shape[1:] if max_batch_size > 0 else shape
     entry.dims.extend(dims or (1,))
     if not dims and max_batch_size > 0:
         entry.reshape.SetInParent()  # dims are never empty: one element for each row, reshaped to [batch]
@@ -267,14 +279,16 @@ def _check(field: str, entry: Entry, tensor: TensorSignature, max_batch_size: in
         return  # how a scalar of a model without batching is written
     # As in Triton: an input may be said more precisely than the file says it, an output not, and neither more loosely.
     loose = what == "input"
-    fits = all(
-        size == expected or (loose and expected == -1) for size, expected in zip(full, tensor.shape, strict=False)
-    )
-    if len(full) != len(tensor.shape) or not fits:
+    if not any(_fits(full, shape, loose) for shape in (tensor.shape, tensor.inferred) if shape is not None):
         batch = ", the batch dimension included" if max_batch_size > 0 else ""
-        expects = f"the model expects {list(tensor.shape)}"
+        expects = f"the model expects {list(tensor.shape if tensor.inferred is None else tensor.inferred)}"
         path = f"{field}.reshape" if reshaped else f"{field}.dims"
         yield Problem(path, f"{what} '{entry.name}' has shape {full}{batch}, but {expects}")
+
+
+def _fits(given: Sequence[int], expected: Sequence[int], loose: bool) -> bool:
+    same = (size == known or (loose and known == -1) for size, known in zip(given, expected, strict=False))
+    return len(given) == len(expected) and all(same)
 
 
 def _unfed(config: ModelConfig, signature: Signature) -> Iterator[Problem]:
@@ -326,8 +340,9 @@ def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
 
     Source: Triton's pytorch_backend, README "Model Configuration" and naming conventions.
     """
-    if all(name in arguments for name in names):
-        return [arguments.index(name) for name in names]
+    places = {name: place for place, name in reversed([*enumerate(arguments)])}
+    if all(name in places for name in names):
+        return [places[name] for name in names]
     indexes = indexed(names)
     return list(range(len(names))) if indexes is None else indexes
 
@@ -350,4 +365,6 @@ def config_type(datatype: str) -> int:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names) or "none"
+    """Return the first names for a sentence; all of them in each of many sentences would be a long answer."""
+    first = [f"'{name}'" for name in islice(names, _NAMED + 1)]
+    return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first) or "none"

@@ -5,13 +5,15 @@ page can point at a line and an edit can leave the rest of the text alone.
 """
 
 import ast
-import difflib
 import re
+from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+# A quote that is not closed ends with its line: so each character is read once, in texts with mistakes too.
 _TOKEN = re.compile(
-    r"""(?P<comment>\#[^\n]*)|(?P<string>"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')"""
+    r"""(?P<comment>\#[^\n]*)|(?P<string>"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)"""
     r"""|(?P<mark>[{}<>\[\]:,;])|(?P<word>[^\s{}<>\[\]:,;\#"']+)"""
 )
 _PATH = re.compile(r'(?P<name>\w+)|\[(?P<index>\d+)\]|\["(?P<key>[^"]*)"\]')
@@ -61,50 +63,79 @@ def dropped_comments(old: str, new: str) -> list[str]:
     return dropped
 
 
-def diff(old: str, new: str, *, old_name: str = "before", new_name: str = "after", context: int = 3) -> str:
-    """Return a unified diff; empty when the texts are the same."""
-    lines = difflib.unified_diff(old.splitlines(), new.splitlines(), old_name, new_name, n=context, lineterm="")
-    return "\n".join(lines)
+def line_starts(text: str) -> list[int]:
+    """Return where each line of a text begins."""
+    return [0, *(match.end() for match in re.finditer("\n", text))]
 
 
-def locate(text: str, path: str) -> tuple[int, int] | None:
-    """Return line and column, from 1, of the field of a path such as `input[0].dims[1]`, or of what holds it when it is absent.
+class _Named(NamedTuple):
+    """What stands under one name in one message: where the first statement begins, and the values of all."""
 
-    None where not even the first part of the path is in the text.
-    """
-    place: int | None = None
-    level: list[Statement] | None = statements(text)
-    values: list[Value] = []
-    for part in _PATH.finditer(path):
-        if part["name"]:
-            found = [statement for statement in level or [] if statement.name == part["name"]]
-            if not found:
-                break
-            values = [value for statement in found for value in statement.values]
-            place, level = found[0].start, _inner(values)
-        else:
-            chosen = _chosen(text, values, part)
-            if chosen is None:
-                break
-            place, level = chosen.start, chosen.fields
-            values = _value_of_entry(chosen) if part["key"] is not None else values
-            level = _inner(values) if part["key"] is not None else level
-    if place is None:
-        return None
-    before = text[:place]
-    return before.count("\n") + 1, place - (before.rfind("\n") + 1) + 1
+    place: int
+    values: list[Value]
+
+
+class Places:
+    """The places of a text that `parse` accepts. It is read once, however many are asked for."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._starts = line_starts(text)
+        self._names: dict[int, dict[str, _Named]] = {}
+        self._keys: dict[int, dict[str | int, Value]] = {}
+        self._top: list[Statement] | None = None
+
+    def locate(self, path: str) -> tuple[int, int] | None:
+        """Return line and column, from 1, of the field of a path such as `input[0].dims[1]`, or of what holds it when it is
+        absent; None where not even the first part of the path is in the text."""
+        if self._top is None:
+            self._top = statements(self._text)
+        place: int | None = None
+        level: list[Statement] | None = self._top
+        values: list[Value] = []
+        for part in _PATH.finditer(path):
+            if part["name"]:
+                found = self._named(level or []).get(part["name"])
+                if found is None:
+                    break
+                place, values = found
+                level = _inner(values)
+            else:
+                chosen = self._chosen(values, part)
+                if chosen is None:
+                    break
+                place, level = chosen.start, chosen.fields
+                values = _value_of_entry(chosen) if part["key"] is not None else values
+                level = _inner(values) if part["key"] is not None else level
+        if place is None:
+            return None
+        line = bisect_right(self._starts, place)
+        return line, place - self._starts[line - 1] + 1
+
+    def _named(self, level: list[Statement]) -> dict[str, _Named]:
+        known = self._names.get(id(level))  # the tree of statements lives as long as we do
+        if known is None:
+            known = self._names[id(level)] = {}
+            for statement in level:
+                known.setdefault(statement.name, _Named(statement.start, [])).values.extend(statement.values)
+        return known
+
+    def _chosen(self, values: list[Value], part: re.Match[str]) -> Value | None:
+        """Return the value of a list by its index, or the entry of a map by its key (a number in brackets is either)."""
+        if part["key"] is None and int(part["index"]) < len(values) and entry_key(self._text, values[0]) is None:
+            return values[int(part["index"])]
+        known = self._keys.get(id(values))
+        if known is None:
+            known = self._keys[id(values)] = {}
+            for value in values:
+                key = entry_key(self._text, value)
+                if key is not None:
+                    known.setdefault(key, value)
+        return known.get(part["key"] if part["key"] is not None else int(part["index"]))
 
 
 def _inner(values: list[Value]) -> list[Statement] | None:
     return values[0].fields if values else None
-
-
-def _chosen(text: str, values: list[Value], part: re.Match[str]) -> Value | None:
-    """Return the value of a list by its index, or the entry of a map by its key (a number in brackets is either)."""
-    if part["key"] is None and int(part["index"]) < len(values) and entry_key(text, values[0]) is None:
-        return values[int(part["index"])]
-    key: str | int = part["key"] if part["key"] is not None else int(part["index"])
-    return next((value for value in values if entry_key(text, value) == key), None)
 
 
 def entry_key(text: str, value: Value) -> str | int | None:

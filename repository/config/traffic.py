@@ -26,6 +26,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
 from repository.config.release import ALIASES, DEFAULT_ALIAS
+from repository.core.addresses import part_problem
 from repository.core.errors import InvalidConfig
 from repository.core.json_types import Json, JsonObject
 
@@ -370,8 +371,11 @@ def _url_problem(value: Json) -> str:
     return "" if right else wrong
 
 
-def _text_or_empty(value: Json) -> str:
-    return "" if isinstance(value, str) and len(value) <= _MAX_TEXT else f"a text of at most {_MAX_TEXT:,} characters"
+def _part_or_empty(value: Json) -> str:
+    """It may become a part of the path that is asked there, which must stay below the address that is listed."""
+    if not isinstance(value, str) or len(value) > _MAX_TEXT:
+        return f"a text of at most {_MAX_TEXT:,} characters"
+    return part_problem(value) if value else ""
 
 
 def _response_problem(value: Json) -> str:
@@ -387,8 +391,8 @@ def _request_problem(value: Json) -> str:
 _REMOTE: dict[str, Check] = {
     "url": _url_problem,
     "protocol": _one_of(PROTOCOLS),
-    "model": _text_or_empty,
-    "version": _text_or_empty,
+    "model": _part_or_empty,
+    "version": _part_or_empty,
     "timeout_s": _number(0, 3600, above=True),
     "request": _request_problem,
     "response": _response_problem,

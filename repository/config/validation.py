@@ -29,9 +29,10 @@ def validate(config: ModelConfig, *, name: str = "", complete: bool = True) -> l
     outputs, datatypes, dims) may be missing.
     """
     problems = _problems(config, name, complete)
+    known = set(problems)
     for number, effective in version_settings.of_versions(config).items():
         own = _problems(effective, name, complete)
-        problems.extend(version_settings.at_version(number, found) for found in own if found not in problems)
+        problems.extend(version_settings.at_version(number, found) for found in own if found not in known)
     return problems
 
 

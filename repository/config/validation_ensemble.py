@@ -56,15 +56,35 @@ def _steps(config: ModelConfig) -> Iterator[Problem]:
 
 def _data_flow(config: ModelConfig) -> Iterator[Problem]:
     steps = config.ensemble_scheduling.step
-    known = {tensor.name for tensor in config.input}
-    waiting = set(range(len(steps)))
-    while ready := {index for index in waiting if known.issuperset(steps[index].input_map.values())}:
-        waiting -= ready
-        known.update(tensor for index in ready for tensor in steps[index].output_map.values())
+    known, waiting = _run(config)
     written = {tensor for step in steps for tensor in step.output_map.values()}
     for index in sorted(waiting):
         yield from _unreachable(index, steps[index], known, written)
     yield from _ends(config, written)
+
+
+def _run(config: ModelConfig) -> tuple[set[str], set[int]]:
+    """Return the tensors that there are when no further step can run, and the steps that wait even then."""
+    missing = [set(step.input_map.values()) for step in config.ensemble_scheduling.step]
+    readers: dict[str, list[int]] = {}
+    for index, tensors in enumerate(missing):
+        for tensor in tensors:
+            readers.setdefault(tensor, []).append(index)
+    known: set[str] = set()
+    arriving = [tensor.name for tensor in config.input]
+    waiting = set(range(len(missing)))
+    ready = [index for index, tensors in enumerate(missing) if not tensors]
+    while arriving or ready:
+        for tensor in arriving:
+            for index in readers.get(tensor, ()) if tensor not in known else ():
+                missing[index].discard(tensor)
+                if not missing[index]:
+                    ready.append(index)
+            known.add(tensor)
+        waiting.difference_update(ready)
+        arriving = [tensor for index in ready for tensor in config.ensemble_scheduling.step[index].output_map.values()]
+        ready = []
+    return known, waiting
 
 
 def _unreachable(index: int, step: ModelEnsembling.Step, known: set[str], written: set[str]) -> Iterator[Problem]:

@@ -30,6 +30,11 @@ def settings_of(config: ModelConfig) -> dict[int, ModelConfig]:
         return {}
     if not isinstance(value, dict):
         raise _invalid(f"expected an object such as {_EXAMPLE}")
+    most = model_config.MAX_VALUES // model_config.values_of(config)
+    if len(value) > most:
+        raise _invalid(
+            f"expected settings of at most {most} versions, for each has the rest of the configuration beside them"
+        )
     found = {}
     for version, said in value.items():
         number = parse_version(version)
@@ -60,7 +65,10 @@ def for_version(config: ModelConfig, version: int | None) -> ModelConfig:
     """Return what a version is served with; None for one that has no settings of its own. InvalidConfig as `settings_of`."""
     if KEY not in config.parameters:
         return config
-    own = settings_of(config).get(version) if version is not None else None
+    return _laid_over(config, settings_of(config).get(version) if version is not None else None)
+
+
+def _laid_over(config: ModelConfig, own: ModelConfig | None) -> ModelConfig:
     found = ModelConfig()
     found.CopyFrom(config)
     del found.parameters[KEY]
@@ -81,7 +89,7 @@ def problem(value: Json, config: ModelConfig) -> str:
 def of_versions(config: ModelConfig) -> dict[int, ModelConfig]:
     """Return what each version that has settings of its own is served with; nothing where the parameter is wrong."""
     try:
-        return {number: for_version(config, number) for number in settings_of(config)}
+        return {number: _laid_over(config, own) for number, own in settings_of(config).items()}
     except InvalidConfig:
         return {}
 

@@ -11,6 +11,7 @@ import re
 import unicodedata
 from pathlib import Path
 
+from repository.core.addresses import leads_into
 from repository.core.errors import Conflict, InvalidName, NotFound, UnsafePath
 
 CONFIG_FILE = "config.pbtxt"
@@ -166,16 +167,10 @@ class ModelRepository:
         """Return the path itself; UnsafePath where a link in it, below the root, leads out of the root."""
         below = path
         while below != self.root:
-            if below.is_symlink() and not self._resolves_inside(below):
+            if below.is_symlink() and not leads_into(below, self.root):
                 raise UnsafePath(f"'{below.name}' is a link that leads out of the repository")
             below = below.parent
         return path
-
-    def _resolves_inside(self, link: Path) -> bool:
-        try:
-            return link.resolve().is_relative_to(self.root.resolve())
-        except (OSError, RuntimeError):  # a link that leads to itself
-            return False
 
 
 def _is_folder(entry: "os.DirEntry[str]") -> bool:

@@ -1,6 +1,5 @@
 """Unpacking what a client sent: zip files (a .mar is one), without leaving the folder or filling the disk."""
 
-import lzma
 import stat
 import zipfile
 import zlib
@@ -11,9 +10,12 @@ from typing import IO
 from repository.core.errors import UnsafeArchive, UnsafePath
 from repository.core.layout import relative_path
 from repository.files import storage
+from repository.files.zip_reading import opened_zip
 
 _CHUNK = 1 << 20
-_DAMAGED = (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, NotImplementedError, UnicodeError, ValueError)
+_DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeError, ValueError)
+# LZMA asks an entry for the size of a dictionary, of which each may take up to 4 GiB at once.
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
 _SMALL = 16 << 20  # below this size a high ratio does no harm
 
 
@@ -66,8 +68,8 @@ def check_bounds(infos: list[zipfile.ZipInfo], packed_bytes: int, limits: Limits
             raise UnsafeArchive(f"'{name[:80]}' is in the archive twice")
         seen.add(name)
     total = sum(entry.size for entry in entries)
-    if len(entries) > limits.max_files or total > limits.max_bytes:
-        raise UnsafeArchive(f"the archive holds more than {limits.max_files} files or {limits.max_bytes >> 20} MiB")
+    if total > limits.max_bytes:
+        raise UnsafeArchive(f"the archive holds more than {limits.max_bytes >> 20} MiB")
     if total > _SMALL and total > limits.max_ratio * max(packed_bytes, 1):
         times = total // max(packed_bytes, 1)
         raise UnsafeArchive(f"the archive unpacks to {times} times its size; at most {limits.max_ratio} is allowed")
@@ -75,7 +77,7 @@ def check_bounds(infos: list[zipfile.ZipInfo], packed_bytes: int, limits: Limits
 
 
 def _extract_zip(path: Path, destination: Path, limits: Limits) -> None:
-    with zipfile.ZipFile(path) as archive:
+    with opened_zip(path, limits.max_files) as archive:
         infos = archive.infolist()
         budget = check_bounds(infos, path.stat().st_size, limits)
         storage.ensure_space(destination, budget, limits.reserve)
@@ -91,6 +93,10 @@ def _zip_entry(info: zipfile.ZipInfo) -> _Entry:
         raise UnsafeArchive(f"'{info.filename[:80]}' is a link or a device; only files and folders are unpacked")
     if info.flag_bits & 0x1:
         raise UnsafeArchive(f"'{info.filename[:80]}' is encrypted")
+    if info.compress_type not in _METHODS:
+        raise UnsafeArchive(
+            f"'{info.filename[:80]}' is packed by a method that is not taken: pack the archive by Deflate"
+        )
     return _Entry(info.filename, info.is_dir(), info.file_size)
 
 

@@ -3,7 +3,8 @@
 `runs` decides from what would be executed: a configuration, as each version completes and overlays it, with the files that
 lie there. `could_run` looks at files that arrive: what no backend is known to read as data may be made to run by a later
 configuration, or by stock Triton. Both deny whatever is not known to be data. Known to be data are an ONNX model with the
-weights that it names, and the label, warm-up and state files that the configuration names.
+weights that it names, the label, warm-up and state files that the configuration names, and files whose content shows it
+(`data_files`), where none of the model's versions runs code.
 
 Sources: Triton's docs/user_guide/model_configuration.md, the READMEs of its backends, ONNX Runtime's docs on EPContext nodes.
 """
@@ -21,6 +22,7 @@ from repository.config import model_config, version_settings
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, parse_version, version_folders
 from repository.files import storage
+from repository.files.data_files import DataFiles
 
 # Backends whose model files are data. Every other one runs what its files say, or is not known.
 DATA_BACKENDS = {"onnxruntime": "model.onnx"}
@@ -177,25 +179,33 @@ def _parsed(path: Path) -> ModelConfig | None:
 
 # -- files that arrive -------------------------------------------------------------------------------------------------
 def could_run(
-    config: ModelConfig, number: int, folder: Path, beside: Mapping[str, Path], named: Iterable[str] = ()
+    config: ModelConfig,
+    number: int,
+    folder: Path,
+    beside: Mapping[str, Path],
+    named: Iterable[str] = (),
+    *,
+    code_runs: bool = False,
 ) -> list[Finding]:
     """Return the files of a new version, and those beside the versions that come with it, which are not known to be data.
 
     named: the files of the version that its model file itself names as its weights (ONNX's external data).
+    code_runs: a version of the model runs code, which may make anything of what lies beside it.
     """
     effective = _overlaid(config, number, folder) or config
     backend, filename = ("", "") if _is_plain_ensemble(effective) else model_config.runner(effective, folder)
-    found = list(_beside(effective, beside))
+    data = None if code_runs else DataFiles()
+    found = list(_beside(effective, beside, data))
     if backend and backend not in DATA_BACKENDS:
         return found  # it runs the version as a whole, as `runs` says
     read = {OVERLAY_FILE}
     if backend:
         names = {filename or DATA_BACKENDS[backend], *effective.cc_model_filenames.values()}
         read |= names | {f"{name}/model.onnx" for name in names} | set(named)
-    return found + list(_unknown(number, folder, read))
+    return found + list(_unknown(number, folder, read, data))
 
 
-def _beside(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[Finding]:
+def _beside(config: ModelConfig, beside: Mapping[str, Path], data: DataFiles | None) -> Iterator[Finding]:
     named = {output.label_filename for output in config.output}
     for sample in config.model_warmup:
         named |= {f"warmup/{tensor.input_data_file}" for tensor in sample.inputs.values()}
@@ -205,14 +215,14 @@ def _beside(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[Finding
         if _is_custom_config(name) and _parsed(path) is not None:
             continue  # a configuration: `runs` judges what it says
         why = code_in(name, path) or ("" if name in named else "the configuration does not name it")
-        if why:
+        if why and not (data and data.has(name, path)):
             yield Finding(name, f"'{name}' {_CAN}: {why}")
 
 
-def _unknown(number: int, folder: Path, read: set[str]) -> Iterator[Finding]:
+def _unknown(number: int, folder: Path, read: set[str], data: DataFiles | None) -> Iterator[Finding]:
     for name in storage.plain_files(folder):
         why = code_in(name, folder / name) or ("" if name in read else "its backend does not read it")
-        if why:
+        if why and not (data and data.has(name, folder / name)):
             yield Finding(f"{number}/{name}", f"'{name}' of version {number} {_CAN}: {why}")
 
 

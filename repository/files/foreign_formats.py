@@ -14,6 +14,7 @@ from repository.core.layout import CONFIG_FILE
 from repository.files.torchserve_archive import PACKED_ENDINGS
 
 HEAD_BYTES = 512  # from the beginning of a file, by which it is known
+POINTER_BYTES = 1024  # a pointer of Git LFS is shorter
 # Files in which a model may be, by their ends and by their names; whatever lies beside them is theirs.
 MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, *PACKED_ENDINGS, ".zip")
 MODEL_NAMES = (CONFIG_FILE,)
@@ -53,6 +54,7 @@ def _begins(text: str, at: int = 0) -> tuple[tuple[int, str], ...]:
     return ((at, text.encode("latin-1").hex()),)
 
 
+_PAGE_STARTS = ("<!DOCTYPE html", "<!doctype html", "<!DOCTYPE HTML", "<!Doctype html", "<html", "<HTML", "<head")
 _TORCH_TO_ONNX = """import torch
 model.eval()  # the model with its weights loaded
 torch.onnx.export(model, (example,), "model.onnx", dynamo=True, external_data=False,
@@ -67,6 +69,21 @@ from onnxmltools.convert.common.data_types import FloatTensorType
 onnx = convert_{name}(model, initial_types=[("input", FloatTensorType([None, n_features]))])
 open("model.onnx", "wb").write(onnx.SerializeToString())"""
 
+LFS_POINTER = ForeignFormat(
+    "git_lfs_pointer",
+    "Git LFS pointer",
+    "it is a pointer of Git LFS, a few lines that stand for the file itself, which was not fetched",
+    "run `git lfs pull` in the folder that it is from, then choose the file again",
+    code="git lfs install\ngit lfs pull",
+    starts=(_begins("version https://git-lfs.github.com/spec/"),),
+)
+WEB_PAGE = ForeignFormat(
+    "web_page",
+    "web page",
+    "it is a web page that was saved in place of the file, as of a sign-in or of the page about it",
+    "download the file itself: on Hugging Face and GitHub by its download button or raw address",
+    starts=tuple(_begins(blank + start) for blank in ("", "\n", "\r\n", "\xef\xbb\xbf") for start in _PAGE_STARTS),
+)
 SAFETENSORS = ForeignFormat(
     "safetensors",
     "safetensors",
@@ -279,6 +296,8 @@ UNKNOWN = ForeignFormat(
 
 # In this order: what comes first is told from what comes later by being more exact.
 FOREIGN_FORMATS: tuple[ForeignFormat, ...] = (
+    LFS_POINTER,
+    WEB_PAGE,
     SAFETENSORS,
     KERAS,
     XGBOOST,
@@ -328,6 +347,11 @@ def by_ending(path: str) -> ForeignFormat | None:
     """Return what a file is by the end of its name; None for what may be a model, and for what is not known."""
     name = PurePosixPath(path).name.lower()
     return next((one for one in FOREIGN_FORMATS if one.endings and name.endswith(one.endings)), None)
+
+
+def stand_in(head: bytes) -> ForeignFormat | None:
+    """Return what was downloaded in place of a file, by its first HEAD_BYTES; None for what may be the file itself."""
+    return next((one for one in (LFS_POINTER, WEB_PAGE) if any(_fits(head, start) for start in one.starts)), None)
 
 
 def by_head(head: bytes) -> ForeignFormat | None:

@@ -7,6 +7,7 @@ docs/configuration.md ("Config model"), and archives that torch-model-archiver 0
 
 import ast
 import json
+import lzma
 import tarfile
 import zipfile
 import zlib
@@ -25,6 +26,8 @@ from repository.core.layout import OVERLAY_FILE, relative_path
 from repository.files import archive as zip_archive
 from repository.files import storage
 from repository.files.archive import Limits
+from repository.files.tar_reading import TarReader, opened_tar
+from repository.files.zip_reading import opened_zip
 
 FOLDER = "MAR-INF"
 MANIFEST = f"{FOLDER}/MANIFEST.json"
@@ -36,7 +39,10 @@ MAX_TEXT_BYTES = 4 << 20  # of a manifest, a model-config.yaml, or a source
 _MAX_NODES = 100_000  # of a model-config.yaml, whose aliases may stand for more than it holds
 _MAX_WORKERS = 1024
 _CHUNK = 1 << 20
-_DAMAGED = (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeError, ValueError)
+_DAMAGED = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(EOFError, NotImplementedError, UnicodeError, ValueError),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +213,10 @@ def _opened(path: Path) -> Iterator[_Archive]:
         if path.is_dir():
             yield _Folder(path)
         elif zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as packed:
+            with opened_zip(path, Limits().max_files) as packed:
                 yield _Zip(packed, path)
         else:
-            with tarfile.open(path) as packed_tar:
+            with opened_tar(path) as packed_tar:
                 yield _Tar(packed_tar, path)
     except _DAMAGED as error:
         if isinstance(error, tarfile.ReadError) and not _begins_as_zip(path):
@@ -238,7 +244,7 @@ class _Zip(_Archive):
 
 
 class _Tar(_Archive):
-    def __init__(self, packed: tarfile.TarFile, path: Path) -> None:
+    def __init__(self, packed: TarReader, path: Path) -> None:
         self._packed = packed
         self._packed_size = max(path.stat().st_size, 1)
         self._members: dict[str, tarfile.TarInfo] = {}
@@ -255,9 +261,9 @@ class _Tar(_Archive):
 
     def _bounded(self) -> Iterator[tarfile.TarInfo]:
         """Yield the members, as long as they stay within the limits: finding the next one reads what lies between."""
-        limits, size = Limits(), 0
-        for count, member in enumerate(self._packed, 1):
-            size += member.size
+        limits = Limits()
+        for count, member in enumerate(self._packed.members(), 1):
+            size = member.offset_data + member.size  # of all up to its end, headers too
             if count > limits.max_files or size > limits.max_bytes:
                 raise UnsafeArchive(
                     f"the archive holds more than {limits.max_files} files or {limits.max_bytes >> 20} MiB"
@@ -267,20 +273,16 @@ class _Tar(_Archive):
             yield member
 
     def _content(self, name: str) -> bytes:
-        source = self._packed.extractfile(self._members[name])
-        assert source is not None  # a plain file
-        with source:
+        with self._packed.content(self._members[name]) as source:
             return source.read(MAX_TEXT_BYTES + 1)
 
     def unpack(self, destination: Path, limits: Limits) -> None:
         storage.ensure_space(destination, sum(self.sizes.values()), limits.reserve)
         for name, member in self._members.items():
-            source = self._packed.extractfile(member)
-            assert source is not None
             target = destination / name
             try:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                with source, target.open("xb") as file:
+                with self._packed.content(member) as source, target.open("xb") as file:
                     while chunk := source.read(_CHUNK):
                         file.write(chunk)
             except (FileExistsError, NotADirectoryError, IsADirectoryError) as error:
@@ -289,7 +291,7 @@ class _Tar(_Archive):
 
 class _Folder(_Archive):
     def __init__(self, path: Path) -> None:
-        inner = [one for one in path.iterdir() if one.is_dir() and (one / MANIFEST).is_file()]
+        inner = [one for one in path.iterdir() if one.is_dir() and not one.is_symlink() and (one / MANIFEST).is_file()]
         self._path = inner[0] if len(inner) == 1 and not (path / MANIFEST).is_file() else path
         self.sizes = {
             name: (self._path / name).stat().st_size for name in storage.plain_files(self._path) if name != OVERLAY_FILE
@@ -381,17 +383,17 @@ _UNSERVED = (
 
 
 def parse_settings(text: bytes) -> ModelSettings:
-    """Return the settings of a model-config.yaml; InvalidArchive with one sentence where it is none."""
+    """Return the settings of a model-config.yaml. What cannot be read as one counts as not said, as in TorchServe."""
     try:
         loaded = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" (line {mark.line + 1})" if mark is not None else ""
-        raise InvalidArchive(f"the model's configuration in YAML cannot be read{where}") from None
+        return ModelSettings(unusable={"": f"the model's configuration in YAML cannot be read{where}"})
     if loaded is None:
         return ModelSettings()
     if not isinstance(loaded, dict):
-        raise InvalidArchive("the model's configuration in YAML must be a mapping of keys to values")
+        return ModelSettings(unusable={"": "the model's configuration in YAML must be a mapping of keys to values"})
     whole = _as_json(loaded, [_MAX_NODES])
     unusable: dict[str, str] = {}
     return ModelSettings(

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from repository.core.addresses import leads_into
 from repository.core.errors import InvalidWorkflow, RepositoryError, UnsafeArchive
 from repository.core.layout import check_name
 from repository.files import archive as zip_archive
@@ -136,7 +137,7 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
 def _content(folder: Path, name: str, what: str) -> bytes:
     """Return a file of the archive; nothing outside of it."""
     path = folder / name
-    inside = name and ".." not in Path(name).parts and not Path(name).is_absolute()
+    inside = name and ".." not in Path(name).parts and leads_into(path, folder)
     if not inside or not path.is_file() or path.is_symlink():
         raise InvalidWorkflow(f"the archive has no {what}: expected the file '{name[:80] or MANIFEST}'")
     with path.open("rb") as file:

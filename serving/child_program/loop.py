@@ -18,6 +18,7 @@ from serving.backends.channel.packet_channel import PacketChannel
 from serving.backends.channel.shared_memory import SharedMemoryMap, SharedMemoryPool
 from serving.backends.channel.tensors import TensorWriter
 from serving.child_program.failures import failed, log_traceback
+from serving.child_program.pb_utils.process import PROCESS
 from serving.child_program.stub import Stub
 
 STUBS: dict[str, str] = {
@@ -33,8 +34,10 @@ def serve(channel: PacketChannel, link: socket.socket) -> None:
     received, _ = channel.receive()
     message = cast("Initialize | CompleteConfig", received)
     module, _, name = STUBS[message["stub"]].partition(":")
+    start_failure = failed
     try:
         stub_class: type[Stub] = getattr(importlib.import_module(module), name)
+        start_failure = stub_class.start_failure
         if message["stub"] in _OWN_IMPORTS:
             del sys.path[0]
         if message["op"] == "complete_config":
@@ -43,7 +46,7 @@ def serve(channel: PacketChannel, link: socket.socket) -> None:
             return
         stub = stub_class(message, link)
     except BaseException as error:
-        channel.send(failed(error, message["folder"]))
+        channel.send(start_failure(error, message["folder"]))
         return
     ready: Ready = {"op": "ready", "has_is_ready": stub.has_is_ready}
     channel.send(ready)
@@ -59,7 +62,7 @@ class _Loop:
         self._stub = stub
         self._folder = folder
         self._inputs = SharedMemoryMap(writable=True)
-        self._outputs = SharedMemoryPool()
+        self._outputs = PROCESS.outputs = SharedMemoryPool()
 
     def run(self) -> None:
         receive = self._channel.receive

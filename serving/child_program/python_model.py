@@ -14,11 +14,13 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from serving.child_program.pb_utils import c_python_backend_utils
 from serving.child_program.pb_utils import triton_python_backend_utils as pb_utils
 from serving.child_program.pb_utils.process import PROCESS
 from serving.child_program.pb_utils.request import ReceivedRequest
 
 sys.modules["triton_python_backend_utils"] = pb_utils
+sys.modules["c_python_backend_utils"] = c_python_backend_utils
 
 Result = TypeVar("Result")
 

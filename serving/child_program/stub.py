@@ -28,6 +28,11 @@ class Stub(ABC):
         written again when this has returned. writer: takes the outputs.
         """
 
+    @staticmethod
+    def start_failure(error: BaseException, folder: str) -> Failed:
+        """Return the message for a model that could not be loaded; the traceback goes to the log."""
+        return failed(error, folder)
+
     def failure(self, error: BaseException, folder: str) -> Failed:
         """Return the message for a batch whose `execute` has raised; the traceback goes to the log."""
         return failed(error, folder)

@@ -51,9 +51,11 @@ OWN_FLAGS = frozenset(
         "--address-file",
         "--allow-client-shm",
         "--auth-file",
+        "--behind-load-balancer",
         "--check-memory",
         "--cpp-log-config",
         "--disable-token-auth",
+        "--drain-secs",
         "--dt",
         "--enable-model-api",
         "--frontend-workers",
@@ -77,6 +79,7 @@ OWN_FLAGS = frozenset(
         "--no-config-snapshots",
         "--plugins-path",
         "--ppath",
+        "--ready-despite-new-models",
         "--repository-cache-folder",
         "--request-log",
         "--request-log-client",
@@ -134,7 +137,7 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     An argument "@FILE" stands for the lines of that file, one argument each, which keeps keys out of the process list.
     """
     parser = build_parser()
-    values = vars(parser.parse_args(arguments))
+    values = vars(parser.parse_args(_without_program(arguments)))
     ignored: list[str] = values.pop("ignored") or []
     strict_config = values.pop("strict_model_config")
     values["disable_auto_complete_config"] |= bool(strict_config)
@@ -162,6 +165,17 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     warnings = [*(f"{flag} has no effect on this server" for flag in ignored), *notes]
     frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return Options(**frozen), warnings
+
+
+def _without_program(arguments: Sequence[str]) -> Sequence[str]:
+    """Leave out the word `tritonserver`, with which manifests for Triton's image begin a container's arguments.
+
+    Flags with their values may stand before it: those of our own image do.
+    """
+    place = next((place for place, word in enumerate(arguments) if not (word[:2] == "--" and "=" in word)), None)
+    if place is None or os.path.basename(arguments[place]) != "tritonserver":
+        return arguments
+    return [*arguments[:place], *arguments[place + 1 :]]
 
 
 def _repositories(
@@ -261,6 +275,11 @@ def _repository_flags(add: Add) -> None:
     )
     add("--traffic-remotes", Path, "JSON file of the other servers that rollouts may call, with the headers to send")
     add("--strict-readiness", boolean, "ready only while every model that should be loaded is")
+    add(
+        "--ready-despite-new-models",
+        boolean,
+        "with --strict-readiness: a model that was found after the start, and has not served yet, does not count",
+    )
     add("--strict-devices", boolean, "KIND_GPU on a machine without a GPU fails instead of falling back to the CPU")
     add(
         "--model-environment",
@@ -270,6 +289,12 @@ def _repository_flags(add: Add) -> None:
         choices=("all", "bounded"),
     )
     add("--exit-on-error", boolean, "end when a model fails to load at start")
+    add("--behind-load-balancer", boolean, "a load balancer asks /v2/health/ready: --drain-secs is 5 by default")
+    add(
+        "--drain-secs",
+        seconds,
+        "how long a server that is told to end, and not ready any more, still takes connections",
+    )
     add("--exit-timeout-secs", seconds, "how long a shutdown waits for requests under way")
     add(
         "--process-heartbeat-timeout-secs",

@@ -35,6 +35,7 @@ MAX_WORKERS = 256
 HostPolicySetting = tuple[str, str, str]  # policy, setting, value
 Cores = frozenset[int]
 
+_NUMBER = re.compile(r"\s*([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
@@ -199,7 +200,7 @@ def metrics_setting(text: str) -> tuple[str, str]:
     setting, _, value = text.partition("=")
     if setting in ("counter_latencies", "histogram_latencies", "summary_latencies"):
         boolean(value)
-    elif setting != "summary_quantiles" or not all(_is_quantile(one) for one in value.split(",")):
+    elif setting != "summary_quantiles" or not all(map(_is_quantile, value.split(","))):
         raise argparse.ArgumentTypeError(
             "expected counter_latencies, histogram_latencies or summary_latencies=<true or false>, "
             f"or summary_quantiles=<quantile>:<error>[,...], got '{text}'"
@@ -207,11 +208,28 @@ def metrics_setting(text: str) -> tuple[str, str]:
     return setting, value
 
 
+def quantile(text: str) -> float:
+    """Return the quantile of <quantile>:<error>, of which tritonserver reads the number that each part begins with (C++'s
+    stod): it takes 0.1:0.0.1. The error is not needed here. ValueError where either begins with none."""
+    found, *error = [_leading_number(part) for part in text.split(":", 1)]
+    if not all(0 <= number <= 1 for number in (found, *error)):
+        raise ValueError
+    return found
+
+
+def _leading_number(text: str) -> float:
+    number = _NUMBER.match(text)
+    if number is None:
+        raise ValueError
+    return float(number[1])
+
+
 def _is_quantile(text: str) -> bool:
     try:
-        return all(0 <= float(part) <= 1 for part in text.split(":"))
+        quantile(text)
     except ValueError:
         return False
+    return True
 
 
 def cache_setting(text: str) -> tuple[str, str, str]:

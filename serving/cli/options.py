@@ -5,7 +5,7 @@ from pathlib import Path
 
 from repository.remote.address import RemoteAddress
 from repository.torchserve.options import TorchServeOptions
-from serving.cli.option_values import HostPolicySetting, Restriction, boolean
+from serving.cli.option_values import HostPolicySetting, Restriction, boolean, quantile
 from serving.cli.trace_config import TraceSetting
 
 
@@ -22,12 +22,15 @@ class Options:
     repository_poll_secs: float = 15.0
     disable_auto_complete_config: bool = False
     strict_readiness: bool = True
+    ready_despite_new_models: bool = False
     strict_devices: bool = False
     model_environment: str = "all"
     exit_on_error: bool = True
     wanted_models_file: Path | None = None
     traffic_remotes: Path | None = None
     exit_timeout_secs: float = 30.0
+    behind_load_balancer: bool = False
+    drain_secs: float | None = None
     process_heartbeat_timeout_secs: float = 60.0
     model_config_name: str | None = None
     model_load_thread_count: int = 4
@@ -118,7 +121,7 @@ class Options:
     def summary_quantiles(self) -> list[float]:
         """Return the quantiles of the latency summaries. What error each allows is taken and not needed."""
         text = dict(self.metrics_config).get("summary_quantiles", "0.5,0.9,0.95,0.99,0.999")
-        return [float(one.partition(":")[0]) for one in text.split(",")]
+        return [quantile(one) for one in text.split(",")]
 
     @property
     def cache_size(self) -> int:

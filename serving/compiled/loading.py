@@ -1,9 +1,11 @@
 """Has the compiled modules imported instead of their sources, where there is a build of exactly these sources."""
 
+import fcntl
 import importlib
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.abc import MetaPathFinder
 from importlib.machinery import EXTENSION_SUFFIXES, ExtensionFileLoader, ModuleSpec
 from importlib.util import spec_from_file_location
@@ -48,7 +50,7 @@ def use() -> None:
         Compiled.sentence = f"interpreted: {VARIABLE}=no"
         return
     folder = build_folder()
-    if not folder.is_dir():
+    if not _hold(folder):
         if folder.parent.is_dir() and any(folder.parent.iterdir()):
             Compiled.sentence = f"interpreted: those compiled are of other sources or another Python; {_REMEDY}"
         return
@@ -68,6 +70,29 @@ def use() -> None:
         return
     Compiled.used = True
     Compiled.sentence = f"compiled: {len(MODULES)} modules, build {folder.name}"
+
+
+def _hold(folder: Path) -> bool:
+    """Keep a build from being removed while this process lives, which imports parts of it late; False where there is none."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    with suppress(OSError):  # a file system without locks
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return folder.is_dir()  # it may have been removed before it was locked
+
+
+def in_use(folder: Path) -> bool:
+    """Whether a process holds a build."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def files_of(folder: Path) -> dict[str, Path]:

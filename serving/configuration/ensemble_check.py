@@ -5,6 +5,7 @@ Source: ValidateEnsembleConfig in Triton's documentation of ensembles: every req
 along each edge, no step with a smaller maximum batch; one that does not batch at all may be a step.
 """
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -61,19 +62,26 @@ def _check_streams(config: ModelConfig, steps: list[tuple[ModelEnsembling.Step, 
     """Return whether a step is decoupled. No step, and no answer, may need tensors that come a different number of times."""
     # tensor -> the decoupled step that it comes from; two steps with the same model are two streams
     streams = {tensor.name: _NO_STREAM for tensor in config.input}
-    waiting = set(range(len(steps)))
-    while ready := {index for index in waiting if streams.keys() >= set(steps[index][0].input_map.values())}:
-        waiting -= ready
-        for index in ready:
-            step, model = steps[index]
-            sources = {streams[name] for name in step.input_map.values()}
-            if len(sources) > 1:
-                raise _wrong(
-                    config, f"step '{step.model_name}' receives inputs originated from different decoupled models"
-                )
-            decoupled = model.model_transaction_policy.decoupled
-            source = index if decoupled else next(iter(sources), _NO_STREAM)
-            streams |= dict.fromkeys(step.output_map.values(), source)
+    missing = [set(step.input_map.values()) - streams.keys() for step, _ in steps]
+    readers: defaultdict[str, list[int]] = defaultdict(list)
+    for index, names in enumerate(missing):
+        for name in names:
+            readers[name].append(index)
+    ready = [index for index, names in enumerate(missing) if not names]
+    while ready:
+        index = ready.pop()
+        step, model = steps[index]
+        sources = {streams[name] for name in step.input_map.values()}
+        if len(sources) > 1:
+            raise _wrong(config, f"step '{step.model_name}' receives inputs originated from different decoupled models")
+        decoupled = model.model_transaction_policy.decoupled
+        source = index if decoupled else next(iter(sources), _NO_STREAM)
+        for name in step.output_map.values():
+            streams[name] = source
+            for reader in readers.pop(name, ()):
+                missing[reader].discard(name)
+                if not missing[reader]:
+                    ready.append(reader)
     answers = {streams.get(tensor.name, _NO_STREAM) for tensor in config.output}
     if len(answers) > 1:
         raise _wrong(config, "its outputs originate from different decoupled models")

@@ -54,12 +54,12 @@ BY_CONFIG: dict[int, Datatype] = {row.config: row for row in DATATYPES.values()}
 BY_DTYPE: dict[Dtype, Datatype] = {row.dtype: row for row in DATATYPES.values()}
 
 
-def datatype(name: str) -> Datatype:
-    """Return the row of a wire name; INVALID_ARG for an unknown one."""
-    try:
-        return DATATYPES[name]
-    except (KeyError, TypeError):
-        raise invalid(f"unknown datatype '{name}'; expected one of {', '.join(DATATYPES)}") from None
+def datatype(name: object) -> Datatype:
+    """Return the row of a wire name; INVALID_ARG for an unknown one, and for what is no text."""
+    row = DATATYPES.get(name) if isinstance(name, str) else None
+    if row is None:
+        raise invalid(f"unknown datatype '{name}'; expected one of {', '.join(DATATYPES)}")
+    return row
 
 
 def datatype_of(tensor: Tensor) -> Datatype:

@@ -17,9 +17,12 @@ At a boundary (between the loop and a model, or what only looks on) anything may
 the request that it concerns, `safely` lets the request go on without what has failed. Both log it, once, with its traceback.
 """
 
+import asyncio
+import copy
 import logging
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from typing import ParamSpec, TypeVar
 
@@ -27,6 +30,7 @@ log = logging.getLogger(__name__)
 
 P = ParamSpec("P")
 T = TypeVar("T")
+E = TypeVar("E", bound=BaseException)
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}\b")
 _PATH = re.compile(r"(?<![\w.:/~-])/(?:[\w.+@ -]*[\w.+@-]/)+([\w.+@-]*)")
@@ -152,6 +156,26 @@ def unexpected(error: BaseException, what: str) -> ServingError:
         return error
     log.error("%s failed", what, exc_info=error)
     return internal(f"{what} failed in the server ({type(error).__name__}); its log says where")
+
+
+def unraised(error: E) -> E:
+    """Return an equal error that nobody has raised: a raised one refers to the frames that it has passed, and with them to the
+    requests of all for whom it was raised before."""
+    if not isinstance(error, ServingError):
+        with suppress(Exception):  # Python's own keep more than their arguments: a file's name, an encoding
+            return copy.copy(error)
+    fresh = type(error).__new__(type(error), *error.args)
+    fresh.__dict__.update(error.__dict__)
+    return fresh
+
+
+async def outcome_of(shared: "asyncio.Future[T]") -> T:
+    """Return what a future gives for which others may wait too, or raise its error anew. It goes on where a caller is gone."""
+    await asyncio.wait([shared])
+    error = shared.exception()
+    if error is not None:
+        raise unraised(error) from error  # where it happened is for the log
+    return shared.result()
 
 
 def safely(what: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:

@@ -109,6 +109,27 @@ class _Unheard:
 _UNHEARD = _Unheard()
 
 
+class _Mirrored:
+    """Follows what no client has asked: such a request is one that is followed, so that all others pass by without a look."""
+
+    __slots__ = ()
+
+    def executed(self, request: "InFlightRequest", execution: Execution) -> None:
+        pass
+
+    def step(self, child: "InFlightRequest") -> None:
+        pass
+
+    def context(self) -> str:
+        return ""
+
+    def answered(self, request: "InFlightRequest", answer: Answer, final: bool) -> None:
+        pass
+
+
+_MIRRORED = _Mirrored()
+
+
 class RequestOwner(Protocol):
     """Who has accepted a request, a model most often, until the request ends."""
 
@@ -215,7 +236,13 @@ class InFlightRequest:
 
         more: those of the same batch, for whose sake it is made too."""
         self.origin = other.origin or other.arrival_ns
-        self.mirrored = other.mirrored and all(one.mirrored for one in more)
+        if other.mirrored and all(one.mirrored for one in more):
+            self.mirror()
+
+    def mirror(self) -> None:
+        """It is asked to compare, and is no request of a client."""
+        self.mirrored = True
+        self.observe(_MIRRORED)
 
     # -- with a model ----------------------------------------------------------------------------------------------
     def accept(self, owner: RequestOwner, queued_ns: int = 0) -> None:

@@ -143,6 +143,15 @@ class TensorCheck:
     def _missing(self, inputs: dict[str, Tensor]) -> ServingError:
         """Return the error of a request that lacks an input, in the words of Triton, which its tests and clients look for."""
         required = [tensor.name for tensor in self._inputs if not tensor.optional]
+        unknown = [name for name in inputs if name not in self._by_name]
+        if unknown and len(required) <= len(inputs) <= len(
+            self._inputs
+        ):  # their number is right, as Triton checks it first
+            lacking = _listed([name for name in required if name not in inputs], " and ")
+            place = "its place" if len(unknown) == 1 else f"place of {_listed(unknown, ' and ')}"
+            return invalid(
+                f"unexpected inference input {_listed(unknown[:1])} for model '{self._model}', which needs {lacking} in {place}"
+            )
         some = len(required) < len(self._inputs)
         wanted = (
             f"number of inputs between {len(required)} and {len(self._inputs)}" if some else f"{len(required)} inputs"
@@ -156,11 +165,11 @@ class TensorCheck:
     def _refuse_unknown(self, inputs: dict[str, Tensor]) -> None:
         unknown = next(name for name in inputs if name not in self._by_name)
         known = ", ".join(tensor.name for tensor in self._inputs)
-        raise invalid(f"unexpected inference input '{unknown}' for model '{self._model}', which has {known}")
+        raise invalid(f"unexpected inference input {_listed([unknown])} for model '{self._model}', which has {known}")
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ",".join(f"'{name[:200]}'" for name in names)
+def _listed(names: Iterable[str], between: str = ",") -> str:
+    return between.join(f"'{name[:200]}'" for name in names)
 
 
 def with_rank(array: Tensor, dims: int, batched: bool) -> Tensor:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelWarmup
 
+from repository.core.addresses import leads_into
 from serving.backends.base.backend import ModelSpec
 from serving.core.batch import Batch
 from serving.core.datatypes import BY_CONFIG, Datatype, Tensor, deserialize_bytes
@@ -83,7 +84,7 @@ def _random(row: Datatype, shape: tuple[int, ...]) -> Tensor:
 
 
 def _from_file(name: str, path: Path, folder: Path, row: Datatype, shape: tuple[int, ...]) -> Tensor:
-    if not path.resolve().is_relative_to(folder.resolve()) or not path.is_file():
+    if not leads_into(path, folder) or not path.is_file():
         raise invalid(f"warm-up input '{name}' names a data file that is not in the model's warmup folder")
     data = path.read_bytes()
     count = int(np.prod(shape, dtype=np.int64))

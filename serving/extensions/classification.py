@@ -11,6 +11,7 @@ import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.class_names import class_names
+from repository.core.addresses import leads_into
 from serving.core.datatypes import Tensor, datatype_of
 from serving.core.device_tensor import host_array
 from serving.core.errors import invalid
@@ -85,7 +86,7 @@ def inherited_labels(config: ModelConfig, labels_of: Callable[[str, int], Labels
 
 def _read(output: str, model_dir: Path, filename: str) -> list[str]:
     path = model_dir / filename
-    if not path.resolve().is_relative_to(model_dir.resolve()):
+    if not leads_into(path, model_dir):
         raise invalid(f"label_filename of output '{output}' leaves the model's folder")
     try:
         if path.stat().st_size > MAX_LABEL_FILE:

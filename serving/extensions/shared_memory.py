@@ -7,14 +7,16 @@ Source: Triton, docs/protocol/extension_shared_memory.md.
 import mmap
 import os
 import re
+import resource
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakSet, WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from serving.core.devices import gpu_count
-from serving.core.errors import ServingError, already_exists, internal, invalid, not_found, unavailable
+from serving.core.errors import Exhausted, ServingError, already_exists, internal, invalid, not_found, unavailable
 from serving.core.output_target import RegionMemory
 
 if TYPE_CHECKING:
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 _FOLDER = "/dev/shm"
 _KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")
 _MAX_SIZE = 1 << 46
+_MAX_REGIONS = 4096
+_DESCRIPTORS_PART = 4  # of the process's descriptors, of which each mapped object has one
 
 
 class ClientMemory(np.ndarray[Any, Any]):
@@ -37,6 +41,15 @@ def in_client_memory(tensor: NDArray[Any]) -> bool:
     return isinstance(found, ClientMemory)
 
 
+class _MappedObject:
+    """A POSIX shared-memory object, mapped once for all of its regions. file: its device and inode, as two keys may name it."""
+
+    def __init__(self, mapping: mmap.mmap, file: tuple[int, int]) -> None:
+        self.mapping = mapping
+        self.file = file
+        self.bytes = np.frombuffer(mapping, np.uint8).view(ClientMemory)
+
+
 @dataclass(frozen=True, slots=True)
 class SystemRegion:
     """`byte_size` bytes of a POSIX shared-memory object, from `offset` on."""
@@ -46,13 +59,12 @@ class SystemRegion:
     offset: int
     byte_size: int
     memory: NDArray[np.uint8] = field(repr=False)
-    mapping: mmap.mmap = field(repr=False)
-    file: tuple[int, int] = field(repr=False)  # device and inode: two keys may name one object
+    mapped: "_MappedObject" = field(repr=False)
 
     def view(self, offset: int, size: int) -> NDArray[np.uint8]:
         _check_bounds(self.name, self.byte_size, offset, size)
         # size() is the object's now: reading mapped pages behind its end would kill the server with SIGBUS.
-        if self.mapping.size() < self.offset + self.byte_size:
+        if self.mapped.mapping.size() < self.offset + self.byte_size:
             raise invalid(f"shared memory region '{self.name}' has become shorter than it was when it was registered")
         return self.memory[offset : offset + size]
 
@@ -80,6 +92,8 @@ class SharedMemory:
     def __init__(self, allowed: bool) -> None:
         self._allowed = allowed
         self._system: dict[str, SystemRegion] = {}
+        self._objects: WeakValueDictionary[tuple[int, int], _MappedObject] = WeakValueDictionary()  # by their files
+        self._mapped: WeakSet[_MappedObject] = WeakSet()  # with those that have grown since, and were mapped anew
         self._cuda: dict[str, CudaRegion] = {}
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
@@ -89,7 +103,7 @@ class SharedMemory:
         if not _KEY.fullmatch(key) or key.strip("/") in (".", ".."):
             raise _absent(key)
         _check_size(name, offset, byte_size)
-        self._system[name] = SystemRegion(name, key, offset, byte_size, *_map(name, key, offset, byte_size))
+        self._system[name] = SystemRegion(name, key, offset, byte_size, *self._map(name, key, offset, byte_size))
 
     def register_cuda(self, name: str, raw_handle: bytes, device_id: int, byte_size: int) -> None:
         """Open a cudaIpcMemHandle_t; UNAVAILABLE on a machine without a GPU."""
@@ -128,35 +142,48 @@ class SharedMemory:
     def overlap(self, one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
         """Return whether two pieces (region, offset, size) of system shared memory have bytes in common."""
         first, second = self._system.get(one[0]), self._system.get(other[0])
-        if first is None or second is None or first.file != second.file:
+        if first is None or second is None or first.mapped.file != second.mapped.file:
             return False
         start, begin = first.offset + one[1], second.offset + other[1]
         return start < begin + other[2] and begin < start + one[2]
+
+    def _map(self, name: str, key: str, offset: int, byte_size: int) -> "tuple[NDArray[np.uint8], _MappedObject]":
+        """Return the bytes of a region, and the object that they lie in, which all of its regions share."""
+        try:
+            descriptor = os.open(os.path.join(_FOLDER, key.lstrip("/")), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            raise _absent(key) from None
+        try:
+            status = os.fstat(descriptor)
+            if offset + byte_size > status.st_size:
+                raise invalid(
+                    f"failed to register shared memory region '{name}': invalid args: offset and size go beyond its end"
+                )
+            file = status.st_dev, status.st_ino
+            found = self._objects.get(file)
+            if found is None or len(found.mapping) < offset + byte_size:
+                found = self._objects[file] = self._map_object(descriptor, status.st_size, file)
+        finally:
+            os.close(descriptor)
+        return found.bytes[offset : offset + byte_size], found
+
+    def _map_object(self, descriptor: int, size: int, file: tuple[int, int]) -> "_MappedObject":
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _DESCRIPTORS_PART
+        if len(self._mapped) >= most:
+            raise Exhausted(
+                f"the regions of this server lie in {most} shared memory objects, and it takes no more: unregister some"
+            )
+        found = _MappedObject(mmap.mmap(descriptor, size), file)
+        self._mapped.add(found)
+        return found
 
     def _check_new(self, name: str) -> None:
         if not self._allowed:
             raise unavailable("shared memory is off on this server: it was started without --allow-client-shm=true")
         if name in self._system or name in self._cuda:
             raise already_exists(f"shared memory region '{name}' already in manager")
-
-
-def _map(name: str, key: str, offset: int, byte_size: int) -> tuple[NDArray[np.uint8], mmap.mmap, tuple[int, int]]:
-    try:
-        descriptor = os.open(os.path.join(_FOLDER, key.lstrip("/")), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        raise _absent(key) from None
-    try:
-        status = os.fstat(descriptor)
-        if offset + byte_size > status.st_size:
-            raise invalid(
-                f"failed to register shared memory region '{name}': invalid args: offset and size go beyond its end"
-            )
-        start = offset - offset % mmap.ALLOCATIONGRANULARITY  # a map begins on a page
-        mapped = mmap.mmap(descriptor, offset + byte_size - start, offset=start)
-    finally:
-        os.close(descriptor)
-    memory = np.frombuffer(mapped, np.uint8)[offset - start :].view(ClientMemory)
-    return memory, mapped, (status.st_dev, status.st_ino)
+        if len(self._system) + len(self._cuda) >= _MAX_REGIONS:
+            raise Exhausted(f"this server has {_MAX_REGIONS} shared memory regions, and takes no more: unregister some")
 
 
 def _check_size(name: str, offset: int, byte_size: int) -> None:

@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import logging
 import socket
+import ssl
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, cast
@@ -74,6 +75,7 @@ class GrpcServer:
         self._connections: set[Connection[CallHead]] = set()
         self._listeners: list[asyncio.Server] = []
         self._watcher: asyncio.Task[None] | None = None
+        self._tls: ssl.SSLContext | None = None  # of the sockets of start_on
 
     async def start(self) -> None:
         """Listen; OSError where the address cannot be bound."""
@@ -93,12 +95,17 @@ class GrpcServer:
     async def start_on(self, sockets: Sequence[socket.socket]) -> None:
         """Listen on sockets that are bound already."""
         loop = asyncio.get_running_loop()
-        tls = server_context(TlsFiles.of_grpc(self._options), "h2")
+        self._tls = server_context(TlsFiles.of_grpc(self._options), "h2")
         for bound in sockets:
             self._listeners.append(
-                await loop.create_server(self._connection, sock=bound, backlog=BACKLOG, **listener_options(tls))
+                await loop.create_server(self._connection, sock=bound, backlog=BACKLOG, **listener_options(self._tls))
             )
         self._watcher = loop.create_task(self._watch())
+
+    async def serve(self, connected: socket.socket) -> None:
+        """Serve a connection that was accepted elsewhere, as those of the listening sockets. OSError where it has ended."""
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(self._connection, connected, **listener_options(self._tls))
 
     @property
     def address(self) -> tuple[str, int]:
@@ -113,6 +120,9 @@ class GrpcServer:
             connection.drain()
         while self._connections:
             await asyncio.sleep(0.02)
+            for connection in list(self._connections):  # a client's whose handshake was under way
+                if not isinstance(connection, _ForwardedConnection):
+                    connection.drain()
 
     async def close(self) -> None:
         """End what is left."""

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repository.config.model_config import DEFAULT_FILENAMES, FILENAME_OF_SUFFIX
+from repository.core.errors import UnsafeArchive
 from repository.files import foreign_formats, torchserve_archive
-from repository.files.foreign_formats import ForeignFormat
+from repository.files.foreign_formats import POINTER_BYTES, ForeignFormat
+from repository.files.zip_reading import opened_zip
 from serving.backends.base.text import looks_like_text
 from serving.backends.onnxruntime.onnx_file import read_onnx
 from serving.backends.pytorch.archive import Kind, read_archive
@@ -82,10 +84,16 @@ def _telling(files: list[Path]) -> list[Path]:
     by_name = foreign_formats.by_names(path.name for path in files)
     if by_name is not None:
         return [path for path in files if path.name == by_name[0]]
-    return [path for path in files if foreign_formats.by_head(_head(path)) is not None][:1]
+    return [path for path in files if foreign_formats.by_head(head_of(path)) is not None][:1]
 
 
-def _head(path: Path) -> bytes:
+def pointers(folder: Path) -> list[Path]:
+    """Return the files of a folder, however deep, in whose place a pointer of Git LFS lies."""
+    files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size <= POINTER_BYTES)
+    return [path for path in files if foreign_formats.stand_in(head_of(path)) is foreign_formats.LFS_POINTER]
+
+
+def head_of(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(foreign_formats.HEAD_BYTES)
 
@@ -95,9 +103,14 @@ def detect(path: Path) -> tuple[Format, str]:
     meant = MEANT.get(path.suffix.lower(), UNKNOWN)
     if path.name == "saved_model.pb":
         return SAVED_MODEL, ""
-    if path.is_dir() or meant is TORCHSERVE:
+    if path.is_dir():
+        return TORCHSERVE, ""
+    head = head_of(path)
+    downloaded = foreign_formats.stand_in(head)
+    if downloaded is not None:
+        return _foreign(downloaded), ""
+    if meant is TORCHSERVE:
         return TORCHSERVE, ""  # its reader says what is wrong with it
-    head = _head(path)
     if not head:
         return meant, "the file is empty"
     if head.startswith(b"PK\x03\x04"):
@@ -128,8 +141,10 @@ def _article(format_: Format) -> str:
 
 def _zip(path: Path, meant: Format) -> tuple[Format, str]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened_zip(path) as archive:
             names = archive.namelist()
+    except UnsafeArchive as error:
+        return meant if meant is not UNKNOWN else ZIP, error.message
     except (zipfile.BadZipFile, OSError, ValueError):
         return meant if meant is not UNKNOWN else ZIP, "the file is a zip archive that is truncated or damaged"
     escaping = next((name for name in names if name.startswith("/") or ".." in name.replace("\\", "/").split("/")), "")

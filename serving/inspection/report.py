@@ -37,6 +37,7 @@ from serving.inspection.torchserve import ArchiveObject, ArchiveReport
 _CHECK_LOADS_BELOW = (
     512 << 20
 )  # bytes of an ONNX model with its weights: larger ones are not loaded to see whether they do
+_MAX_POINTERS = 5  # that are named
 
 
 class TensorRow(TypedDict):
@@ -153,12 +154,25 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
         report.error(
             f"'{model.name}' is {report.format.name} by its content: give it the ending {ending}, as the server expects"
         )
-    else:
+    elif not (path.is_dir() and _say_pointers(report, folder)):
         _read(report, model, folder, config)
     _finish(report, config, given)
     if given is not None and report.sound:
         _check_given(report, model, given, config.name)
     return report.as_object()
+
+
+def _say_pointers(report: Report, folder: Path) -> bool:
+    """Say which files were not fetched: weights beside a model are read, or not, by code that cannot tell what they are."""
+    found = formats.pointers(folder)
+    for path in found[:_MAX_POINTERS]:
+        report.error(
+            f"'{path.relative_to(folder).as_posix()}': {foreign_formats.LFS_POINTER.sentence}",
+            foreign_formats.LFS_POINTER.code,
+        )
+    if len(found) > _MAX_POINTERS:
+        report.error(f"{len(found) - _MAX_POINTERS} more files are pointers of Git LFS")
+    return bool(found)
 
 
 def _is_found(model: Path, given: ModelConfig | None) -> bool:
@@ -174,7 +188,8 @@ def _given_config(path: Path, config_file: Path | None, report: Report) -> Model
     try:
         return model_config.parse_bytes(file.read_bytes())
     except RepositoryError as error:
-        report.error(f"{CONFIG_FILE}: {error}")
+        downloaded = foreign_formats.stand_in(formats.head_of(file))
+        report.error(f"{CONFIG_FILE}: {error if downloaded is None else downloaded.sentence}")
         return None
 
 

@@ -13,6 +13,7 @@ from typing import TypedDict
 from repository.core.errors import RepositoryError
 from repository.core.json_types import Json
 from repository.files import torchserve_archive
+from repository.files.foreign_formats import POINTER_BYTES, stand_in
 from repository.files.torchserve_archive import Manifest, ModelSettings
 from serving.backends.torchserve.settings import told
 
@@ -60,6 +61,7 @@ class ArchiveReport:
         self.warnings: list[str] = []
         self.notes: list[str] = []
         self.handler_file = torchserve_archive.handler_file(self.manifest, self.files)
+        self._look_at_weights()
         self._look_at_handler()
         self._look_at_settings()
 
@@ -81,6 +83,17 @@ class ArchiveReport:
             "settings": dict(self.settings.whole),
             "files": dict(self.files),
         }
+
+    def _look_at_weights(self) -> None:
+        name = self.manifest.serialized_file
+        if not 0 < self.files.get(name, 0) <= POINTER_BYTES:
+            return
+        try:
+            downloaded = stand_in(torchserve_archive.read_file(self._path, name))
+        except RepositoryError as error:
+            raise told(error) from None
+        if downloaded is not None:
+            self.errors.append(f"'{name}': {downloaded.sentence}")
 
     def _look_at_handler(self) -> None:
         name = self.manifest.handler.partition(":")[0].removesuffix(".py")

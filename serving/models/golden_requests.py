@@ -20,7 +20,7 @@ import numpy as np
 from repository.core.golden import GoldenRequest, compare
 from repository.core.tensors import Tensor as ExampleTensor
 from serving.core.datatypes import Tensor, datatype_of
-from serving.core.errors import ServingError, unexpected
+from serving.core.errors import ServingError, unexpected, unraised
 from serving.core.example_tensors import from_array
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest
@@ -101,7 +101,7 @@ def _compare(golden: GoldenRequest, outputs: Mapping[str, Tensor]) -> tuple[bool
         else ExampleTensor(name, datatype_of(array).name, array.shape, ())
         for name, array in outputs.items()
     }
-    verdict = compare(golden.expected, answered, golden.tolerance)
+    verdict = compare(golden.expected, answered, golden.tolerance, private=golden.private)
     return verdict.passed, verdict.clause
 
 
@@ -118,7 +118,7 @@ class _Answers:
         if self.ended.done():
             return
         if isinstance(answer, ServingError):
-            self.ended.set_exception(answer)
+            self.ended.set_exception(unraised(answer))
             return
         if isinstance(answer, InferenceResponse):
             self.count += 1

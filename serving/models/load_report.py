@@ -84,11 +84,15 @@ class LoadReport:
 class LoadStopped(ServingError):
     """A load that failed at the last step of its report, or before the first one.
 
-    reason: the message without Triton's words before it, for who knows which model it is about.
+    reason: the message without Triton's words before it, for who knows which model it is about. handler_status: what clients of
+    TorchServe are told of a handler that could not be made; None where that was not why.
     """
 
-    def __init__(self, error: ServingError, report: LoadReport, reason: str = "") -> None:
+    def __init__(
+        self, error: ServingError, report: LoadReport, reason: str = "", handler_status: int | None = None
+    ) -> None:
         super().__init__(error.code, error.message)
+        self.handler_status = handler_status
         self.report = report
         self.reason = reason or error.message
 

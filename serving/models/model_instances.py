@@ -165,7 +165,7 @@ class ModelInstances:
 
     async def _make_ready(self, instance: Instance) -> None:
         if self._runtime.limiter is not None:
-            self._runtime.limiter.register(instance, instance.placement.demand)
+            self._runtime.limiter.register(instance, instance.placement.demand, self._spec.name)
         await instance.start()
 
     async def _make_warm(self, config: ModelConfig, instance: Instance) -> None:

@@ -20,7 +20,7 @@ from repository.config.release import DEFAULT_ALIAS, aliases_of, is_alias, relea
 from repository.config.residency import residency_of
 from repository.config.traffic import traffic_of
 from repository.core.errors import InvalidConfig
-from serving.core.errors import Code, ServingError, invalid, not_found, unavailable, unexpected
+from serving.core.errors import Code, HandlerFailed, ServingError, invalid, not_found, unavailable, unexpected
 from serving.core.in_flight import InFlightRequest
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
@@ -91,6 +91,7 @@ class ModelLifecycle:
         self.unversioned: Taking | None = None  # and what takes it: another model where a rollout or a sequence says so
         self.aliases: dict[str, int] = {}  # as the configuration that serves has them
         self._old_aliases: set[str] = set()  # and those before, under which sequences may go on
+        self.expected = False  # it was there at the start, or has served since
         self.requested = False  # a load was asked for, and no unload since: strict readiness waits for it
         self.error = ""  # why the last load failed before any version could be named
         self._runtime = runtime
@@ -175,7 +176,8 @@ class ModelLifecycle:
             failures = error.failures if isinstance(error, _Failed) else None
             if failures is None:
                 failures = dict.fromkeys(numbers, unexpected(error, f"loading '{self.name}'"))
-            raise LoadStopped(self._roll_back(numbers, failures), progress.report, _plain_reasons(failures)) from None
+            failure = self._roll_back(numbers, failures)
+            raise LoadStopped(failure, progress.report, _plain_reasons(failures), _handler_status(failures)) from None
         if not progress.report.steps:  # nothing has changed, and what drains does so still
             self._progress = None if before is None or before.over else before
         return progress.report
@@ -631,6 +633,11 @@ def _by_reason(failures: dict[int, ServingError]) -> dict[str, list[str]]:
     for version, error in sorted(failures.items()):
         versions.setdefault(str(error), []).append(str(version))
     return versions
+
+
+def _handler_status(failures: dict[int, ServingError]) -> int | None:
+    """Return the status that a model's own code has for a load that failed; None where that was not why."""
+    return next((error.status for error in failures.values() if isinstance(error, HandlerFailed)), None)
 
 
 def _code(failures: dict[int, ServingError]) -> Code:

@@ -5,6 +5,7 @@ load(name) -> identifiers of that name -> lock of each model -> files read -> st
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -18,7 +19,7 @@ from repository.core.layout import ignored_folders
 from serving.cli.options import Options
 from serving.configuration.effective_config import effective_config
 from serving.configuration.ensemble_check import step_models
-from serving.core.errors import ServingError, invalid, not_found
+from serving.core.errors import ServingError, invalid, not_found, outcome_of
 from serving.core.log_context import about
 from serving.core.model_identifier import ModelIdentifier
 from serving.execution.crash_trace import runner
@@ -37,6 +38,10 @@ from serving.traffic.rollouts import Rollouts
 log = logging.getLogger(__name__)
 
 K = TypeVar("K")
+
+MAX_NESTED = (
+    32  # levels of ensembles and their steps: a request, its answer and its readiness go through all of them at once
+)
 
 
 class LoadFailed(ServingError):
@@ -86,6 +91,7 @@ class ModelLoader:
         self._overrides = Overrides()
         self._loads: set[asyncio.Task[LoadReport]] = set()
         self._waiting_loads: dict[ModelIdentifier, asyncio.Task[LoadReport]] = {}
+        self._loading: dict[ModelIdentifier, set[ModelIdentifier]] = {}  # under way: the steps that each will have
 
     # -- loading ---------------------------------------------------------------------------------------------------
     async def load(
@@ -115,7 +121,8 @@ class ModelLoader:
         if failed:
             message = "; ".join(error.message for error in failed)
             reason = "; ".join(error.reason if isinstance(error, LoadStopped) else error.message for error in failed)
-            raise LoadStopped(ServingError(failed[0].code, message), report, reason) from failed[0]
+            status = next((error.handler_status for error in failed if isinstance(error, LoadStopped)), None)
+            raise LoadStopped(ServingError(failed[0].code, message), report, reason, status) from failed[0]
         return report
 
     async def load_many(self, names: list[str]) -> list[tuple[str, ServingError]]:
@@ -132,7 +139,7 @@ class ModelLoader:
         if task is None:
             task = self._waiting_loads[model] = self._task(self._load_alone(model, "", {}, ()))
             task.add_done_callback(lambda done: self._load_ended(model, done))
-        return await asyncio.shield(task)
+        return await outcome_of(task)
 
     async def _begin(
         self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenCheck]
@@ -174,22 +181,30 @@ class ModelLoader:
             requested = lifecycle.requested
             self._models.set_requested(lifecycle, True)
             try:
-                reading = await self._read_model(model, config, files)
-                await self._load_steps(model, reading.sources)
+                reading, report = await self._read_and_load(lifecycle, config, files, golden)
             except LoadFailed as error:
                 lifecycle.error = error.reason
                 if isinstance(error, NotPolled):  # passed over, as in Triton: the server is ready without it
                     self._models.set_requested(lifecycle, requested)
                 log.warning("%s", error.message)
                 raise
-            try:
-                report = await self._load_with_retries(lifecycle, reading.sources, golden)
             except ServingError as error:
                 log.warning("%s", error.message)
                 raise
+            finally:
+                self._loading.pop(model, None)
+            lifecycle.expected = True
             log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in reading.sources))
             self._overrides.loaded(model, reading.override, reading.files, has_files=bool(files))
             return report
+
+    async def _read_and_load(
+        self, lifecycle: ModelLifecycle, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenCheck]
+    ) -> tuple[Reading, LoadReport]:
+        model = lifecycle.identifier
+        reading = await self._read_model(model, config, files)
+        await self._load_steps(model, reading.sources)
+        return reading, await self._load_with_retries(lifecycle, reading.sources, golden)
 
     async def _load_with_retries(
         self, lifecycle: ModelLifecycle, sources: list[VersionSource], golden: Sequence[GoldenCheck]
@@ -281,29 +296,92 @@ class ModelLoader:
             raise LoadFailed(ensemble.name, error) from error
 
     async def _load_missing_steps(self, ensemble: ModelIdentifier, sources: list[VersionSource]) -> None:
-        for name in dict.fromkeys(step for source in sources for step in step_models(source.config)):
-            step = self._models.identify_step(name, ensemble.namespace, await self._find(name))
-            await self._runtime.in_thread(self._refuse_cycle, ensemble, step)
+        names = dict.fromkeys(step for source in sources for step in step_models(source.config))
+        steps = [self._models.identify_step(name, ensemble.namespace, await self._find(name)) for name in names]
+        await self._refuse_cycle(ensemble, steps)
+        for step in steps:
             lifecycle = self._models.get(step)
             if lifecycle is None or lifecycle.default is None:
                 await self.load_identified(step)
 
-    def _refuse_cycle(self, ensemble: ModelIdentifier, step: ModelIdentifier) -> None:
-        """Raise INVALID_ARG for an ensemble that contains itself; read from the files, before any load waits for another."""
-        ahead, seen = [step], set[ModelIdentifier]()
-        while ahead:
-            current = ahead.pop()
-            if current == ensemble:
-                raise invalid(f"ensemble '{ensemble.name}' contains itself, by way of '{step.name}'")
-            folder = None if current in seen else self._fetch(current)
-            if folder is None:
-                continue
-            seen.add(current)
-            names = {name for source in self._read(current, folder) for name in step_models(source.config)}
-            ahead += [
-                self._models.identify_step(name, current.namespace, self._repositories.identifiers(name))
-                for name in names
-            ]
+    async def _refuse_cycle(self, ensemble: ModelIdentifier, steps: Sequence[ModelIdentifier]) -> None:
+        """Raise INVALID_ARG for an ensemble that would contain itself, by what is loaded, is being loaded and would be.
+
+        Before this load waits for another it is known with its steps: of two that name each other the later one is refused.
+        """
+        read: dict[ModelIdentifier, set[ModelIdentifier]] = {}  # of what is not loaded
+        while unread := self._refuse_known_cycle(ensemble, steps, read):
+            for model in unread:
+                read[model] = await self._runtime.in_thread(self._steps_in_files, model)
+        self._loading[ensemble] = set(steps)
+
+    def _refuse_known_cycle(
+        self,
+        ensemble: ModelIdentifier,
+        steps: Sequence[ModelIdentifier],
+        read: Mapping[ModelIdentifier, set[ModelIdentifier]],
+    ) -> list[ModelIdentifier]:
+        """Return the models below the ensemble whose steps have still to be read; INVALID_ARG where it is below itself, or too
+        many levels are below and above it."""
+        unread: dict[ModelIdentifier, None] = {}
+        level = {step: step for step in steps}  # to the step of the ensemble by way of which it is there
+        left = MAX_NESTED - self._levels_above(ensemble)
+        while level:
+            left -= 1
+            if left < 0:
+                raise invalid(
+                    f"ensemble '{ensemble.name}' makes ensembles that are nested more than {MAX_NESTED} levels deep"
+                )
+            if ensemble in level:
+                raise invalid(f"ensemble '{ensemble.name}' contains itself, by way of '{level[ensemble].name}'")
+            below: dict[ModelIdentifier, ModelIdentifier] = {}
+            for current, way in level.items():
+                known = self._known_steps(current, read)
+                if known is None:
+                    unread[current] = None
+                else:
+                    below |= dict.fromkeys(known, way)
+            level = below
+        return list(unread)
+
+    def _levels_above(self, ensemble: ModelIdentifier) -> int:
+        """Return how many levels of ensembles that serve are above one that is loaded again."""
+        lifecycle = self._models.get(ensemble)
+        if lifecycle is None or not lifecycle.versions:
+            return 0
+        above: defaultdict[ModelIdentifier, list[ModelIdentifier]] = defaultdict(list)
+        for other in self._models:
+            for step in self._known_steps(other.identifier, {}) or ():
+                above[step].append(other.identifier)
+        level, levels = {ensemble}, 0
+        while levels < MAX_NESTED and (level := {parent for one in level for parent in above.get(one, ())}):
+            levels += 1
+        return levels
+
+    def _known_steps(
+        self, model: ModelIdentifier, read: Mapping[ModelIdentifier, set[ModelIdentifier]]
+    ) -> set[ModelIdentifier] | None:
+        """Return the steps of a model as it is being loaded, is loaded or was read; None where it has to be read."""
+        if model in self._loading:
+            return self._loading[model]
+        lifecycle = self._models.get(model)
+        if lifecycle is not None and lifecycle.default is not None:
+            # A step may mean a model of another namespace for as long as that of its own is loading, as it is now.
+            own = {ModelIdentifier(name, model.namespace) for name in self._step_names(lifecycle)}
+            return {one for one in own if self._models.get(one)} | {step.identifier for step in self._steps(lifecycle)}
+        return read.get(model)
+
+    def _steps_in_files(self, model: ModelIdentifier) -> set[ModelIdentifier]:
+        """Return the steps that a model would have if it were loaded now."""
+        folder = self._fetch(model)
+        if folder is None:
+            return set()
+        sources = self._read(model, folder, self._overrides.kept(model, fingerprint(folder)))
+        return {
+            self._models.identify_step(name, model.namespace, self._repositories.identifiers(name))
+            for source in sources
+            for name in step_models(source.config)
+        }
 
     def break_off(self, name: str) -> None:
         """Let a load of a model that is under way fail, where it waits for what may hang; the next one need not wait for it."""
@@ -340,18 +418,16 @@ class ModelLoader:
 
     def _steps(self, lifecycle: ModelLifecycle) -> list[ModelLifecycle]:
         """Return the models that an ensemble's steps mean, each once."""
-        names = {
-            step
-            for version in lifecycle.versions.values()
-            if version.model
-            for step in step_models(version.model.config)
-        }
         found = {}
-        for name in names:
+        for name in self._step_names(lifecycle):
             with suppress(ServingError):
                 step = self._models.find_step(name, lifecycle.identifier.namespace)
                 found[step.identifier] = step
         return list(found.values())
+
+    def _step_names(self, lifecycle: ModelLifecycle) -> set[str]:
+        models = [version.model for version in lifecycle.versions.values() if version.model]
+        return {step for model in models for step in step_models(model.config)}
 
     def close(self) -> None:
         """Delete the files that load requests brought."""

@@ -64,6 +64,7 @@ class ModelRepositoryManager:
         self.unserved: Counter[str] = Counter()  # requests to models that did not serve: no version counts them
         self.rollouts = Rollouts(options, loop, memory)
         self._residency = ResidencyManager(options.memory_budget, options.gpu_memory_budget)
+        limited = options.rate_limit == "execution_count"
         self._runtime = Runtime(
             loop=loop,
             executor=self._executor,
@@ -75,7 +76,7 @@ class ModelRepositoryManager:
             heartbeat_timeout_s=options.process_heartbeat_timeout_secs,
             cache=ResponseCache(options.cache_size) if options.cache_size else None,
             control=control,
-            limiter=RateLimiter(options.rate_limit_resource) if options.rate_limit == "execution_count" else None,
+            limiter=RateLimiter(options.rate_limit_resource, loop.call_soon) if limited else None,
             host_policies=host_policies(options.host_policy),
             summaries=options.metric_enabled("summary_latencies"),
             first_responses=options.histogram_latencies,
@@ -152,6 +153,18 @@ class ModelRepositoryManager:
     def names(self) -> list[str]:
         """Return the names of all models of the repositories, sorted, each once."""
         return list(dict.fromkeys(model.name for model in self._repositories.models()))
+
+    @property
+    def all_listed(self) -> bool:
+        """Return whether each repository has been there once, so that it is known what there is to serve."""
+        return self._repositories.all_listed
+
+    def has(self, name: str) -> bool:
+        """Return whether a model of that name is or was loaded, or is in a repository."""
+        try:
+            return self.knows(name) or bool(self._repositories.identifiers(name))
+        except ServingError:  # no name of a model, or one that is in two places
+            return False
 
     def knows(self, name: str) -> bool:
         """Return whether a model of that name is or was loaded."""

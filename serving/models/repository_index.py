@@ -4,7 +4,7 @@ An ensemble is only as ready as the models of its steps.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -48,15 +48,19 @@ class RepositoryIndex:
         self._repositories = repositories
 
     # -- the index -------------------------------------------------------------------------------------------------
-    def rows(self, ready: bool) -> list[IndexRow]:
-        """Return every model on disk or loaded, a row for each version that is or was loaded; or what is READY only."""
+    def on_disk(self) -> dict[ModelIdentifier, str]:
+        """Return every model of the repositories, and why it cannot be loaded whatever is in its folder. Reads folders."""
+        return {model: self._repositories.conflict(model) for model in self._repositories.models()}
+
+    def rows(self, ready: bool, on_disk: Mapping[ModelIdentifier, str]) -> list[IndexRow]:
+        """Return every model that is or was loaded, a row for each version, and those on disk; or what is READY only."""
         rows: list[IndexRow] = []
-        for model in sorted({*self._repositories.models(), *(lifecycle.identifier for lifecycle in self._models)}):
+        for model in sorted({*on_disk, *(lifecycle.identifier for lifecycle in self._models)}):
             lifecycle, name = self._models.get(model), model.name
             if lifecycle is not None and lifecycle.versions:
                 rows += [row for row in self._version_rows(lifecycle) if not ready or row.state == "READY"]
             elif not ready:
-                reason = lifecycle.error if lifecycle else self._repositories.conflict(model)
+                reason = lifecycle.error if lifecycle else on_disk[model]
                 rows.append(IndexRow(name, state="UNAVAILABLE" if reason else "", reason=reason, failed=bool(reason)))
         return rows
 
@@ -89,10 +93,19 @@ class RepositoryIndex:
                 return f"its step '{step.model_name}' is not ready: {reason}"
         return ""
 
-    def all_ready(self) -> bool:
-        """Whether every model that was requested serves; one that is loading for the first time does not count against."""
-        requested = self._models.requested()
-        return all(lifecycle.default is not None or lifecycle.lock.locked() for lifecycle in requested)
+    def all_ready(self, despite_new: bool = False) -> bool:
+        """Whether every model that was requested serves; one that is loading for the first time does not count against.
+
+        despite_new: nor does one that was found after the start and has not served yet."""
+        return all(
+            lifecycle.default is not None or lifecycle.lock.locked() or (despite_new and not lifecycle.expected)
+            for lifecycle in self._models.requested()
+        )
+
+    def expect_requested(self) -> None:
+        """The start is over: every model that was requested by now is expected to serve."""
+        for lifecycle in self._models.requested():
+            lifecycle.expected = True
 
     async def confirm_all_ready(self) -> bool:
         """Whether every model that serves says that it is ready, where it has a say."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base.backend import ModelSpec
-from serving.core.errors import ServingError, safely, unavailable, unexpected
+from serving.core.errors import safely, unavailable, unexpected
 from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
 from serving.models.model import Model
@@ -45,7 +45,7 @@ class SleepingModel:
         self._wake = wake
         self._waiting: dict[InFlightRequest, None] = {}  # in the order of arrival
         self._task: asyncio.Task[None] | None = None
-        self._failed: ServingError | None = None
+        self._failure = ""  # of the last try
         self._failed_at = 0.0
 
     @property
@@ -64,9 +64,9 @@ class SleepingModel:
 
     def submit(self, request: InFlightRequest) -> None:
         """Keep the request and begin to load. UNAVAILABLE where the last try has failed a moment ago."""
-        if self._failed is not None and time.monotonic() < self._failed_at + RETRY_S:
+        if self._failure and time.monotonic() < self._failed_at + RETRY_S:
             self.statistics.count_failure(request, "REJECTED")
-            raise self._failed
+            raise unavailable(self._failure)
         request.accept(self)
         self._waiting[request] = None
         if self._task is None:
@@ -122,13 +122,13 @@ class SleepingModel:
             self._task = None
 
     def _fail(self, reason: str) -> None:
-        self._failed = unavailable(f"model '{self.spec.name}' could not be loaded for its first request: {reason}")
+        self._failure = f"model '{self.spec.name}' could not be loaded for its first request: {reason}"
         self._failed_at = time.monotonic()
         waiting, self._waiting = self._waiting, {}
         for request in waiting:
             request.give_back()
             safely("counting a failure", self.statistics.count_failure, request, "OTHER")
-            request.respond(self._failed)
+            request.respond(unavailable(self._failure))
 
     def request_ended(self, request: InFlightRequest) -> None:
         """Do nothing: a request that was cancelled has been told so."""

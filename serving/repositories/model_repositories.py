@@ -42,6 +42,7 @@ class ModelRepositories:
             namespace = place.shown if isinstance(place, RemoteAddress) else str(place)
             self._namespaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
         self._errors: dict[str, str] = {}  # address -> why the last look failed
+        self._unlisted = {repository.address.shown for repository in self.remote}  # that have never answered
         self._missing = [place for place in options.model_repository if isinstance(place, Path) and not place.is_dir()]
 
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
@@ -58,6 +59,11 @@ class ModelRepositories:
         """Return the folders that were not there when the server started, and have not come since."""
         self._missing = [place for place in self._missing if not place.is_dir()]
         return self._missing
+
+    @property
+    def all_listed(self) -> bool:
+        """Return whether each repository has been there once, so that it is known what there is to serve."""
+        return not self._unlisted and not self.missing
 
     def invalid_folders(self) -> list[str]:
         """Return a sentence for each folder of this machine's repositories that cannot be a model."""
@@ -121,6 +127,8 @@ class ModelRepositories:
             except RepositoryError as error:
                 unreachable = error.message
                 failures.append((shown, unavailable(unreachable)))
+            else:
+                self._unlisted.discard(shown)
             if unreachable and unreachable != self._errors.get(shown):
                 log.warning("%s: %s", shown, unreachable)
             elif not unreachable and self._errors.get(shown):
@@ -132,7 +140,7 @@ class ModelRepositories:
         """List one model in the cloud, where it may have been published a moment ago; UNAVAILABLE without an answer."""
         unreachable = _refresh(name, self.remote)
         if unreachable and not self.identifiers(name):
-            raise next(iter(unreachable.values()))
+            raise _as_serving_error(next(iter(unreachable.values())))
 
     def fetch(self, model: ModelIdentifier, *, refresh: bool) -> Path | None:
         """Return the folder with the model's files, copied first where they lie in the cloud; None without such a model.
@@ -142,11 +150,11 @@ class ModelRepositories:
         unreachable = _refresh(model.name, self._remote_of(model)) if refresh else {}
         owner = self._owner(model)
         if owner is None and unreachable:
-            raise next(iter(unreachable.values()))
+            raise _as_serving_error(next(iter(unreachable.values())))
         if not isinstance(owner, RemoteRepository):
             return owner.model_dir(model.name) if owner is not None else None
         if owner in unreachable:
-            raise unreachable[owner]
+            raise _as_serving_error(unreachable[owner])
         try:
             return owner.fetch(model.name)
         except RepositoryError as error:
@@ -188,13 +196,13 @@ def _mount_directory(place: RemoteAddress) -> Path | None:
     return Path(folder) if folder else None
 
 
-def _refresh(name: str, repositories: list[RemoteRepository]) -> dict[RemoteRepository, ServingError]:
+def _refresh(name: str, repositories: list[RemoteRepository]) -> dict[RemoteRepository, RepositoryError]:
     unreachable = {}
     for repository in repositories:
         try:
             repository.list_model(name)
         except RepositoryError as error:
-            unreachable[repository] = _as_serving_error(error)
+            unreachable[repository] = error
     return unreachable
 
 

@@ -7,21 +7,25 @@ import json
 import logging
 from pathlib import Path
 
+from serving.resources.followed_file import follow
+
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 16 << 20
+RECHECK_S = 0.2
 
 
 class WantedModels:
-    """The names in the file, which is read again when it changes. Asked only about models that are not loaded."""
+    """The names in the file, which is read again when it changes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: tuple[int, int, int] | None = None
         self._names: frozenset[str] = frozenset()
+        self._refresh()
+        follow("wanted-models", self._refresh, RECHECK_S)
 
     def __contains__(self, name: str) -> bool:
-        self._refresh()
         return name in self._names
 
     def _refresh(self) -> None:

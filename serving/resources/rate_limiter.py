@@ -1,7 +1,13 @@
 """The rate limiter: an instance executes only while the resources that its group names are free; it works across models.
 
-Among instances that wait, the one with the least executions times priority goes first, so that priority 2 gets half the
-chances of priority 1. Source: Triton, docs/user_guide/rate_limiter.md and ModelRateLimiter in model_config.proto.
+Among instances that wait for the same resource, the one with the least executions times priority goes first, so that priority
+2 gets half the chances of priority 1. What an instance did not use while it was idle, or before it was loaded, it does not
+catch up on. Source: Triton, docs/user_guide/rate_limiter.md and ModelRateLimiter in model_config.proto.
+
+An instance waits only for what others hold, or are about to. When something is given back, those whose resources are free
+are taken from the list and asked one after the other, in turn; one that has nothing to execute any more is passed over by that
+alone. What is free is kept for one with an earlier turn that needs more: smaller demands would keep it waiting for ever.
+Nothing is kept where a holder's model calls other models, for it may wait for just those.
 """
 
 from collections import Counter
@@ -11,7 +17,7 @@ from typing import NamedTuple
 from tritonclient.grpc.model_config_pb2 import ModelInstanceGroup
 
 from serving.core.devices import Device
-from serving.core.errors import invalid
+from serving.core.errors import invalid, safely
 
 ANYWHERE = "global"
 Key = tuple[str, str]  # resource, and the device it lies on or ANYWHERE
@@ -40,20 +46,26 @@ class RateLimiter:
     """Holders are any hashable objects: instances. Used on the event loop's thread only.
 
     limits: (resource, copies, device number or None for each device) from --rate-limit-resource. A resource that is not
-    listed has as many copies as its most demanding instance needs.
+    listed has as many copies as its most demanding instance needs. call_soon: the event loop's.
     """
 
-    def __init__(self, limits: Iterable[tuple[str, int, int | None]] = ()) -> None:
+    def __init__(
+        self, limits: Iterable[tuple[str, int, int | None]], call_soon: Callable[[Callable[[], None]], object]
+    ) -> None:
         self._limits = list(limits)
+        self._call_soon = call_soon
         self._demands: dict[object, Demand] = {}
-        self._executions: Counter[object] = Counter()
+        self._turns: dict[object, int] = {}  # executions times priority: the least goes first
         self._used: Counter[Key] = Counter()
         self._granted: dict[object, Demand] = {}
+        self._models: dict[object, str] = {}  # of the holders
+        self._callers: set[str] = set()  # models that call others while they execute
         self._waiting: dict[object, Callable[[], None]] = {}
+        self._asking = False  # whoever waits is about to be asked
 
-    def register(self, holder: object, demand: Demand) -> None:
-        """Add an instance; INVALID_ARG for a resource that is global for one model and on devices for another, or that
-        can never be granted."""
+    def register(self, holder: object, demand: Demand, model: str = "") -> None:
+        """Add an instance of a model; INVALID_ARG for a resource that is global for one model and on devices for another, or
+        that can never be granted."""
         for (name, place), count in demand.resources:
             for other in self._demands.values():
                 if any(
@@ -67,47 +79,95 @@ class RateLimiter:
                     f"an instance needs {count} of rate limiter resource '{name}', but there are only {limit}"
                 )
         self._demands[holder] = demand
+        self._models[holder] = model
+        self._turns[holder] = 0
+        self._ask_soon()  # there may be more copies than before
 
     def unregister(self, holder: object) -> None:
         """Forget an instance; what it holds stays counted until it is released."""
-        for table in (self._demands, self._executions, self._waiting):
+        for table in (self._demands, self._turns, self._waiting):
             table.pop(holder, None)
-        self._wake_waiting()  # it may have been its turn
+        model = self._models.pop(holder, "")
+        if model not in self._models.values():
+            self._callers.discard(model)
+        self._ask_soon()  # something may have been kept for it
 
-    def acquire(self, holder: object, wake: Callable[[], None]) -> bool:
-        """Take the holder's resources; when they are not free, `wake` is called once that it should try again."""
+    def calls_others(self, model: str) -> None:
+        """A model asks another one for an inference: what it holds meanwhile it may give back only when that is answered."""
+        if model not in self._callers:
+            self._callers.add(model)
+            self._ask_soon()
+
+    def acquire(self, holder: object, resume: Callable[[], None]) -> bool:
+        """Take the holder's resources, for something that it has to execute. Where it must wait, `resume` is called once when
+        it may go on: it acquires again, if it still has something to execute."""
         demand = self._demands[holder]
-        self._waiting.pop(holder, None)
+        if holder not in self._waiting:
+            self._turns[holder] = max(self._turns[holder], self._earliest_turn(holder))
         if not self._free(demand) or self._another_goes_first(holder):
-            self._waiting[holder] = wake
+            self._waiting[holder] = resume
             return False
+        self._waiting.pop(holder, None)
         self._used.update(dict(demand.resources))
         self._granted[holder] = demand
-        self._executions[holder] += 1
+        self._turns[holder] += demand.priority
         return True
 
     def release(self, holder: object) -> None:
-        """Give the resources back and wake those that wait for them, the one whose turn it is first."""
+        """Give the resources back; those that wait for them are asked soon."""
         self._used.subtract(dict(self._granted.pop(holder, NO_DEMAND).resources))
-        self._wake_waiting()
+        self._ask_soon()
 
-    def _wake_waiting(self) -> None:
-        for waiting in sorted(self._waiting, key=self._turn):
-            if self._free(self._demands[waiting]):
-                self._waiting[waiting]()
+    def _ask_soon(self) -> None:
+        if self._waiting and not self._asking:
+            self._asking = True
+            self._call_soon(self._ask)
+
+    def _ask(self) -> None:
+        """Ask the one whose turn it is, of those whose resources are free; the next in the loop's next turn."""
+        self._asking = False
+        kept: set[Key] = set()  # for those with an earlier turn
+        for holder in sorted(self._waiting, key=self._turns.__getitem__):
+            keys = self._keys(holder)
+            if kept.isdisjoint(keys) and self._free(self._demands[holder]):
+                resume = self._waiting.pop(holder)
+                self._ask_soon()
+                safely("resuming an instance that waited for resources", resume)
+                return
+            if self._comes_free(holder):
+                kept |= keys
 
     def _another_goes_first(self, holder: object) -> bool:
-        mine = self._turn(holder)
-        keys = {key for key, _ in self._demands[holder].resources}
+        """Whether one that waits, and needs the same, has an earlier turn and can go at once, or when others are done."""
+        mine = self._turns[holder]
         return any(
-            self._turn(other) < mine
-            and self._free(self._demands[other])
-            and keys.intersection(key for key, _ in self._demands[other].resources)
-            for other in self._waiting
+            self._turns[other] < mine and (self._free(self._demands[other]) or self._comes_free(other))
+            for other in self._contenders(holder, self._waiting)
         )
 
-    def _turn(self, holder: object) -> int:
-        return self._executions[holder] * self._demands[holder].priority
+    def _comes_free(self, holder: object) -> bool:
+        """Whether what a holder needs is given back whatever becomes of those that wait."""
+        keys = self._keys(holder)
+        return not any(
+            self._models.get(other) in self._callers and not keys.isdisjoint(key for key, _ in demand.resources)
+            for other, demand in self._granted.items()
+        )
+
+    def _earliest_turn(self, holder: object) -> int:
+        """Return the turn of one that comes back: where those that it contends with began their last execution."""
+        active = self._contenders(holder, [*self._waiting, *self._granted])
+        return min((self._turns[other] - self._demands[other].priority for other in active), default=0)
+
+    def _contenders(self, holder: object, others: Iterable[object]) -> list[object]:
+        keys = self._keys(holder)
+        return [
+            other
+            for other in others
+            if other in self._demands and not keys.isdisjoint(key for key, _ in self._demands[other].resources)
+        ]
+
+    def _keys(self, holder: object) -> set[Key]:
+        return {key for key, _ in self._demands[holder].resources}
 
     def _free(self, demand: Demand) -> bool:
         return all(self._used[key] + count <= self._copies(key) for key, count in demand.resources)

@@ -1,13 +1,20 @@
-"""How many bytes of requests the server holds at a time, over all connections of both protocols together.
+"""How many bytes of requests and of unread answers the server holds at a time, over all connections of both protocols together.
 
 Frontends take room as the bytes of a body come, not by what a client announces, and give it back when the client has taken
 the answer, which may be as large. Who finds no room is refused at once, so that the others can go on: nobody waits for room
 while holding some.
+
+What one client may hold depends on what is free: a connection CONNECTION_PART times that, an address CLIENT_PART times. So
+one of them alone may have nearly all, many share it evenly, and a newcomer always finds some. Where somebody was refused,
+those who hold more than their even share and do not take their answers are cut (`ConnectionMemory.must_make_room`).
 Bodies of up to COUNTED_FROM bytes are not counted: how many a connection may have under way is bounded anyway.
 """
 
 import asyncio
+import ipaddress
 import os
+import time
+import zlib
 from pathlib import Path
 
 from serving.core.errors import Exhausted
@@ -15,6 +22,9 @@ from serving.core.errors import Exhausted
 COUNTED_FROM = 4096  # bytes
 INFLATED_AT_A_TIME = 2  # large bodies
 SHARE = 4  # the default limit is this part of the machine's memory
+CONNECTION_PART, CLIENT_PART = 4, 8  # times what is free then, which leaves a fifth and a ninth of the limit to others
+CLIENTS = 256  # slots of addresses, which may share one
+SHORT_S = 5.0  # after a refusal, in which room is made
 
 
 class RequestMemory:
@@ -23,16 +33,38 @@ class RequestMemory:
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit or machine_memory() // SHARE
         self.taken = 0
+        self._refused_at = float("-inf")  # time of time.monotonic
         # What is compressed waits as it is, so that what many bodies become is not held at the same time.
         self.inflating = asyncio.Semaphore(INFLATED_AT_A_TIME)
+        self._by_client: list[int] | memoryview[int] = [0] * CLIENTS  # bytes that this process holds for each slot
 
     @property
     def scarce(self) -> bool:
-        return 2 * self.taken > self.limit
+        return 2 * self.total() > self.limit
+
+    @property
+    def short(self) -> bool:
+        """Return whether somebody was refused a moment ago."""
+        return time.monotonic() - self._refused_at < SHORT_S
+
+    def total(self) -> int:
+        """Return how much is held in all."""
+        return self.taken
+
+    def of_client(self, slot: int) -> int:
+        """Return how much is held for the addresses of a slot."""
+        return self._by_client[slot]
+
+    def count_client(self, slot: int, size: int) -> None:
+        self._by_client[slot] += size
+
+    def clients(self) -> int:
+        """Return for how many slots something is held."""
+        return CLIENTS - list(self._by_client).count(0)
 
     def take(self, size: int) -> None:
         """Take room for `size` bytes more; Exhausted where there is none."""
-        if self.taken + size > self.limit:
+        if self.total() + size > self.limit:
             raise self.exhausted()
         self.taken += size
 
@@ -40,10 +72,57 @@ class RequestMemory:
         self.taken -= size
 
     def exhausted(self) -> Exhausted:
+        """Return a new error for whoever finds no room, and note that somebody did not."""
+        self._refused_at = time.monotonic()
         return Exhausted(
             f"the server holds as much of clients' requests as it may, {self.limit} bytes "
             "(--request-memory-limit): try again later"
         )
+
+
+class ConnectionMemory:
+    """What one connection holds of the memory."""
+
+    __slots__ = ("_memory", "_slot", "held")
+
+    def __init__(self, memory: RequestMemory, client: str) -> None:
+        """client: its address, "" where it is not known."""
+        self._memory = memory
+        self._slot = slot_of(client)
+        self.held = 0
+
+    def take(self, size: int) -> None:
+        """Take room for `size` bytes more; Exhausted where there is none, or this client has its part."""
+        memory = self._memory
+        free = memory.limit - memory.total() - size
+        if size > 0 and (
+            self.held + size > CONNECTION_PART * free or memory.of_client(self._slot) + size > CLIENT_PART * free
+        ):
+            raise memory.exhausted()
+        memory.take(size)  # another process may have taken what was free: then nothing is counted
+        self.held += size
+        memory.count_client(self._slot, size)
+
+    def give(self, size: int) -> None:
+        self.held -= size
+        self._memory.count_client(self._slot, -size)
+        self._memory.give(size)
+
+    @property
+    def must_make_room(self) -> bool:
+        """Return whether others need room, and this client holds at least the even share of all."""
+        memory = self._memory
+        return memory.short and memory.of_client(self._slot) * memory.clients() >= memory.total()
+
+
+def slot_of(client: str) -> int:
+    """Return the slot of an address, the same in all processes. Whoever has an IPv6 address has those of its /64 too."""
+    if ":" in client:
+        try:
+            client = str(ipaddress.IPv6Interface(f"{client.partition('%')[0]}/64").network)
+        except ValueError:
+            pass
+    return zlib.crc32(client.encode()) % CLIENTS
 
 
 def machine_memory() -> int:

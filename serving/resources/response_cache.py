@@ -4,6 +4,7 @@ One cache for all models, bounded in bytes by `--cache-config local,size=BYTES`.
 """
 
 import hashlib
+import logging
 import time
 from collections import OrderedDict
 from itertools import count
@@ -13,6 +14,11 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.core.datatypes import Tensor, datatype_of, serialize_bytes
 from serving.core.in_flight import InFlightRequest
+
+log = logging.getLogger(__name__)
+
+_ENTRY_BYTES = 64  # what an entry takes beside its key and its tensors
+_TENSOR_BYTES = 128  # what a tensor takes beside its name and its elements: datatype, shape, the array itself
 
 
 class ResponseCache:
@@ -24,6 +30,7 @@ class ResponseCache:
         self.hits = 0
         self.misses = 0
         self.evictions = 0
+        self.too_large = 0  # answers that were not kept: even alone they do not fit
         self.lookup_ns = 0
         self.insertion_ns = 0
         self.generations = count()  # a number for each model that has been loaded
@@ -48,9 +55,24 @@ class ResponseCache:
 
     def put(self, key: bytes, outputs: dict[str, Tensor]) -> None:
         """Keep copies: outputs may be views of a whole batch. What is larger than the cache is not kept."""
-        size = len(key) + sum(_size(output) for output in outputs.values())
-        if size > self.size or key in self._entries:
-            return
+        size = _ENTRY_BYTES + len(key) + sum(len(name) + _size(output) for name, output in outputs.items())
+        if size > self.size:
+            self._pass_over(size)
+        elif key not in self._entries:
+            self._add(key, outputs, size)
+
+    def _pass_over(self, size: int) -> None:
+        self.too_large += 1
+        if self.too_large.bit_count() == 1:  # the 1st, 2nd, 4th, ...: not a line for each request
+            log.error(
+                "failed to insert an answer of %d bytes into the response cache of %d (%d times): give it a larger size by "
+                "--cache-config=local,size=<bytes>",
+                size,
+                self.size,
+                self.too_large,
+            )
+
+    def _add(self, key: bytes, outputs: dict[str, Tensor], size: int) -> None:
         while self.used + size > self.size:
             _, (_, freed) = self._entries.popitem(last=False)
             self.used -= freed
@@ -93,7 +115,8 @@ class ModelCache:
         return outputs, took
 
     def keep(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> int:
-        """Keep the answer to a request that was looked up before. Return how long both took (ns), 0 where nothing is kept."""
+        """Keep the answer to a request that was looked up before. Return how long both took (ns), 0 for one that was not; one
+        whose answer does not fit counts as missed, as in Triton."""
         key, lookup_ns = self._missed.pop(request, (b"", 0))
         if not key:
             return 0
@@ -121,5 +144,5 @@ class ModelCache:
 
 def _size(array: Tensor) -> int:
     if array.dtype != np.object_:
-        return int(array.nbytes)
-    return sum(len(element) + 64 for element in array.ravel())  # the objects themselves take room too
+        return _TENSOR_BYTES + int(array.nbytes)
+    return _TENSOR_BYTES + sum(len(element) + 64 for element in array.ravel())  # the objects themselves take room too

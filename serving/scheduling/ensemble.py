@@ -42,7 +42,7 @@ class EnsembleScheduler(Scheduler):
 
     def configure(self, config: ModelConfig) -> None:
         self._graph = EnsembleGraph(config)
-        self._limits.limit = config.ensemble_scheduling.max_inflight_requests
+        self._limits.configure(config.ensemble_scheduling.max_inflight_requests)
 
     @property
     def pending(self) -> int:

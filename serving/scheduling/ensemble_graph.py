@@ -3,14 +3,15 @@
 Source: Triton, docs/user_guide/ensemble_models.md.
 """
 
-from collections import Counter, defaultdict, deque
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
+from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.step_retries import StepRetry, step_retries
 from serving.core.datatypes import Tensor
+from serving.core.errors import safely
 from serving.core.tensor_check import with_rank
 
 
@@ -19,7 +20,7 @@ class EnsembleStep(NamedTuple):
 
     inputs, outputs: (name for the step's model, tensor of the ensemble). requested: the outputs by the model's names.
     reads: the tensors that it depends on. feeds_steps: whether another step reads from it; what no step reads goes to the
-    client. after: the steps that depend on it, by their indices. retry: where it is tried again, or only for so long.
+    client. retry: where it is tried again, or only for so long.
     """
 
     model_name: str
@@ -29,7 +30,6 @@ class EnsembleStep(NamedTuple):
     requested: tuple[str, ...]
     reads: frozenset[str]
     feeds_steps: bool
-    after: tuple[int, ...]
     retry: StepRetry | None
 
 
@@ -63,11 +63,15 @@ class EnsembleGraph:
                 requested=tuple(step.output_map),
                 reads=frozenset(step.input_map.values()),
                 feeds_steps=not read.isdisjoint(step.output_map.values()),
-                after=_steps_after(steps, index),
                 retry=retries.get(step.model_name),
             )
-            for index, step in enumerate(steps)
+            for step in steps
         ]
+        self._reading: defaultdict[str, list[int]] = defaultdict(list)
+        for index, each in enumerate(self.steps):
+            for tensor in each.reads:
+                self._reading[tensor].append(index)
+        self._after: dict[int, list[int]] = {}
         self._outputs: list[str] = [output.name for output in config.output]
         self._makers = {tensor: index for index, step in enumerate(self.steps) for _, tensor in step.outputs}
         self._plan_of_all = self._plan(self._outputs)
@@ -104,51 +108,74 @@ class EnsembleGraph:
                 tensors += self.steps[maker].reads
         return sorted(needed)
 
+    def after(self, index: int) -> list[int]:
+        """Return the steps that depend on a step, in order."""
+        found = self._after.get(index)
+        if found is None:
+            found = self._after[index] = sorted(self._depending_on(index))
+        return found
+
+    def _depending_on(self, index: int) -> set[int]:
+        found: set[int] = set()
+        ahead = [index]
+        while ahead:
+            for _, tensor in self.steps[ahead.pop()].outputs:
+                more = [reader for reader in self._reading.get(tensor, ()) if reader not in found]
+                found.update(more)
+                ahead += more
+        return found
+
     def with_own_ranks(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Return the ensemble's outputs with, or without, the batch dimension that its configuration gives them."""
         return {name: with_rank(tensor, self._ranks[name], self._batched) for name, tensor in outputs.items()}
-
-
-def _steps_after(steps: Sequence[ModelEnsembling.Step], index: int) -> tuple[int, ...]:
-    tensors = set(steps[index].output_map.values())
-    found: list[int] = []
-    while more := [
-        number
-        for number, step in enumerate(steps)
-        if number not in found and not tensors.isdisjoint(step.input_map.values())
-    ]:
-        found += more
-        tensors.update(value for number in more for value in steps[number].output_map.values())
-    return tuple(found)
 
 
 class StepLimits:
     """How many requests may be at each step at once: `max_inflight_requests` of the configuration, 0 for any number."""
 
     def __init__(self) -> None:
-        self.limit = 0
+        self._limit = 0
         self._inflight: Counter[int] = Counter()
-        self._waiting: defaultdict[int, deque[Callable[[int], bool]]] = defaultdict(deque)
+        self._waiting: defaultdict[int, dict[Callable[[int], None], None]] = defaultdict(
+            dict
+        )  # in the order of arrival
         self._resuming: set[int] = set()
 
-    def enter(self, index: int, resume: Callable[[int], bool]) -> bool:
-        """Return whether one more request may be sent to a step. Where not, `resume(index)` is called when one may: it returns
-        whether the request still wants to."""
-        if not self.limit or self._inflight[index] < self.limit:
+    def configure(self, limit: int) -> None:
+        """Take a new limit; who has room by it goes on at once."""
+        self._limit = limit
+        for index in list(self._waiting):
+            self._resume_waiting(index)
+
+    def enter(self, index: int, resume: Callable[[int], None]) -> bool:
+        """Return whether one more request may be sent to a step. Where not, `resume(index)` is called when it may, unless it is
+        withdrawn."""
+        if self._has_room(index):
             self._inflight[index] += 1
             return True
-        self._waiting[index].append(resume)
+        self._waiting[index][resume] = None
         return False
+
+    def withdraw(self, index: int, resume: Callable[[int], None]) -> None:
+        """A request no longer waits for a step."""
+        self._waiting[index].pop(resume, None)
 
     def leave(self, index: int) -> None:
         """A request has left a step: whoever has waited for it longest may go on."""
         self._inflight[index] -= 1
+        self._resume_waiting(index)
+
+    def _has_room(self, index: int) -> bool:
+        return not self._limit or self._inflight[index] < self._limit
+
+    def _resume_waiting(self, index: int) -> None:
         waiting = self._waiting.get(index)
         if not waiting or index in self._resuming:  # a resumed request failed at once: the loop below is under way
             return
         self._resuming.add(index)
-        while waiting and not (self.limit and self._inflight[index] >= self.limit):
+        while waiting and self._has_room(index):
+            resume = next(iter(waiting))
+            del waiting[resume]
             self._inflight[index] += 1
-            if not waiting.popleft()(index):
-                self._inflight[index] -= 1
+            safely("resuming a step that waited", resume, index)
         self._resuming.discard(index)

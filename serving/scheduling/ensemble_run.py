@@ -237,6 +237,8 @@ class Run:
             tries.end()
         self._tries.clear()
         left = list(self._running)
+        for index in self._held:
+            self._limits.withdraw(index, self._resume)
         self._running.clear()
         self._held.clear()
         self._tensors.clear()
@@ -245,16 +247,13 @@ class Run:
         while self._branches:
             self._branches.popleft().abandon()
 
-    def _resume(self, index: int) -> bool:
-        """A step that had no room has; whether this run still waits for it."""
-        if index not in self._held:
-            return False
+    def _resume(self, index: int) -> None:
+        """A step that had no room has."""
         self._held.discard(index)
         try:
             self._start(index, self._graph.steps[index])
         except Exception as error:
             self._owner.broke(error)
-        return True
 
     # -- steps -----------------------------------------------------------------------------------------------------
     def _start(self, index: int, step: EnsembleStep) -> None:
@@ -378,7 +377,7 @@ class Run:
         readers, outputs = self._readers, response.outputs
         tensors: dict[str, Tensor | None] = {name: outputs.get(key) for key, name in step.outputs if readers.get(name)}
         if child.stream is not None:
-            after = [number for number in step.after if number in self._owner.plan.steps]
+            after = [number for number in self._graph.after(index) if number in self._owner.plan.steps]
             branch = Run(self._owner, after, tensors, self._owner.branch(response), position)
             self._branches.append(branch)
             branch.advance()

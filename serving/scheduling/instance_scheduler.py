@@ -144,15 +144,14 @@ class InstanceScheduler(Scheduler):
         try:
             if len(self._instances) > 1 and not self._may_take(instance):
                 return False
-            if limiter is not None and not limiter.acquire(instance, self._wake):
+            chosen = self._choose(instance)
+            if not chosen or (limiter is not None and not limiter.acquire(instance, self._dispatch)):
                 return False
             acquired = limiter is not None
-            chosen = self._choose(instance)
-            if chosen:
-                batch = self._take(instance, chosen)
-                self._bind(instance, batch)
-                instance.execute(batch)
-                return True
+            batch = self._take(instance, chosen)
+            self._bind(instance, batch)
+            instance.execute(batch)
+            return True
         except Exception as error:
             if batch is not None:
                 self._unbind(instance, batch)

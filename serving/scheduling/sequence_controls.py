@@ -3,16 +3,20 @@
 Source: Triton, docs/user_guide/architecture.md (Control Inputs) and implicit_state_management.md.
 """
 
+import logging
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelSequenceBatching
 
-from serving.core.datatypes import BY_CONFIG, Datatype, Tensor, deserialize_bytes
+from repository.core.addresses import leads_into
+from serving.core.datatypes import BY_CONFIG, Datatype, Tensor
 from serving.core.device_tensor import host_array
 from serving.core.errors import invalid
 from serving.core.in_flight import InFlightRequest
+
+log = logging.getLogger(__name__)
 
 Control = ModelSequenceBatching.Control
 START, READY, END, CORRID = (
@@ -135,13 +139,13 @@ def _state(state: ModelSequenceBatching.State, config: ModelConfig, model_dir: P
 
 
 def _from_file(name: str, file: str, folder: Path, row: Datatype, shape: tuple[int, ...]) -> Tensor:
-    path = (folder / file).resolve()
-    if not path.is_relative_to(folder.resolve()) or not path.is_file():
+    path = folder / file
+    if not leads_into(path, folder) or not path.is_file():
         raise invalid(f"the initial state of '{name}' names a file that is not in the model's initial_state folder")
     data = path.read_bytes()
     count = int(np.prod(shape, dtype=np.int64))
     if row.name == "BYTES":
-        return _texts(data, count)
+        return _texts(name, data, count)
     if len(data) < count * row.itemsize:
         raise invalid(
             f"the initial state of '{name}' expects {count * row.itemsize} bytes, but its file has {len(data)}"
@@ -149,12 +153,23 @@ def _from_file(name: str, file: str, folder: Path, row: Datatype, shape: tuple[i
     return np.frombuffer(data, row.dtype, count)
 
 
-def _texts(data: bytes, count: int) -> Tensor:
-    """Return the strings of a file, each behind its length. Where there are fewer, empty ones follow: Triton loads such
-    a model."""
-    missing, offset = count, 0
-    while offset < len(data) and missing:
-        offset += 4 + int.from_bytes(data[offset : offset + 4], "little")
-        missing -= 1
-    whole = offset <= len(data)  # one that is cut off is an error, and must not end in what is added
-    return deserialize_bytes(data + bytes(4 * missing * whole), count)
+def _texts(name: str, data: bytes, count: int) -> Tensor:
+    """Return the strings of a file, each behind its length in four bytes, and empty ones where it has fewer.
+
+    A file of something else gives empty ones: Triton loads a model with any file, and begins with these."""
+    texts: Tensor = np.full(count, b"", np.object_)
+    offset = 0
+    for index in range(count if data else 0):
+        start = offset + 4
+        offset = start + int.from_bytes(data[offset:start], "little")
+        if offset > len(data):
+            log.warning(
+                "the file of state '%s' holds something else than strings, each behind its length in four bytes: "
+                "sequences begin with empty ones",
+                name,
+            )
+            return np.full(count, b"", np.object_)
+        texts[index] = data[start:offset]
+        if offset == len(data):
+            break
+    return texts

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.core.server_version import with_build
 from serving.cli.options import Options
 from serving.compiled.loading import Compiled
 from serving.core.datatypes import BY_CONFIG
@@ -39,6 +40,8 @@ from serving.traffic.rollout import Rollout
 
 log = logging.getLogger(__name__)
 
+FIRST_LIST_S = 1.0  # between two looks at repositories of which one has not answered yet
+
 VERSION = "0.1.0"  # as in pyproject.toml
 
 EXTENSIONS = (
@@ -62,7 +65,7 @@ EXTENSIONS = (
 
 def running_version() -> str:
     """Return what the server's metadata says: a build of the modules is part of the version."""
-    return f"{VERSION}+compiled" if Compiled.used else VERSION
+    return with_build(VERSION, Compiled.used)
 
 
 class InferenceServer:
@@ -85,6 +88,7 @@ class InferenceServer:
         self.rollouts = self._manager.rollouts
         self.rollouts.on_headers(self._choose_observed)
         self._started = False
+        self._complete = False  # the repositories have been listed, and what they had then was loaded, or failed
         self._stopping = False  # not ready any more
         self._draining = False  # and refuses requests
         self._poller: asyncio.Task[None] | None = None
@@ -95,19 +99,32 @@ class InferenceServer:
         options = self.options
         for folder in self._manager.missing_repositories():
             log.error("failed to poll model repository '%s': there is no such folder; not ready until there is", folder)
-        if options.model_control_mode == "poll":
-            failures = await self._manager.poller.poll()
-        else:
-            failures = await self._manager.poller.list_models()
-            wanted = list(options.load_model) if options.model_control_mode == "explicit" else ["*"]
-            failures += await self._manager.loader.load_many(self._manager.names() if "*" in wanted else wanted)
-        follows = options.model_control_mode == "poll" or self._manager.has_remote
-        if follows and options.repository_poll_secs:
-            self._poller = asyncio.get_running_loop().create_task(self._poll())
+        failures = await self._load_first()
         if failures and options.exit_on_error:
             reasons = "; ".join(error.message for _, error in failures)
             raise ServingError(Code.INTERNAL, f"failed to load all models: {reasons}")
+        follows = options.model_control_mode == "poll" or self._manager.has_remote
+        if not self._complete or (follows and options.repository_poll_secs):
+            self._poller = asyncio.get_running_loop().create_task(self._poll())
         self._started = True
+
+    async def _load_first(self) -> list[tuple[str, ServingError]]:
+        """Load what the control mode asks for and is not known yet. Return the failures.
+
+        The start is complete when each repository has been listed."""
+        options, manager = self.options, self._manager
+        if options.model_control_mode == "poll":
+            failures = await manager.poller.poll()
+        else:
+            failures = await manager.poller.list_models()
+            if manager.all_listed or not self._started:
+                wanted = list(options.load_model) if options.model_control_mode == "explicit" else ["*"]
+                names = manager.names() if "*" in wanted else wanted
+                failures += await manager.loader.load_many([name for name in names if not manager.knows(name)])
+        if manager.all_listed:
+            self._complete = True
+            manager.index.expect_requested()
+        return failures
 
     def stop(self) -> None:
         """Not ready from here on, and nothing is loaded or unloaded; requests of connections that live are still taken."""
@@ -132,10 +149,14 @@ class InferenceServer:
             await asyncio.to_thread(self._trace_file.close)
 
     async def _poll(self) -> None:
-        while True:
-            await asyncio.sleep(self.options.repository_poll_secs)
+        options = self.options
+        interval_s = options.repository_poll_secs
+        while interval_s or not self._complete:
+            await asyncio.sleep(interval_s if self._complete else min(interval_s or FIRST_LIST_S, FIRST_LIST_S))
             try:
-                if self.options.model_control_mode == "poll":
+                if not self._complete:
+                    await self._load_first()
+                elif options.model_control_mode == "poll":
                     await self._manager.poller.poll()
                 else:
                     await self._manager.poller.list_models()
@@ -152,10 +173,12 @@ class InferenceServer:
         return self._started and not self._stopping
 
     def ready(self) -> bool:
-        """Live, start-up done, not draining; with --strict-readiness also every model that should be loaded is."""
-        if not self._started or self._stopping or not self.live():
+        """Live, start-up done, every repository listed once, not draining; with --strict-readiness also every model that should
+        be loaded is."""
+        options = self.options
+        if not self._started or not self._complete or self._stopping or not self.live():
             return False
-        return not self.options.strict_readiness or self._manager.index.all_ready()
+        return not options.strict_readiness or self._manager.index.all_ready(options.ready_despite_new_models)
 
     def model_ready(self, name: str, version: str = "") -> bool:
         """Return whether a model answers; False for one that is unknown. MalformedVersion for what is no version of any, and
@@ -207,7 +230,7 @@ class InferenceServer:
         return self.trace_settings.values(model)
 
     def _refuse_unknown_model(self, model: str) -> None:
-        if model and model not in self._manager.names():
+        if model and not self._manager.has(model):
             raise not_found(f"Request for unknown model : {model[:200]} is not found")
 
     # -- description -----------------------------------------------------------------------------------------------
@@ -225,6 +248,10 @@ class InferenceServer:
                     name=tensor.name, datatype=BY_CONFIG[tensor.data_type].name, shape=wire_shape(tensor, config)
                 )
         return answer
+
+    def has_model(self, name: str) -> bool:
+        """Return whether a model of that name is or was loaded, or is in a repository."""
+        return self._manager.has(name)
 
     def knows_model(self, name: str) -> bool:
         """Return whether a model of that name is or was loaded."""
@@ -384,8 +411,14 @@ class InferenceServer:
         return sampling
 
     # -- repository ------------------------------------------------------------------------------------------------
-    def repository_index(self, ready: bool = False) -> list[IndexRow]:
-        return self._manager.index.rows(ready)
+    async def list_repositories(self, ready: bool = False) -> list[IndexRow]:
+        """Return the repository index: what is loaded and, unless only what is READY is asked for, what could be."""
+        index = self._manager.index
+        return index.rows(ready, {} if ready else await asyncio.to_thread(index.on_disk))
+
+    def known_models(self, ready: bool = False) -> list[IndexRow]:
+        """Return the part of the repository index that is or was loaded."""
+        return self._manager.index.rows(ready, {})
 
     async def load_model(
         self,

@@ -4,14 +4,19 @@ Source of the settings: Triton, docs/protocol/extension_logging.md.
 """
 
 import logging
+import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from logging.handlers import WatchedFileHandler
 from pathlib import Path
+from queue import SimpleQueue
+from typing import TextIO
 
 from repository.core.log_line import CONTINUED
+from repository.core.plain_text import plain
 from serving.cli.options import Options
 from serving.core import log_context
 from serving.core.errors import ServingError, invalid, unavailable, unsupported
@@ -37,6 +42,8 @@ class _Log4jFormatter(logging.Formatter):
 
 
 FORMATS["TorchServe"] = _Log4jFormatter("%(asctime)s [%(log4j)-5s] %(threadName)s %(name)s%(about)s - %(message)s")
+MAX_WAITING = 20_000  # lines that the disk has not yet taken
+CLOSE_S = 2.0
 _SETTINGS = ("log_info", "log_warning", "log_error", "log_verbose_level", "log_format")
 
 
@@ -144,21 +151,76 @@ def configure_logging(
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
-class _BoundedFileHandler(WatchedFileHandler):
-    """Begins a new file at a size, and keeps KEPT older ones; other processes that write the same file follow."""
+class _BoundedFileHandler(logging.Handler):
+    """Begins a new file at a size, and keeps KEPT older ones; other processes that write the same file follow.
+
+    A thread of its own writes, so that nobody who logs waits for the disk. Lines that it does not take in time are lost, and
+    counted in the file.
+    """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
-        super().__init__(path, encoding="utf-8")
+        super().__init__()
+        self._path = path
         self._max_bytes = max_bytes
+        self._file = _opened(path)  # no handler of its own: those are closed at exit, the youngest first
+        self._lines: SimpleQueue[str | None] = SimpleQueue()
+        self._lost = 0
+        self._thread = threading.Thread(target=self._write_lines, name="log-file", daemon=True)
+        self._thread.start()
 
     def emit(self, record: logging.LogRecord) -> None:
-        if self._max_bytes:
-            try:
-                if Path(self.baseFilename).stat().st_size >= self._max_bytes:
-                    rotate(Path(self.baseFilename))
-            except OSError:
-                pass  # it goes on in the file that there is
-        super().emit(record)
+        if self._lines.qsize() >= MAX_WAITING:
+            self._lost += 1
+            return
+        try:
+            self._lines.put(self.format(record))
+        except Exception:
+            self.handleError(record)
+
+    def close(self) -> None:
+        """Write what waits, as far as the disk takes it in this time."""
+        self._lines.put(None)
+        self._thread.join(CLOSE_S)
+        if not self._thread.is_alive():
+            with suppress(OSError):
+                self._file.close()
+        super().close()
+
+    def _write_lines(self) -> None:
+        while (line := self._lines.get()) is not None:
+            lost, self._lost = self._lost, 0
+            if lost:
+                line += f"\n{lost} lines before this one were lost: the disk was too slow for the log"
+            with suppress(OSError, ValueError):  # the disk is full, or gone: the next line may find room
+                self._write(line)
+
+    def _write(self, line: str) -> None:
+        file = self._current_file()
+        file.write(line + "\n")
+        file.flush()
+
+    def _current_file(self) -> TextIO:
+        """Return the file to write: begun anew where it is full, or somebody has moved or deleted it."""
+        there = _status(self._path)
+        if there and self._max_bytes and there.st_size >= self._max_bytes:
+            with suppress(OSError):  # it goes on in the file that there is
+                rotate(self._path)
+            there = _status(self._path)
+        if self._file.closed or not there or not os.path.samestat(there, os.fstat(self._file.fileno())):
+            with suppress(OSError):  # the disk is full: it is closed all the same
+                self._file.close()
+            self._file = _opened(self._path)
+        return self._file
+
+
+def _opened(path: Path) -> TextIO:
+    return path.open("a", encoding="utf-8", errors="backslashreplace")
+
+
+def _status(path: Path) -> os.stat_result | None:
+    with suppress(FileNotFoundError):
+        return path.stat()
+    return None
 
 
 def _set_levels(values: LogValues) -> None:
@@ -185,5 +247,5 @@ class _SettingsFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as it is written; of one about a model the first line says so, and the others go on with it."""
         mark = record.__dict__["about"] = log_context.mark()
-        text = FORMATS[self._settings.current.log_format].format(record)
+        text = plain(FORMATS[self._settings.current.log_format].format(record))
         return text.replace("\n", f"\n{CONTINUED}") if mark else text

@@ -185,6 +185,7 @@ class ModelStatistics:
     success and fail count requests, queue and the compute durations successful requests, inference_count their rows,
     execution_count model executions (as Triton does). What a decoupled model executed counts as a success there.
     cancel counts requests whose client left before they were answered; they are failures with reason CANCELED.
+    What a rollout asks in a shadow is work, and is in all of that, but is no request: mirrored counts what was answered of it.
     """
 
     model_name: str
@@ -201,6 +202,8 @@ class ModelStatistics:
     success: Duration = field(default_factory=Duration)
     fail: Duration = field(default_factory=Duration)
     cancel: Duration = field(default_factory=Duration)
+    mirrored: Duration = field(default_factory=Duration)
+    mirrored_failures: int = 0
     queue: Duration = field(default_factory=Duration)
     compute_input: Duration = field(default_factory=Duration)
     compute_infer: Duration = field(default_factory=Duration)
@@ -228,6 +231,9 @@ class ModelStatistics:
     # -- requests --------------------------------------------------------------------------------------------------
     def count_success(self, request: "InFlightRequest", now: int) -> None:
         took = now - request.arrival_ns
+        if request.mirrored:
+            self.count_mirrored(took)
+            return
         self.success.count += 1
         self.success.ns += took
         self.request_latency.add(took)
@@ -235,14 +241,23 @@ class ModelStatistics:
         if self.first_response is not None and request.stream is None:
             self.first_response.add(took)
 
+    def count_mirrored(self, took: int) -> None:
+        self.mirrored.add(took)
+        self.revision += 1
+
     def count_failure(self, request: "InFlightRequest", reason: str) -> None:
+        if request.mirrored:
+            self.mirrored_failures += 1
+            self.revision += 1
+            return
         self.fail.add(time.monotonic_ns() - request.arrival_ns)
         self.failures[reason] = self.failures.get(reason, 0) + 1
         self.revision += 1
 
     def count_cancel(self, request: "InFlightRequest") -> None:
         self.count_failure(request, "CANCELED")
-        self.cancel.add(time.monotonic_ns() - request.arrival_ns)
+        if not request.mirrored:
+            self.cancel.add(time.monotonic_ns() - request.arrival_ns)
 
     def count_queued(self, waited: int) -> None:
         self.queue.count += 1

@@ -55,7 +55,7 @@ class Descriptions:
         if self._registrations is not None:
             defaults = [model.default_version for model in self._registrations.models.values()]
             return [(one.name, one.url) for one in defaults if one.url]  # a workflow's functions have none
-        return {row.name: (row.name, _url(row.name)) for row in self._server.repository_index(ready=True)}.values()
+        return {row.name: (row.name, _url(row.name)) for row in self._server.known_models(ready=True)}.values()
 
     # -- one model -------------------------------------------------------------------------------------------------
     def describe(self, name: str, version: str | None) -> list[Description]:

@@ -15,7 +15,7 @@ import numpy as np
 from repository.torchserve import workflow_models
 from repository.torchserve.workflow_models import Described
 from repository.torchserve.workflow_spec import WorkflowSpec
-from serving.core.errors import ServingError, StepFailed
+from serving.core.errors import ServingError, StepFailed, unraised
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest, ParameterValue
 from serving.core.response import Answer, InferenceResponse
@@ -101,7 +101,7 @@ class KnownWorkflows(ABC):
             if answered.done():
                 return
             if isinstance(answer, ServingError):
-                answered.set_exception(answer)
+                answered.set_exception(unraised(answer))
             elif isinstance(answer, InferenceResponse):
                 answered.set_result(answer)
             elif final:
@@ -128,7 +128,7 @@ class RepositoryWorkflows(KnownWorkflows):
         return found
 
     def registered(self) -> dict[str, str]:
-        names = sorted({row.name for row in self._server.repository_index(ready=True)})
+        names = sorted({row.name for row in self._server.known_models(ready=True)})
         return {name: found.url for name in names if (found := self._described(name)) is not None}
 
     def _described(self, name: str) -> Described | None:

@@ -10,6 +10,7 @@ import logging
 import os
 from pathlib import Path
 
+from repository.core.plain_text import plain
 from serving.telemetry.log_rotation import rotate
 
 log = logging.getLogger(__name__)
@@ -32,7 +33,7 @@ class LogFile:
     def append(self, text: str) -> None:
         """Write whole lines. What a full disk does not take is lost, and logged once."""
         try:
-            self._write(text.encode("utf-8", "backslashreplace"))
+            self._write(plain(text).encode())
             self._failing = False
         except OSError as error:
             if not self._failing:

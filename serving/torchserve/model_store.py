@@ -5,6 +5,9 @@
                                           redirects to does
     s3://..., gs://..., as://...          the same, with the credentials of model repositories in the cloud
 
+Addresses are compared in their normal form (repository/core/addresses.py), that of a file as it is asked for, and again as the
+place where its links lead. A link in the store that leads out of it is nothing that the store has.
+
 A copy is looked at before it has its name, so that nothing but archives come into the store, whole ones, and the store's own
 files are never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and what it answers.
 
@@ -36,7 +39,8 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import IO, Any
 
-from repository.core.errors import RepositoryError
+from repository.core.addresses import leads_into, local_path, normal_path
+from repository.core.errors import RepositoryError, UnsafePath
 from repository.files import storage
 from repository.remote import single_object
 from repository.torchserve.archive_names import archives_in, file_name, is_address
@@ -78,6 +82,9 @@ class ModelStore:
     def __init__(self, folder: Path, allowed_urls: Sequence[str]) -> None:
         self.folder = folder
         self._allowed = [re.compile(text, re.IGNORECASE) for text in allowed_urls]
+        self._allowed_files = [
+            re.compile(text) for text in allowed_urls
+        ]  # two files may have names that differ in case only
         self._held: Counter[Path] = Counter()  # by this server
         self._holding = threading.Lock()
         for leftover in folder.glob(f"{_ARRIVING}*"):
@@ -144,10 +151,12 @@ class ModelStore:
     def _stored(self, url: str) -> Path:
         name = file_name(url)
         place = self.folder / name
-        if name and not name.startswith(".") and (place.is_file() or place.is_dir()):
-            return place
         inside = Path(url)  # a folder of the store by its whole path
-        if inside.is_absolute() and inside.is_dir() and inside.resolve().is_relative_to(self.folder.resolve()):
+        if name and not name.startswith(".") and (place.is_file() or place.is_dir()):
+            if leads_into(place, self.folder):
+                return place
+            log.warning("'%s' is a link that leads out of the model store, which holds nothing else", name)
+        elif inside.is_absolute() and inside.is_dir() and leads_into(inside, self.folder):
             return inside
         raise _not_found(f"Model not found at: {url}")
 
@@ -254,7 +263,7 @@ class ModelStore:
             opener.add_handler(handler)
         try:
             if url.lower().startswith("file:"):
-                with _local(url).open("rb") as source:
+                with self._local(url).open("rb") as source:
                     self._copy_bounded(source, file, os.fstat(source.fileno()).st_size)
                 return
             if url.lower().startswith(_CLOUD):
@@ -289,9 +298,34 @@ class ModelStore:
         if size is not None and copied != size:
             raise OSError("it ended before all of it had come")
 
+    def _local(self, url: str) -> Path:
+        """Return the file of an address, links followed. OSError without one, TorchServeError where they lead elsewhere."""
+        path = local_path(url).resolve()
+        if not self._allows_file(path):
+            raise _not_found(f"Given URL {url} is a link that leads out of any allowed URL(s)")
+        if not path.is_file():
+            raise OSError("there is no such file")
+        return path
+
     def _refuse_unless_matching(self, url: str) -> None:
-        if not any(pattern.fullmatch(url) for pattern in self._allowed):
+        if len(url) > MAX_URL or not self._allows(url):
             raise _not_found(f"Given URL {url[:MAX_URL]} does not match any allowed URL(s)")
+
+    def _allows(self, url: str) -> bool:
+        try:
+            if url.lower().startswith("file:"):
+                return self._allows_file(local_path(url))
+            parts = urllib.parse.urlsplit(url)
+            normal = parts._replace(path=normal_path(parts.path)).geturl()
+        except UnsafePath:
+            return False
+        except ValueError:  # brackets that are not closed: it cannot be fetched, which is told of next
+            normal = url
+        return any(pattern.fullmatch(normal) for pattern in self._allowed)
+
+    def _allows_file(self, path: Path) -> bool:
+        written = (f"file://{path}", path.as_uri())  # patterns may be written either way
+        return any(pattern.fullmatch(one) for pattern in self._allowed_files for one in written)
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
@@ -370,13 +404,6 @@ def _move(arrived: Path, place: Path) -> None:
             raise
         place.open("xb").close()
         arrived.replace(place)
-
-
-def _local(url: str) -> Path:
-    path = Path(urllib.request.url2pathname(urllib.parse.urlsplit(url).path))
-    if not path.is_file():
-        raise OSError("there is no such file")
-    return path
 
 
 def _digest(url: str) -> str:

@@ -36,6 +36,7 @@ from repository.torchserve.version_settings import (
 )
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError, unavailable
+from serving.models.load_report import LoadStopped
 from serving.resources.network_thread import NetworkThreads
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.errors import (
@@ -313,7 +314,7 @@ class Registrations:
         except ServingError as error:
             log.warning("the workers of '%s' version %s failed: %s", found.name, found.version, error.message)
             await self._remove(found)
-            raise _workers_failed(found) from None
+            raise _workers_failed(found, found.version, error) from None
 
     async def _start_and_tell(self, found: Registration) -> None:
         await self._start_workers(found)
@@ -391,7 +392,7 @@ class Registrations:
             raise bad_request("max_worker cannot be less than min_worker.")
         _refuse_too_many(max_workers)
         found = self.find(name, version)
-        task = self._task(self._scale(found, min_workers, max_workers))
+        task = self._task(self._scale(found, version, min_workers, max_workers))
         if not synchronous:
             task.add_done_callback(_log_failure)
             return Outcome(202, "Processing worker updates...")
@@ -399,7 +400,7 @@ class Registrations:
         text = f"Workers scaled to {min_workers} for model: {name}"
         return Outcome(200, f"{text}, version: {version}" if version else text)
 
-    async def _scale(self, found: Registration, min_workers: int, max_workers: int) -> None:
+    async def _scale(self, found: Registration, version: str | None, min_workers: int, max_workers: int) -> None:
         if not min_workers:
             self._break_off(found)
         async with self._locked(found) as model:
@@ -414,7 +415,7 @@ class Registrations:
                 if before[2] == found.serving:
                     found.min_workers, found.max_workers, found.workers = before
                 await self._rest(model)
-                raise _workers_failed(found) from None
+                raise _workers_failed(found, version, error) from None
         await self.on_changed()
 
     # -- the default version ---------------------------------------------------------------------------------------
@@ -593,8 +594,11 @@ def _log_failure(task: "asyncio.Task[None]") -> None:
         log.warning("%s", error)
 
 
-def _workers_failed(found: Registration) -> TorchServeError:
-    return server_error(f"Failed to start workers for model {found.name} version: {found.version}")
+def _workers_failed(found: Registration, version: str | None, why: ServingError) -> TorchServeError:
+    """version: as it was asked for; TorchServe writes Java's word for none."""
+    status = 507 if isinstance(why, LoadStopped) and why.handler_status == 507 else 500
+    message = f"Failed to start workers for model {found.name} version: {version or 'null'}"
+    return TorchServeError(status, "InternalServerException", message)
 
 
 def _refuse_too_many(workers: int) -> None:

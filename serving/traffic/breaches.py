@@ -6,7 +6,9 @@ its rollout, so that a policy with another name is not held back.
 
 import json
 import logging
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple, cast
 
@@ -36,13 +38,16 @@ Change = Callable[[dict[str, Breach]], object]  # of what the file holds
 class Breaches:
     """Those of one server, by the key of the model. Without a path they last as long as the process.
 
-    Where several servers were given one file, each writes its own changes into what the others have left there.
+    Where several servers were given one file, each writes its own changes into what the others have left there. What changes
+    holds at once, and a thread of its own writes it: the disk may be slow, and another server may hold the lock.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known: dict[str, Breach] = _read(path) if path is not None else {}
         self._unwritten: list[Change] = []
+        self._lock = threading.Lock()  # of the list above
+        self._thread = ThreadPoolExecutor(1, "breaches")
         self._written = True  # there was room when that was tried last, for the next change too
         self._write(LOCK_S)  # a file that cannot be written is told of now, not when the first breach is lost
 
@@ -52,38 +57,48 @@ class Breaches:
         return found if found is not None and found.rollout == rollout else None
 
     def keep(self, model: str, breach: Breach) -> None:
-        """Remember one. It is on disk when this returns; where that fails it is said in the log, and holds all the same."""
+        """Remember one, and have it written; where that fails it is said in the log, and holds all the same."""
         self._known[model] = breach
-        self._unwritten.append(lambda known: known.update({model: breach}))
-        self._write(LOCK_S)
+        self._change(lambda known: known.update({model: breach}))
 
     def forget(self, model: str) -> None:
         """The model's policy has another name, or there is none any more."""
         before = self._known.pop(model, None)
         if before is not None:
-            self._unwritten.append(lambda known: known.pop(model) if known.get(model) == before else None)
-            self._write(LOCK_S)
+            self._change(lambda known: known.pop(model) if known.get(model) == before else None)
 
     def tick(self) -> None:
         """A second has passed: try again what could not be written, for the disk may have room by now."""
         if not self._written:
-            self._write(0.0)
+            self._thread.submit(self._write, 0.0)
+
+    def close(self) -> None:
+        """Return when all has been written, or could not be. Not for the event loop's thread."""
+        self._thread.shutdown()
+
+    def _change(self, change: Change) -> None:
+        if self._path is not None:
+            with self._lock:
+                self._unwritten.append(change)
+            self._thread.submit(self._write, LOCK_S)
 
     def _write(self, wait_s: float) -> None:
-        """Bring what the file holds up to date: a few lines, rarely, so that it is done at once."""
+        """Bring what the file holds up to date."""
         path = self._path
         if path is None:
-            self._unwritten = []
             return
+        with self._lock:
+            changes = list(self._unwritten)
         try:
             with storage.locked(path.with_name(f".{path.name}.lock"), path.name, wait_s=wait_s):
-                if self._unwritten:
+                if changes:
                     known = _read(path)
-                    for change in self._unwritten:
+                    for change in changes:
                         change(known)
                     content = {model: breach._asdict() for model, breach in sorted(known.items())}
                     storage.write_reserved(path, json.dumps(content, indent=1).encode())
-                    self._unwritten = []
+                    with self._lock:
+                        del self._unwritten[: len(changes)]
                 storage.reserve(path, ROOM_BYTES)
         except (OSError, RepositoryError) as error:
             reason = error.message if isinstance(error, RepositoryError) else error.strerror or "the disk failed"

@@ -188,15 +188,17 @@ def _compare_classes(found: Comparison, name: str, stable: Tensor, candidate: Te
         found.top1_compared += 1
         found.top1_agreed += classes[0] == classes[1]
         if classes[0] != classes[1]:
-            found.tell(f"output '{name}' has class {classes[0]} first of stable, {classes[1]} of the candidate")
+            found.tell(f"output '{name}' has another class first of stable than of the candidate")
         return
     first, second = (one.reshape(-1, one.shape[-1]).argmax(1) for one in (stable, candidate))
     found.top1_compared += len(first)
     agreed = first == second
     found.top1_agreed += int(np.count_nonzero(agreed))
     if not agreed.all():
-        row = int(np.argmin(agreed))
-        found.tell(f"output '{name}': row {row} has class {first[row]} first of stable, {second[row]} of the candidate")
+        apart = int(np.count_nonzero(~agreed))
+        found.tell(
+            f"output '{name}' has another class first of stable than of the candidate in {apart} of {agreed.size} rows"
+        )
 
 
 # -- BYTES ---------------------------------------------------------------------------------------------------------------

@@ -5,19 +5,23 @@ readings. Nothing here is cleaned up request by request.
 """
 
 from collections import Counter, deque
-from typing import Generic, NamedTuple, TypeVar
+from time import monotonic_ns
+from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from repository.core.histogram import Counts, Histogram, merge, subtract
 
 READINGS = 60  # of a window: it is right to a 60th of its length
 LONGEST_WAIT_S = 15
 MOST_SECONDS = 600
+# Failures that are closer to each other may have one cause: a batch, a process that ends, a moment without memory.
+MOMENT_NS = 250_000_000
+GIVEN_UP_NS = 1_000_000_000  # what its client cancelled after so long counts as a failure
 
 
 class Window(NamedTuple):
     """What an arm did in the last so many seconds. latency: of the requests that did not fail, which took `sum_ns` together.
     given_up: how long those had waited that their clients cancelled. refused: those that it took for the client's mistake.
-    begun: those that came."""
+    begun: those that came. moments: of their own at which requests failed, were refused, or were given up as too late."""
 
     requests: int
     errors: int
@@ -26,6 +30,7 @@ class Window(NamedTuple):
     given_up: Counts
     refused: int
     begun: int
+    moments: int
 
     def since(self, earlier: "Window") -> "Window":
         """Return what was counted between two cumulative readings."""
@@ -37,6 +42,7 @@ class Window(NamedTuple):
             subtract(self.given_up, earlier.given_up),
             self.refused - earlier.refused,
             self.begun - earlier.begun,
+            self.moments - earlier.moments,
         )
 
 
@@ -64,7 +70,13 @@ class Compared(NamedTuple):
         return Compared(self.compared - earlier.compared, self.disagreed - earlier.disagreed)
 
 
-T = TypeVar("T", Window, Compared)
+class Reading(Protocol):
+    """Cumulative values, whose difference to earlier ones is what was counted between the two."""
+
+    def since(self, earlier: Self) -> Self: ...
+
+
+T = TypeVar("T", bound=Reading)
 
 
 class Windowed(Generic[T]):
@@ -118,17 +130,20 @@ class ArmFigures(Windowed[Window]):
 
     __slots__ = (
         "_begun_before",
+        "_failed_ns",
         "begun",
         "errors",
         "given_up",
         "latency",
+        "moments",
         "refused",
         "requests",
         "withdrawn",
     )
 
     def __init__(self, window_s: float) -> None:
-        self.begun = self.requests = self.errors = self.withdrawn = self.refused = 0
+        self.begun = self.requests = self.errors = self.withdrawn = self.refused = self.moments = 0
+        self._failed_ns = -MOMENT_NS
         self.latency = Histogram()
         self.given_up = Histogram()
         self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S + 1)  # `begun`, as of now and each second before
@@ -139,23 +154,33 @@ class ArmFigures(Windowed[Window]):
         """The arm is given a request."""
         self.begun += 1
 
-    def count(self, took_ns: int, failed: bool) -> None:
-        """It has answered one after so many nanoseconds, or failed."""
+    def count(self, took_ns: int, failed: bool, at_ns: int = 0) -> None:
+        """It has answered one after so many nanoseconds, or failed: now, or at a moment of the monotonic clock."""
         self.requests += 1
         if failed:
             self.errors += 1
+            self._fail(at_ns)
         else:
             self.latency.add(took_ns)
 
-    def refuse(self) -> None:
+    def refuse(self, at_ns: int = 0) -> None:
         """It has taken one for the client's mistake."""
         self.withdrawn += 1
         self.refused += 1
+        self._fail(at_ns)
 
-    def give_up(self, waited_ns: int) -> None:
+    def give_up(self, waited_ns: int, at_ns: int = 0) -> None:
         """A client has cancelled one."""
         self.withdrawn += 1
         self.given_up.add(waited_ns)
+        if waited_ns >= GIVEN_UP_NS:
+            self._fail(at_ns)
+
+    def _fail(self, at_ns: int) -> None:
+        now = at_ns or monotonic_ns()
+        if now - self._failed_ns >= MOMENT_NS:
+            self._failed_ns = now
+            self.moments += 1
 
     # -- read once a second ----------------------------------------------------------------------------------------
     def tick(self) -> None:
@@ -171,7 +196,8 @@ class ArmFigures(Windowed[Window]):
 
     def _reading(self) -> Window:
         latency, given_up = dict(self.latency.counts), dict(self.given_up.counts)
-        return Window(self.requests, self.errors, latency, self.latency.sum_ns, given_up, self.refused, self.begun)
+        took_ns, moments = self.latency.sum_ns, self.moments
+        return Window(self.requests, self.errors, latency, took_ns, given_up, self.refused, self.begun, moments)
 
 
 class ShadowFigures(Windowed[Compared]):

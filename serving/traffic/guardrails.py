@@ -1,8 +1,9 @@
 """Guardrails: whether a candidate is worse than the stable version by more than is allowed, beyond chance.
 
 Each is judged once a second against what the stable version did in the same time: in the whole window, and in its latest part,
-which shows sooner what is wrong since a moment. It waits until both arms have enough samples; then it is breached where the
-p-value of "the candidate keeps to the limit" is below the policy's alpha (significance.py). A candidate that does not answer at
+which shows sooner what is wrong since a moment. It is breached where the p-value of "the candidate keeps to the limit" is below
+the policy's alpha (significance.py), and holds where both arms have enough samples besides. Failures need no number of samples:
+at several moments of their own they are beyond chance, however few the requests. A candidate that does not answer at
 all is judged too: requests that wait too long count as errors, and as slow ones. Where clients ask again only when they are
 answered these are few, and all of one moment: so how long it stands still counts as well. Clients may give up sooner: what they
 cancelled took at least as long as they waited. And it may refuse, as a client's mistake, what stable answers. Both arms are
@@ -32,6 +33,7 @@ from serving.traffic.figures import (
 )
 from serving.traffic.prometheus_values import MIN_READINGS
 from serving.traffic.significance import (
+    LOOKS,
     Counted,
     clustered,
     mean_above_zero,
@@ -41,6 +43,7 @@ from serving.traffic.significance import (
     share_above,
     share_exceeds,
 )
+from serving.traffic.stable_memory import Known
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,11 @@ GIVEN_UP_S = 1  # so does one that its client cancelled after so long
 # The latest parts of the window: what is wrong since a moment is soon found there. They have as many requests of the candidate,
 # or the policy's `min_samples`.
 LATEST_S, LATEST_SAMPLES = 30, 1000
+# Failures at so many moments of their own are several. An arm with fewer than `min_samples` is looked at with each further
+# request, which is as often as it has some, in each of the steps of a day.
+SEVERAL = 5
+STEPS_OF_A_DAY = 100
+BEYOND_QUANTILE = 20  # requests on the rarer side of a quantile that tell where it is
 # How many moments of a second are looked at as having nothing to do with each other: what fails fails at once, while a pause of
 # a second makes all of its requests slow.
 MOMENTS_OF_ERRORS, MOMENTS_OF_LATENCY = 4, 1
@@ -181,6 +189,21 @@ class Guardrails:
         """Judge by this policy from here on, with the figures that there are."""
         self.policy, self._values = policy, values
 
+    def known(self) -> tuple[Known | None, Known | None]:
+        """Return what the stable arm did, and what was mirrored, while that was enough: for a server that restarts."""
+        stable, mirrored = self._last, self._last_mirrored
+        return (
+            stable and Known(stable.window, stable.window_s, stable.remembered),
+            mirrored and Known(mirrored.window, mirrored.window_s, mirrored.remembered),
+        )
+
+    def recall(self, stable: Known | None, mirrored: Known | None) -> None:
+        """Take what an earlier process knew."""
+        if stable is not None and isinstance(stable.window, Window):
+            self._last = _Arm(stable.window, (), lambda seconds: 0, stable.window_s, stable.at)
+        if mirrored is not None and isinstance(mirrored.window, Compared):
+            self._last_mirrored = _Mirrored(mirrored.window, (), mirrored.window_s, mirrored.at)
+
     def evaluate(self) -> list[GuardrailState]:
         """Judge every guardrail, once a second, behind the figures' `tick`."""
         stable, candidate, mirrored = self._stable_arm(), _arm(self._candidate), self._mirrored()
@@ -236,10 +259,12 @@ def _arm(figures: ArmFigures) -> _Arm:
 def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     """The share of failed requests, against the stable version's and a margin."""
     stable, candidate = (_counts(arm, _failed, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate))
-    if few := _too_few(sample, stable, candidate):
-        return few
     asked = _Question(lambda mine, other: share_exceeds(mine, other, guardrail.margin), MOMENTS_OF_ERRORS)
-    span = _judge(sample.policy, stable, candidate, asked)
+    few = _too_few(sample, sample.policy.min_samples, stable, candidate)
+    span = _judge_few(sample, stable, candidate, guardrail.margin) if few else None
+    if few and span is None:
+        return few
+    span = span or _judge(sample.policy, stable, candidate, asked, sample.policy.min_samples)
     before, failed = (count / of for count, of in (span.stable, span.candidate))
     limit = before + guardrail.margin
     told = (
@@ -251,6 +276,22 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
         f"; the limit is {share(limit)}, stable had {share(before)} of {span.stable[1]:.0f}{_remembered(sample.stable)}"
     )
     return _Finding(told, before, failed, limit, _samples(span), p_value(span.evidence))
+
+
+def _judge_few(sample: _Sample, stable: _Counts, candidate: _Counts, margin: float) -> _Span | None:
+    """Return what accuses an arm that has had few requests, None where nothing does yet: each moment at which it failed counts
+    as one failure, however many requests failed then."""
+    (failed, of), before = candidate.whole, stable.whole
+    moments = sample.candidate.window.moments + len(candidate.late)
+    if moments < SEVERAL or not before[1]:
+        return None
+    evidence = share_exceeds((moments, moments + of - failed), before, margin) + _seldom(sample.policy, of)
+    return _Span(before, candidate.whole, evidence) if p_value(evidence) < sample.policy.alpha else None
+
+
+def _seldom(policy: TrafficPolicy, of: float) -> float:
+    """Return the evidence that an arm with few requests needs less, as it is looked at less often anew."""
+    return math.log(max(1.0, LOOKS / (STEPS_OF_A_DAY * max(1, policy.min_samples)))) if of < policy.min_samples else 0.0
 
 
 def _failed(window: Window) -> Counted:
@@ -292,9 +333,10 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     waited_s = min(LONGEST_WAIT_S, math.floor(limit / 1000) + 1)
     late = _late(sample.candidate, waited_s) if waited_s * 1000 > limit else []
     stable, candidate = _counts(sample.stable, slow), _counts(sample.candidate, slow, late)
-    if few := _too_few(sample, stable, candidate):
+    enough = _known_by(q, sample.policy)
+    if few := _too_few(sample, enough, stable, candidate):
         return few
-    span = _judge(sample.policy, stable, candidate, _Question(exceeds, MOMENTS_OF_LATENCY))
+    span = _judge(sample.policy, stable, candidate, _Question(exceeds, MOMENTS_OF_LATENCY), enough)
     found = quantiles_ms(_lasted(sample.candidate, span), [q])[0]
     of, when = f"{span.candidate[1]:.0f}", _when(sample, sample.candidate.window_s, span)
     unanswered = f"{_sum(late)[0]:.0f} of {of} requests had no answer after {waited_s} s"
@@ -305,7 +347,8 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
         told += f", and clients gave up {given_up} slower ones"
     told += f"; the limit is {latency(limit)}, stable had {latency(before or 0.0)} of {span.stable[1]:.0f}"
     told += _remembered(sample.stable)
-    return _Finding(told, before, found, limit, _samples(span), p_value(span.evidence))
+    evidence = span.evidence + _seldom(sample.policy, candidate.whole[1]) if span.evidence > 0.0 else 0.0
+    return _Finding(told, before, found, limit, _samples(span), p_value(evidence))
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
@@ -321,7 +364,7 @@ def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
     mirrored = _Counts(whole, found.seconds, _differed)
     known = _Counts(whole, (), _differed)  # the limit is: nothing is held against stable's own
     asked = _Question(lambda mine, _: share_above(mine, guardrail.limit), MOMENTS_OF_ERRORS)
-    span = _judge(sample.policy, known, mirrored, asked)
+    span = _judge(sample.policy, known, mirrored, asked, sample.policy.min_samples)
     differed = span.candidate[0] / span.candidate[1]
     told = f"{share(differed)} of {span.candidate[1]:.0f} mirrored requests were answered differently or failed"
     told += f" {_when(sample, found.window_s, span)}{_remembered(found)}; the limit is {share(guardrail.limit)}"
@@ -406,23 +449,24 @@ def _late(arm: _Arm, waited_s: int) -> list[Counted]:
     return [(count, count) for count in reversed(came) if count > 0]
 
 
-def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Question) -> _Span:
-    """Return what accuses the candidate: the whole window, or its latest seconds where only these do."""
+def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Question, enough: int) -> _Span:
+    """Return what accuses the candidate: the whole window, or its latest seconds where only these do, and have `enough`."""
     whole = _Span(stable.whole, candidate.whole, asked.exceeds(candidate.whole, stable.whole))
-    if p_value(whole.evidence) < policy.alpha:  # only then is it worth while to look closer
+    seldom = _seldom(policy, candidate.whole[1])
+    if p_value(whole.evidence + seldom) < policy.alpha:  # only then is it worth while to look closer
         whole = _looked_at(whole, candidate.all(), stable.all(), asked)
     if p_value(whole.evidence) < policy.alpha:
         return whole
     mine, other = deque[Counted](), deque[Counted]()
     others = map(stable.counter, reversed(stable.seconds))
     found, before = _sum(candidate.late), _sum(stable.late if stable.seconds else [stable.whole])
-    wanted = [policy.min_samples, LATEST_SAMPLES]
+    wanted = [enough, LATEST_SAMPLES]
     for second in map(candidate.counter, reversed(candidate.seconds)):
         beside = next(others, _NOTHING)
         mine.appendleft(second)
         other.appendleft(beside)
         found, before = _sum([found, second]), _sum([before, beside])
-        if len(mine) < LATEST_S or before[1] < policy.min_samples or found[1] < wanted[0]:
+        if len(mine) < LATEST_S or before[1] < enough or found[1] < wanted[0]:
             continue
         latest = _Span(before, found, asked.exceeds(found, before), len(mine))
         if p_value(latest.evidence) < policy.alpha:
@@ -448,12 +492,18 @@ def _sum(counted: Iterable[Counted]) -> Counted:
     return bad, of
 
 
-def _too_few(sample: _Sample, *arms: _Counts) -> _Finding | None:
+def _known_by(quantile: float, policy: TrafficPolicy) -> int:
+    """Return by how many requests a quantile is known: what most requests have is seen in few."""
+    rarer = min(quantile, 1.0 - quantile)
+    return min(policy.min_samples, math.ceil(BEYOND_QUANTILE / rarer)) if rarer > 0.0 else policy.min_samples
+
+
+def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
     """Return that an arm has too few samples to be judged; None where both have enough."""
     samples = int(arms[0].whole[1]), int(arms[1].whole[1])
     for name, arm, count in zip(("stable", "the candidate"), (sample.stable, sample.candidate), samples, strict=True):
-        if count < max(1, sample.policy.min_samples):
-            told = f"{count} of {sample.policy.min_samples} requests to {name} in {_round(sample, arm.window_s)}"
+        if count < max(1, enough):
+            told = f"{count} of {enough} requests to {name} in {_round(sample, arm.window_s)}"
             if arm is sample.stable and sample.policy.weight >= 100:
                 told += ", and at 100 % no more come: what to compare with is known from a smaller weight only"
             return _Finding(told, samples=samples)

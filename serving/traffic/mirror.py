@@ -168,7 +168,7 @@ class Mirror:
         )
         again = InFlightRequest(same, CallbackResponder(partial(self._answered, mirrored)))
         again.made_for(request)
-        again.mirrored = True
+        again.mirror()
         pass_on((request,), again)
         return again
 

@@ -31,6 +31,7 @@ from serving.traffic.prometheus_values import PrometheusValues
 from serving.traffic.remotes.allow_list import RemoteAccess
 from serving.traffic.remotes.remote_model import RemoteModel
 from serving.traffic.split import TrafficSplit
+from serving.traffic.stable_memory import Memory, StableMemory
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +40,11 @@ JsonObject = dict[str, object]
 
 class RolloutServices(NamedTuple):
     """What rollouts use of their server. page: renders its metrics of one model, in pieces. fetch: gets a URL of another one,
-    where it may. memory: where what mirrors hold is counted beside the requests of clients."""
+    where it may. memory: where what mirrors hold is counted beside the requests of clients. stable: what was known of stable
+    arms before a restart."""
 
     breaches: Breaches
+    stable: StableMemory
     page: Callable[[ModelIdentifier], Iterable[str]]
     fetch: Callable[[str], Awaitable[bytes]]
     memory: Callable[[], RequestMemory]
@@ -97,6 +100,7 @@ class Rollout:
             # A window is of one weight: with two, one arm's requests would be of other minutes than the other's.
             for figures in self._all_figures():
                 figures.set_window(policy.window_s)
+            self._note_stable(at_once=True)  # less of it may come from here on
         self.policy, self.release, self.connected = policy, release, dict(connected)
         self._states = []
         self.split.set_sticky(policy.sticky)
@@ -135,7 +139,21 @@ class Rollout:
 
     def _new_guardrails(self) -> Guardrails:
         figures = self.stable.figures, self.candidate.figures, self._shadow_figures
-        return Guardrails(self.policy, *figures, self._read_values())
+        guardrails = Guardrails(self.policy, *figures, self._read_values())
+        known = self._services.stable.of(str(self.identifier), self.policy.rollout, self._words())
+        if known is not None:
+            guardrails.recall(known.stable, known.mirrored)
+        return guardrails
+
+    def _note_stable(self, *, at_once: bool = False) -> None:
+        """Have what is known of the stable arm outlive this process."""
+        stable, mirrored = self._guardrails.known()
+        if stable is not None or mirrored is not None:
+            memory = Memory(self.policy.rollout, self._words(), stable, mirrored)
+            self._services.stable.note(str(self.identifier), memory, at_once=at_once)
+
+    def _words(self) -> tuple[str, str]:
+        return self.stable.words, self.candidate.words
 
     def _settle_mirror(self, config: ModelConfig, others: bool) -> None:
         """Have the mirror that the policy asks for. others: the arms are not those that it was made for."""
@@ -207,6 +225,7 @@ class Rollout:
         if self.breached is not None and self._states:
             return
         self._states = self._judged()
+        self._note_stable()
         if self.breached is None:
             for place, state in enumerate(self._states):
                 if state.state == BREACHED:

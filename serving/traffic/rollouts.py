@@ -20,6 +20,7 @@ from serving.traffic.remotes.allow_list import RemoteAllowList
 from serving.traffic.remotes.fetch import RemotePages
 from serving.traffic.remotes.remote_model import RemoteModel
 from serving.traffic.rollout import Connected, Rollout, RolloutServices
+from serving.traffic.stable_memory import StableMemory
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +42,10 @@ class Rollouts:
         self._breaches = Breaches(options.traffic_state)
         # Renders the server's metrics, in pieces; set by the frontend that serves them.
         self.page: Callable[[ModelIdentifier], Iterable[str]] = lambda model: ()
-        self._services = RolloutServices(self._breaches, lambda model: self.page(model), self._fetch, memory)
+        self._stable = StableMemory(options.traffic_state)
+        self._services = RolloutServices(
+            self._breaches, self._stable, lambda model: self.page(model), self._fetch, memory
+        )
         self._rollouts: dict[ModelIdentifier, Rollout] = {}
         self._looking: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
@@ -108,6 +112,7 @@ class Rollouts:
             if rollout.candidate.version != default:
                 left = rollout.candidate.take_back()
             self._rollouts.pop(identifier).close()
+            self._stable.forget(key)
             rollout = None
         if policy is not None:
             if rollout is None:
@@ -146,6 +151,7 @@ class Rollouts:
 
     async def close(self) -> None:
         """End all of them, and every connection."""
+        await self._stable.close()
         for rollout in self:
             self.end(rollout.identifier)
         for _, model in self._leaving.values():
@@ -153,6 +159,7 @@ class Rollouts:
         await asyncio.gather(*self._leaving)
         if self._pages is not None:
             await self._pages.close()
+        await asyncio.to_thread(self._breaches.close)
 
     def _leave(self, of: ModelIdentifier, left: Mapping[str, Connected], kept: Mapping[str, Connected]) -> None:
         """Let go of models on other servers, once they have answered what they were given and their sequences have ended."""
@@ -193,6 +200,7 @@ class Rollouts:
                 if place % LOOKED_AT == 0:
                     await asyncio.sleep(0)  # with many rollouts it takes long: requests go first
             self._breaches.tick()
+            self._stable.tick(self._loop)
 
 
 def _seen(config: ModelConfig) -> bytes:

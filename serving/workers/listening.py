@@ -1,6 +1,7 @@
 """The listening sockets of all workers: one for each worker and address, between which the system spreads the connections.
 
-They belong to the core, which hands them on to its workers: what waits to be accepted survives a worker that dies.
+They belong to the core, which hands them on to its workers: what waits to be accepted survives a worker that dies. While one
+does not answer, the core accepts for it (pool.py).
 """
 
 import socket

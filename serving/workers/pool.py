@@ -1,10 +1,11 @@
 """`--frontend-workers`: all workers of a server, and what they listen on.
 
-A worker that ends is started again after a delay, which grows while it keeps ending. Those who wait to be connected to it wait
-for the next one: the listening sockets are the core's.
+A worker that ends is started again after a delay, which grows while it keeps ending. While it is away, or gives no sign of
+life, the core accepts from its listening sockets in its place, and hands the connections to workers that answer.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -36,12 +37,14 @@ class FrontendWorkers:
         self._server = server
         self._options = options
         self._page, self._page_descriptor = SharedPage.create(options.frontend_workers)
-        server.request_memory = SharedRequestMemory(options.request_memory_limit, self._page.held, 0)
+        server.request_memory = SharedRequestMemory(options.request_memory_limit, self._page, 0)
         self._internal = InternalConnections(server, options)
         self._sockets: list[dict[str, list[socket.socket]]] = [{} for _ in range(options.frontend_workers)]
         self._processes: list[WorkerProcess | None] = [None] * options.frontend_workers
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
+        self._accepting_for: set[int] = set()  # workers that do not answer
+        self._turns = itertools.count()
 
     def frontend(self, protocol: str) -> "WorkersFrontend":
         """Return the listener of a protocol ("http", "grpc") that is all workers together."""
@@ -80,6 +83,7 @@ class FrontendWorkers:
     async def drain(self, protocol: str) -> None:
         """Listen no more; return when the connections of a protocol have been answered and are closed."""
         self._stopping = True
+        self._accept_for_none()
         for sockets in self._sockets:
             for one in sockets.pop(protocol, ()):
                 one.close()
@@ -89,6 +93,7 @@ class FrontendWorkers:
     async def close(self) -> None:
         """End the workers."""
         self._stopping = True
+        self._accept_for_none()
         for sockets in self._sockets:
             for one in itertools.chain.from_iterable(sockets.values()):
                 one.close()
@@ -110,7 +115,7 @@ class FrontendWorkers:
         while True:
             began = time.monotonic()
             reason = await self._run(index, ready)
-            self._page.held[index + 1] = 0
+            self._page.forget(index + 1)
             if self._stopping:
                 return
             failed += 1
@@ -148,7 +153,55 @@ class FrontendWorkers:
                 if process is not None:
                     # At most as much as they had to show it: the core itself may have been stopped.
                     process.beat(min(now - last, 2 * BEAT_S), self._options.process_heartbeat_timeout_secs)
+            self._accept_for_absent()
             last = now
+
+    # -- in place of those that do not answer --------------------------------------------------------------------------
+    def _answering(self) -> list[WorkerProcess]:
+        return [process for process in self._processes if process is not None and process.answers]
+
+    def _accept_for_absent(self) -> None:
+        """Accept for the workers that do not answer, as long as another one does."""
+        if self._stopping:
+            return
+        loop = asyncio.get_running_loop()
+        able = bool(self._answering())
+        for index, process in enumerate(self._processes):
+            absent = able and (process is None or not process.answers)
+            if absent == (index in self._accepting_for):
+                continue
+            (self._accepting_for.add if absent else self._accepting_for.discard)(index)
+            for protocol, sockets in self._sockets[index].items():
+                for one in sockets:
+                    if absent:
+                        loop.add_reader(one, self._accept, index, protocol, one)
+                    else:
+                        loop.remove_reader(one)
+
+    def _accept_for_none(self) -> None:
+        for index in self._accepting_for:
+            for one in itertools.chain.from_iterable(self._sockets[index].values()):
+                asyncio.get_running_loop().remove_reader(one)
+        self._accepting_for.clear()
+
+    def _accept(self, index: int, protocol: str, listening: socket.socket) -> None:
+        """Hand the next connection to the worker whose turn it is."""
+        able = self._answering()
+        try:
+            if not able:
+                raise OSError
+            connected, _ = listening.accept()
+        except BlockingIOError:
+            return  # somebody was quicker
+        except OSError:  # nobody can take it, or no descriptors: not again before the next look at the workers
+            self._accept_for_none()
+            return
+        with connected:
+            first = next(self._turns) % len(able)
+            for process in able[first:] + able[:first]:
+                with contextlib.suppress(OSError):  # one that was stopped a moment ago, and whose commands wait
+                    process.hand_over(protocol, connected)
+                    return
 
     def _show_tracing(self) -> None:
         self._page.tracing = self._server.tracing

@@ -16,9 +16,7 @@ from serving.workers.link.requests import RequestReader
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
 MAX_BACKLOG = 64 << 20  # bytes of answers beside the shared memory that a worker may leave waiting
-_CLOGGED = Exhausted(
-    "the server holds as many answers as it may that its frontend worker has not taken: try again later"
-)
+_CLOGGED = "the server holds as many answers as it may that its frontend worker has not taken: try again later"
 _UNREADABLE = InFlightRequest.unanswered(InferenceRequest("", {}))  # in place of a request that could not be read
 
 
@@ -105,7 +103,7 @@ class WorkerLink(LinkConnection):
                 (number, answer.model_version, write_outputs(answer.outputs, self._responses), details)
             )
         else:
-            error = _CLOGGED if isinstance(answer, InferenceResponse) else answer
+            error = Exhausted(_CLOGGED) if isinstance(answer, InferenceResponse) else answer
             self._answers.append((number, None, error and write_error(error), details))
         if not self._scheduled:
             self.wake()

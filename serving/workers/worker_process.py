@@ -26,6 +26,8 @@ from serving.workers.worker_link import WorkerLink
 log = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
+_SILENT_S = 1.0  # without a sign of life, after which the core accepts for it
+_HUNG_S = 10.0  # after which it is killed, or --process-heartbeat-timeout-secs where that is less
 _END_S = 2.0  # in which it ends by itself, told so
 _START_S = 60.0  # in which it gives its first sign of life
 
@@ -100,11 +102,21 @@ class WorkerProcess:
             self._reason = self._reason or reason
             signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
 
+    @property
+    def answers(self) -> bool:
+        """Return whether it listens and gave a sign of life just now."""
+        return self._control is not None and self.ready.done() and self._silent_s <= _SILENT_S
+
     # -- what it is told -----------------------------------------------------------------------------------------------
     def send(self, command: str, value: Any) -> None:
         if self._control is not None:
             with contextlib.suppress(OSError):  # it has gone, or is stopped
                 self._control.send(marshal.dumps((command, value)))
+
+    def hand_over(self, protocol: str, connected: socket.socket) -> None:
+        """Let it serve a connection that was accepted for another worker; OSError where it cannot take it."""
+        assert self._control is not None
+        socket.send_fds(self._control, [marshal.dumps(("connection", protocol))], [connected.fileno()])
 
     def tell_headers(self) -> None:
         """Say which headers of clients rollouts ask for: no others are passed on."""
@@ -126,11 +138,11 @@ class WorkerProcess:
             await self._over
 
     def beat(self, elapsed_s: float, timeout_s: float) -> None:
-        """Kill it where it has given no sign of life for so long; called every second or so."""
+        """Kill it where it has given no sign of life for so long; called every BEAT_S or so."""
         beats = self._page.beats[self._number]
         self._silent_s = 0.0 if beats != self._beats else self._silent_s + elapsed_s
         self._beats = beats
-        limit_s = timeout_s if self.ready.done() else max(timeout_s, _START_S)
+        limit_s = min(timeout_s, _HUNG_S) if self.ready.done() else max(timeout_s, _START_S)
         if self._silent_s > limit_s:
             self.kill(f"gave no sign of life for {limit_s:g} s and was killed")
         elif self._link is not None:
@@ -193,6 +205,7 @@ def _spawn(setup: Setup) -> "subprocess.Popen[bytes]":
         return subprocess.Popen(
             [
                 sys.executable,
+                "-P",  # nothing of the folder in which the server was started
                 "-m",
                 "serving.workers.program",
                 str(descriptor),

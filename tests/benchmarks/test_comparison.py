@@ -1,13 +1,17 @@
 """A comparison keeps what it measured, gives every server its turn, and writes a page that says what is and is not reached."""
 
+import subprocess
 from pathlib import Path
 from xml.etree import ElementTree
+
+import pytest
 
 from benchmarks.comparison import peers, triton
 from benchmarks.comparison.measure import order
 from benchmarks.comparison.record import Key, Measurement, Results, Unfinished
 from benchmarks.comparison.subjects import all_servers
 from benchmarks.loads.outcome import Outcome
+from benchmarks.machine import commit
 from benchmarks.report.page import markdown, write_page
 from benchmarks.report.summary import Figure, ratio, rows
 
@@ -19,8 +23,31 @@ def measured(number: int, server: str, case: str, load: str, per_second: float, 
 
 
 def results(measurements: list[Measurement], **about: object) -> Results:
-    known = {"date": "2026-01-01", "machine": "a machine", "load_average": 0.1}
+    known = {"date": "2026-01-01", "commit": "0123456789ab", "machine": "a machine", "load_average": 0.1}
     return Results(known | about, {one.key: one for one in measurements})
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout of git with one commit."""
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "server.py").write_text("pass\n")
+    identity = ("-c", "user.name=somebody", "-c", "user.email=somebody@example.com")
+    for command in (["init", "-q"], ["add", "-A"], [*identity, "commit", "-qm", "the first"]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True)
+    return tmp_path
+
+
+def test_the_commit_is_named_and_what_differs_from_it_is_said(checkout: Path) -> None:
+    name = subprocess.run(["git", "rev-parse", "HEAD"], cwd=checkout, capture_output=True, text=True).stdout[:12]
+    (checkout / "docs" / "benchmarks.md").write_text("what a benchmark wrote\n")
+    assert commit(checkout) == name
+    (checkout / "new.py").touch()
+    assert commit(checkout) == f"{name} with changes that are not committed"
+
+
+def test_a_folder_without_git_has_no_commit(tmp_path: Path) -> None:
+    assert commit(tmp_path) == "unknown (no git checkout)"
 
 
 def test_every_round_has_all_servers_in_the_reverse_order_of_the_round_before() -> None:
@@ -75,7 +102,8 @@ def test_the_page_says_which_promises_are_kept_and_who_could_not_take_part(tmp_p
         lesson={"reason": "port 8080 is taken"},
     ).write(tmp_path / "benchmarks" / "peers.json")
     cases = [
-        measured(1, name, "simple, JSON", "8 clients", rate) for name, rate in (("triton", 100.0), ("slipway", 90.0))
+        measured(1, name, "simple, JSON", "8 clients", rate)
+        for name, rate in (("triton", 100.0), ("slipway", 90.0), ("interpreted", 80.0))
     ]
     about = {"settings": {"rounds": 1, "seconds": 3}, "targets": {"simple, JSON, 8 clients": 1.0}}
     results(cases, **about).write(tmp_path / "benchmarks" / "triton.json")
@@ -90,7 +118,10 @@ def test_the_page_says_which_promises_are_kept_and_who_could_not_take_part(tmp_p
         worker_mb={"torchserve": 210.4, "slipway": 190.0},
     ).write(tmp_path / "benchmarks" / "handlers.json")
     page = write_page(tmp_path).read_text()
-    assert "| simple, JSON | 8 | 100 (5000) | 90 (5556) | 30.00 / 33.33 | 0.90 (0.90-0.90) | 1.0 | no |" in page
+    assert page.count("2026-01-01, commit 0123456789ab, a machine") == 3
+    assert (
+        "| simple, JSON | 8 | 100 (5000) | 90 (5556) | 30.00 / 33.33 | 0.90 (0.90-0.90) | 1.0 | no | 80; 0.80 |" in page
+    )
     assert "| TorchServe 0.12.0 | 1,500 | 4.0 x (4.0-4.0) | 4.0 x | 6.0 x | 3 x | yes |" in page
     assert "| MLServer 1.7.1 | 2,000 | 3.0 x (3.0-3.0) | 3.0 x | 4.5 x | 5 x | no |" in page
     assert "| 32 clients | 9,000 / 0.33 ms | 3,000 / 1.00 ms | 3.0 x | 0.33 x | yes |" in page
@@ -110,6 +141,7 @@ def test_a_full_run_measures_every_case_that_was_promised() -> None:
         ("python", "gRPC"),
         ("bert", "gRPC"),
     }
-    assert len({(case.name, case.load) for case in triton.CASES}) == len(triton.CASES) == 32
+    assert len({(case.name, case.load) for case in triton.CASES}) == len(triton.CASES) == 37
+    assert {case.loads for case in triton.CASES if case.interpreted} == {"simple", "identity"}
     assert peers.Settings().clients == (1, 8, 32, 128)
     assert peers.SHARES == (0.5, 0.8)

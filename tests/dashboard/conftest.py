@@ -15,6 +15,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
+from dashboard.accounts.token_use import TokenUse
 from dashboard.jobs import services as jobs
 from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Model, ModelState, Release, ReleaseSpan, Server, ServerState, Upload, Version
@@ -38,6 +39,12 @@ def data_folder(settings: Any, tmp_path: Path) -> Path:
     settings.HEARTBEAT_DIR = tmp_path / "heartbeats"
     settings.HEARTBEAT_DIR.mkdir()
     return tmp_path
+
+
+@pytest.fixture(autouse=True)
+def no_later_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread writes when tokens were used: it would do so after the test, to another one's database."""
+    monkeypatch.setattr(TokenUse, "_write_soon", lambda self: None)
 
 
 @pytest.fixture

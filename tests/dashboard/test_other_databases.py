@@ -1,4 +1,4 @@
-"""The same services on PostgreSQL and Redis, moved there by two variables; the test starts both itself."""
+"""The same services on PostgreSQL and Redis, moved there by two variables; the tests start both themselves."""
 
 import contextlib
 import os
@@ -8,12 +8,17 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
+import psycopg
 import pytest
 from django.conf import settings
 
+from tests.dashboard.web_process import finished, listening, run
 from tests.support.ports import free_port
 from tests.support.serving_process import PATIENCE_S, START_TIMEOUT_S, wait_until
 
@@ -32,10 +37,12 @@ from dashboard.configuration.drift import drift_check
 from dashboard.examples.selectors import golden_checks
 from dashboard.examples.services import example_create
 from dashboard.jobs.services import jobs_requeue_lost
+from dashboard.shared.exceptions import Conflict
 from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.accounts.tokens import token_authenticate, token_create
 from dashboard.shared import changes
-from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk, uploads_expire
+from dashboard.uploads import services as uploads
+from dashboard.uploads.services import upload_cancel, upload_complete, upload_create, upload_receive_chunk, uploads_expire
 from dashboard.versions.moves import version_archive
 from dashboard.releases.selectors import wanted_versions
 from dashboard.versions.services import release_go_back, release_promote
@@ -63,6 +70,22 @@ def publish(number):
     connections.close_all()
     return job.result["version"]
 
+def announce(number):
+    try:
+        return upload_create(actor=Actor(user=user), model_name="m", files=[{"path": "m.onnx", "size": 1}])
+    except Conflict:
+        return None
+    finally:
+        connections.close_all()
+
+bound, uploads.OF_A_PERSON = uploads.OF_A_PERSON, uploads.Announced(uploads=3, names=100, characters=10_000)
+with ThreadPoolExecutor(8) as pool:
+    made = [one for one in pool.map(announce, range(40)) if one]
+assert len(made) == 3, made
+uploads.OF_A_PERSON = bound
+for one in made:
+    upload_cancel(upload=one, actor=Actor(user=user))
+
 with ThreadPoolExecutor(3) as pool:
     assert sorted(pool.map(publish, range(3))) == [1, 2, 3]
 model = model_get("relu")
@@ -81,7 +104,7 @@ config_apply(model=model, text=model.releases.first().text + "# more\\n", actor=
 version_archive(version=version_get(model, 1), actor=SYSTEM)
 assert drift_check() == [] and publications_recover() == [] and uploads_expire() == 0
 jobs_requeue_lost()
-assert models_overview()[0].wanted_versions == [3]
+assert summaries_of(models_standing())[0].wanted_versions == [3]
 assert {"dashboard_version", "dashboard_job", "dashboard_auditentry"} <= set(changes.marks()), "what pages follow"
 print("all is well")
 """
@@ -164,3 +187,100 @@ def test_the_services_work_on_postgresql_with_a_worker_behind_redis(postgres: st
     finally:
         worker.terminate()
         worker.wait(PATIENCE_S)
+
+
+# -- the sessions of a web process -------------------------------------------------------------------------------------
+SESSIONS = 5
+PREPARE = """
+from dashboard.access.authorisation import Actor
+from dashboard.accounts.accounts import administrator_ensure
+from dashboard.accounts.tokens import token_create
+from django.contrib.auth import get_user_model
+administrator_ensure()
+user = get_user_model().objects.get()
+print(token_create(user=user, actor=Actor(user=user), name="t", rights=["read"])[1])
+"""
+
+
+class Dashboard:
+    """A web process on a database of its own, with somebody who looks at that database's sessions."""
+
+    def __init__(self, address: str, token: str, database: str) -> None:
+        self.address, self.database = address, database
+        self._headers = {"Authorization": f"Bearer {token}"}
+
+    def get(self, path: str = "/api/v1/models") -> httpx.Response:
+        with httpx.Client(base_url=self.address, headers=self._headers, trust_env=False, timeout=PATIENCE_S) as client:
+            return client.get(path)
+
+    def sessions(self, watcher: "psycopg.Connection[tuple[int]]") -> int:
+        asked = (
+            "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid != pg_backend_pid()"
+        )
+        row = watcher.execute(asked).fetchone()
+        assert row is not None
+        return row[0]
+
+
+@pytest.fixture
+def dashboard(postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Dashboard]:
+    monkeypatch.setenv("DATABASE_URL", postgres)
+    monkeypatch.setenv("SLIPWAY_DATABASE_SESSIONS", str(SESSIONS))
+    monkeypatch.setenv("SLIPWAY_DATABASE_STATEMENT_TIMEOUT", "2")
+    data = tmp_path / "data"
+    finished(data, "manage.py", "migrate", "-v0")
+    token = finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE)
+    with listening(data, "-m", "daphne") as (address, _):
+        yield Dashboard(address, token, postgres)
+
+
+def test_many_requests_at_once_share_a_few_sessions_which_end_with_them(dashboard: Dashboard) -> None:
+    most, over = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal most
+        with psycopg.connect(dashboard.database, autocommit=True) as watcher:
+            while not over.wait(0.005):
+                most = max(most, dashboard.sessions(watcher))
+
+    watching = threading.Thread(target=watch)
+    watching.start()
+    with ThreadPoolExecutor(100) as clients:
+        answers = list(clients.map(lambda _: dashboard.get(), range(100)))
+    over.set()
+    watching.join()
+    assert {answer.status_code for answer in answers} == {200}
+    assert 0 < most <= 4 * SESSIONS, "PostgreSQL ends a session some time after it was closed"
+    with psycopg.connect(dashboard.database, autocommit=True) as watcher:
+        wait_until(lambda: dashboard.sessions(watcher) == 0, what="the end of the requests' sessions")
+
+
+def test_a_statement_that_takes_too_long_is_given_up(dashboard: Dashboard) -> None:
+    with psycopg.connect(dashboard.database) as other:
+        other.execute("LOCK TABLE dashboard_model IN ACCESS EXCLUSIVE MODE")
+        refused = dashboard.get()
+        other.rollback()
+    assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+    assert "database does not answer" in refused.json()["error"]
+    assert dashboard.get().status_code == 200
+
+
+def test_a_database_that_takes_connections_and_says_nothing_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a time-out each request would hold a thread for as long as the other side holds the connection."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("DATABASE_URL", f"postgres://slipway@127.0.0.1:{silent.getsockname()[1]}/postgres")
+        monkeypatch.setenv("SLIPWAY_DATABASE_CONNECT_TIMEOUT", "2")
+        with run(tmp_path / "data", "-c", ASKS_HEALTH) as process:
+            said = process.communicate(timeout=PATIENCE_S)[0]
+    assert said.strip() == "503 the database does not answer"
+
+
+ASKS_HEALTH = """
+import django
+django.setup()
+from django.test import Client
+answer = Client(headers={"host": "localhost"}).get("/healthz")
+print(answer.status_code, answer.json()["status"])
+"""

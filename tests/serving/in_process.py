@@ -8,6 +8,7 @@ from typing import Any
 
 from serving.cli.options import Options
 from serving.core.response import InferenceResponse
+from serving.models.repository_index import IndexRow
 from serving.server.inference_server import InferenceServer
 from tests.serving.requests import in_flight
 from tests.support.serving_process import PATIENCE_S
@@ -42,6 +43,12 @@ async def response(server: InferenceServer, model: str, inputs: dict[str, Any], 
     return answer
 
 
+def index_rows(server: InferenceServer) -> list[IndexRow]:
+    """The repository index, read at once."""
+    index = server._manager.index
+    return index.rows(False, index.on_disk())
+
+
 def index(server: InferenceServer) -> dict[tuple[str, str], tuple[str, str]]:
     """(name, version) -> (state, reason)"""
-    return {(row.name, row.version): (row.state, row.reason) for row in server.repository_index()}
+    return {(row.name, row.version): (row.state, row.reason) for row in index_rows(server)}

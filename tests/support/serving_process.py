@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +87,7 @@ class ServerProcess:
     """The inference server in a process of its own. `http`, `grpc` and `metrics` are "host:port" once it is up.
 
     repository: one path or several. flags: tritonserver's, later ones win. wait: "ready", "live", or "" for none.
-    environment: added to the process's variables. cwd: where it runs.
+    environment: added to the process's variables. cwd: where it runs. program: what begins the command line.
     """
 
     def __init__(
@@ -98,7 +98,9 @@ class ServerProcess:
         environment: dict[str, str] | None = None,
         timeout_s: float = START_TIMEOUT_S,
         cwd: Path = ROOT,
+        program: Sequence[str] = (sys.executable, "-m", "serving"),
     ) -> None:
+        self.program = program
         self.repositories = repository if isinstance(repository, list) else [Path(repository)]
         self.flags = flags
         self.wait = wait
@@ -218,9 +220,7 @@ class ServerProcess:
     # -- inside ----------------------------------------------------------------------------------------------------
     def _command(self) -> list[str]:
         return [
-            sys.executable,
-            "-m",
-            "serving",
+            *self.program,
             *(f"--model-repository={path}" for path in self.repositories),
             "--http-address=127.0.0.1",
             "--grpc-address=127.0.0.1",

@@ -18,10 +18,11 @@ PORT_SETTINGS = ("SLIPWAY_PORT", "SLIPWAY_HTTP_PORT", "SLIPWAY_GRPC_PORT", "SLIP
 
 
 class Up:
-    """`manage.py up` on a data folder and ports of its own."""
+    """`manage.py up` on a data folder and ports of its own; `root`: the checkout that it runs."""
 
-    def __init__(self, data: Path, ports: list[int] | None = None, **environment: str) -> None:
+    def __init__(self, data: Path, ports: list[int] | None = None, root: Path = ROOT, **environment: str) -> None:
         self.data = data
+        self.root = root
         self.ports = ports or free_ports(4)
         numbers = {name: str(port) for name, port in zip(PORT_SETTINGS, self.ports, strict=True)}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SLIPWAY_")}
@@ -41,7 +42,7 @@ class Up:
         with self._output.open("wb") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "manage.py", "up"],
-                cwd=ROOT,
+                cwd=self.root,
                 env=self.environment,
                 stdout=output,
                 stderr=subprocess.STDOUT,

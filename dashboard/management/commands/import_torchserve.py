@@ -25,7 +25,8 @@ class Command(BaseCommand):
     requires_system_checks = []
     help = (
         "Take over a TorchServe set-up: its archives become versions of models, with the settings that they had. Run it as "
-        "often as you like: what is there stays. Exit status 0 where all was taken, 1 where something was not."
+        "often as you like: what is there stays. Where the server runs, it ends when all is loaded. Exit status 0 where "
+        "all was taken and nothing failed to load, else 1."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
@@ -81,7 +82,9 @@ class Command(BaseCommand):
             if stopping:
                 raise KeyboardInterrupt
             stopping.append(number)
-            self.stdout.write("Stopping after this archive; once more ends at once. Run the command again to go on.")
+            self.stdout.write(
+                "Stopping after this archive or load; once more ends at once. Run the command again to go on."
+            )
 
         def check() -> None:
             if stopping:
@@ -104,7 +107,7 @@ class Command(BaseCommand):
             return "Stopped. Run the command again to go on."
         if job.state != JobState.SUCCEEDED:
             return f"{job.error[:1].upper()}{job.error[1:].rstrip('.')}."
-        self.stdout.write(f"{result['taken']} taken, {result['there']} there already.")
+        self.stdout.write(f"{result['taken']} taken, {result['there']} there already, {result['loaded']} loaded.")
         return ""
 
     def _write(self, line: str) -> None:

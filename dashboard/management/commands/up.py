@@ -52,7 +52,7 @@ class Command(BaseCommand):
             if sentence:
                 self._say(sentence)
 
-        supervisor = Supervisor(specs, commands.STAGES, report)
+        supervisor = Supervisor(specs, commands.STAGES, report, commands.build_spec())
         beside = [
             asyncio.create_task(part)
             for part in (recorder.run(), follow_restart_requests(server, supervisor), self._give_heartbeats())

@@ -7,7 +7,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 
 from dashboard.servers.selectors import servers
-from dashboard.shared.startup import one_sentence
+from dashboard.shared.startup import check_release, one_sentence
 from dashboard.supervisor.preflight import DataFolderLock
 from dashboard.watch.watcher import watch
 
@@ -27,5 +27,6 @@ class Command(BaseCommand):
                 if time.monotonic() > deadline:
                     raise CommandError(f"another watcher already runs on this data folder (process {lock.holder()})")
                 time.sleep(0.2)
+            check_release()
             list(servers())
         asyncio.run(watch())

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, NamedTuple
 
-from django.http import HttpResponse
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 from drf_spectacular.views import SpectacularAPIView
 from rest_framework.renderers import BaseRenderer
@@ -70,6 +71,7 @@ class Documentation(APIView):
     """The page."""
 
     rights = {"GET": Right.VIEW}
+    # A page that leads to the sign-in, as every other; whoever sends a token that is not right gets a 401 as everywhere.
     renderer_classes = [_Html]
     schema = None
 
@@ -77,6 +79,11 @@ class Documentation(APIView):
         address = request.build_absolute_uri("/").rstrip("/")
         groups = [(name, [(one, _command(one, address)) for one in found]) for name, found in operation_groups()]
         return render(request._request, "api/documentation.html", {"groups": groups})
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        answer: HttpResponseBase = super().dispatch(request, *args, **kwargs)
+        nobody = answer.status_code == 401 and "Authorization" not in request.headers
+        return redirect_to_login(request.get_full_path()) if nobody else answer
 
 
 def _command(operation: Operation, address: str) -> str:

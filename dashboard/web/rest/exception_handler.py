@@ -9,14 +9,25 @@ from rest_framework.response import Response
 from rest_framework.views import exception_handler as rest_handler
 from rest_framework.views import set_rollback
 
-from dashboard.shared.exceptions import DashboardError, Invalid, NamesMoved, Outdated, WrongOffset, status_of
+from dashboard.shared.exceptions import (
+    DashboardError,
+    Invalid,
+    NamesMoved,
+    Outdated,
+    TooMany,
+    WrongOffset,
+    status_of,
+)
+
+RETRY_AFTER_S = "2"  # what a person's own requests under way may take
 
 
 def exception_handler(error: Exception, context: dict[str, object]) -> Response | None:
     """Return the answer to an error; None, which is a 500, for one that is nobody's mistake but ours."""
     if isinstance(error, DashboardError):
         set_rollback()
-        return Response(_body(error), status=status_of(error))
+        headers = {"Retry-After": RETRY_AFTER_S} if isinstance(error, TooMany) else None
+        return Response(_body(error), status=status_of(error), headers=headers)
     if isinstance(error, RecursionError):  # of what a parser took, which had fewer frames below it
         set_rollback()
         return Response({"error": "the JSON is nested too deeply"}, status=400)

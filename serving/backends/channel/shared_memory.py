@@ -73,6 +73,11 @@ class SharedMemoryPool:
         self._free: list[Segment] = []
         self._dropped: list[int] = []
 
+    @property
+    def free_bytes(self) -> int:
+        """Return the bytes of segments that nobody uses."""
+        return sum(segment.size for segment in self._free)
+
     def acquire(self, size: int) -> Segment:
         """Return a segment of at least `size` bytes that no reader uses."""
         for index, segment in enumerate(self._free):

@@ -79,6 +79,8 @@ class RequestExecutor:
         if self._ended:
             return
         request = inference.request
+        if runtime.limiter is not None:
+            runtime.limiter.calls_others(self._spec.name)
         if traced_by is not None:
             for observer in traced_by.observers:
                 safely("observing a step", observer.step, request)

@@ -80,7 +80,7 @@ class ChildSupervisor:
         self._closing = threading.Event()
         self._child: ModelChild | None = None
         self._loaded = False  # once
-        self._error: ServingError | None = None
+        self._failure = ""  # of the last start
         self._restarting: Future[None] | None = None
         self._has_is_ready = False
         self._thread = _StartingThread(f"{name}-start")
@@ -123,12 +123,12 @@ class ChildSupervisor:
         self._restarting = None
         if self._closing.is_set():
             return
-        if self._error is None:
+        if not self._failure:
             assert self._child is not None
             self._down_since = None
             self._on_started(self._child)
             return
-        reason = unavailable(f"{self._name}: the model's process could not be restarted: {self._error.message}")
+        reason = unavailable(f"{self._name}: the model's process could not be restarted: {self._failure}")
         self.restart(None)
         self._on_failed(reason)
 
@@ -209,20 +209,20 @@ class ChildSupervisor:
         self._thread.close()
 
     def _held_back(self, wait_s: float) -> str:
-        reason = f" ({self._error.message})" if self._error is not None else ""
+        reason = f" ({self._failure})" if self._failure else ""
         return f"the model's process keeps ending{reason}; the next start is in {wait_s:.0f} s"
 
     # -- on the starting thread ------------------------------------------------------------------------------------
     def _restart(self, died: ModelChild | None, delay: float) -> None:
-        error: ServingError | None = None
+        reason = ""
         try:
             if died is not None:
                 died.end()
             if not self._closing.wait(delay):
                 self._start()
         except Exception as failure:  # whoever waits for the child is told
-            error = unexpected(failure, "restarting a model's process")
-        self._error = error
+            reason = unexpected(failure, "restarting a model's process").message
+        self._failure = reason
         if not self._closing.is_set():
             quietly(self._loop.call_soon_threadsafe, self._started)
         elif self._child is not None:

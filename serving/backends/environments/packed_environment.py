@@ -19,6 +19,8 @@ import time
 import zlib
 from pathlib import Path
 
+from repository.core.errors import UnsafeArchive
+from repository.files.tar_reading import TarReader, opened_tar
 from serving.backends.environments.child_variables import child_variables
 from serving.core.errors import internal, invalid
 
@@ -120,8 +122,10 @@ def _fill(archive: Path, folder: Path) -> None:
 
 def _told(error: BaseException) -> BaseException:
     """Return an error as a sentence without paths, where it is about the archive or the disk."""
-    if isinstance(error, tarfile.TarError | EOFError | zlib.error | lzma.LZMAError):
+    if isinstance(error, tarfile.TarError | EOFError | zlib.error | lzma.LZMAError | ValueError | OverflowError):
         return invalid(f"{_ARCHIVE} is no whole tar archive, plain or compressed by gzip, bzip2 or xz")
+    if isinstance(error, UnsafeArchive):
+        return invalid(f"{_ARCHIVE} cannot be unpacked: {error.message}")
     if isinstance(error, FileExistsError):
         return invalid(f"{_ARCHIVE} has one name twice")
     if isinstance(error, OSError):
@@ -152,11 +156,9 @@ def _remove_unused(cache: Path) -> None:
 def _extract(archive: Path, folder: Path) -> None:
     """Write folders and files first, then links: so no path leads through a link while something is written."""
     links: list[tarfile.TarInfo] = []
-    size = 0
-    with tarfile.open(archive, "r|*") as packed:
-        for count, member in enumerate(packed, 1):
-            size += member.size
-            if count > MAX_ENTRIES or size > MAX_BYTES:
+    with opened_tar(archive) as packed:
+        for count, member in enumerate(packed.members(), 1):
+            if count > MAX_ENTRIES or member.offset_data + member.size > MAX_BYTES:
                 raise invalid(f"{_ARCHIVE} has over {MAX_ENTRIES} entries or {MAX_BYTES >> 30} GiB")
             path = _inside(folder, member.name)
             if member.issym():
@@ -182,14 +184,14 @@ def _inside(folder: Path, name: str) -> Path:
     return folder.joinpath(*parts)
 
 
-def _write(packed: tarfile.TarFile, member: tarfile.TarInfo, path: Path) -> None:
-    source = packed.extractfile(member)
-    assert source is not None
+def _write(packed: TarReader, member: tarfile.TarInfo, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o600 | (member.mode & 0o111)
-    with source, open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode), "wb") as target:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    with open(file, "wb") as target, packed.content(member) as source:
         shutil.copyfileobj(source, target, 1 << 20)
-        os.utime(target.fileno(), (member.mtime, member.mtime))  # compiled modules know when their source was written
+        target.flush()  # what is written after the time is set would set it anew
+        os.utime(file, (member.mtime, member.mtime))  # compiled modules know when their source was written
 
 
 def _link(folder: Path, member: tarfile.TarInfo) -> None:

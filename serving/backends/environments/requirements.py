@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 from serving.backends.environments.interpreter import Interpreter
+from serving.backends.environments.requirements_file import read_requirements
 from serving.core.errors import internal, invalid, without_paths
 
 log = logging.getLogger(__name__)
@@ -14,11 +15,16 @@ INSTALL_TIMEOUT_S = 1800.0
 _PIP = "PIP_"  # variables that say where packages come from
 
 
-def install(requirements: Path, target: Path, python: Interpreter) -> None:
+def install(requirements: Path, folder: Path, target: Path, python: Interpreter) -> None:
     """Have pip of that Python install a file's packages into `target`; INVALID_ARG with pip's last words where it cannot.
 
-    Paths in the file are relative to its folder. It takes as long as it takes, up to INSTALL_TIMEOUT_S: not on the event loop.
+    folder: the archive's, which the file may not lead out of. Beside `target` lies what pip reads, and nothing of the archive,
+    whose files pip would import. It takes as long as it takes, up to INSTALL_TIMEOUT_S: not on the event loop.
     """
+    wanted = read_requirements(requirements, folder)
+    understood, constraints = target.with_name("requirements.txt"), target.with_name("constraints.txt")
+    understood.write_text("".join(f"{line}\n" for line in wanted.packages), encoding="utf-8")
+    constraints.write_text("".join(f"{line}\n" for line in wanted.constraints), encoding="utf-8")
     arguments = ["-m", "pip", "install", "--disable-pip-version-check", "--no-input", "--target", str(target)]
     variables = python.variables(os.environ) | {
         name: value for name, value in os.environ.items() if name.startswith(_PIP)
@@ -26,9 +32,9 @@ def install(requirements: Path, target: Path, python: Interpreter) -> None:
     log.info("installing %s of the archive", requirements.name)
     try:
         done = subprocess.run(
-            python.command(*arguments, "-r", str(requirements)),
+            python.command(*arguments, "-r", str(understood), "-c", str(constraints)),
             env=variables,
-            cwd=requirements.parent,
+            cwd=target.parent,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -19,7 +19,7 @@ import onnxruntime as ort
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import class_names, variable_batch
-from repository.config.signature import Signature, TensorSignature
+from repository.config.signature import Signature, TensorSignature, complete
 from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
 from serving.backends.base.signature import complete_config
 from serving.backends.onnxruntime.adaptations import adapted
@@ -77,21 +77,13 @@ class OnnxRuntimeBackend(Backend):
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         model_file = version_dir / (config.default_model_filename or cls.default_filename)
         model, folder = _read(model_file, config)
-        signature = model.signature()
-        if _depends_on_inference(config, signature):
-            check_external_data(model, folder)
-            signature = _inferred(config, signature, model, _onnx_file(model_file))
-        complete_config(config, signature)
+        complete_config(config, _signature(config, model, folder, model_file))
         _name_classes(config, model)
 
     @classmethod
     def file_signature(cls, model_file: Path) -> Signature:
         model, folder = _read(model_file)
-        signature = model.signature()
-        if _depends_on_inference(ModelConfig(), signature):
-            check_external_data(model, folder)
-            signature = _inferred(ModelConfig(), signature, model, _onnx_file(model_file), unknown=None)
-        return signature
+        return _signature(ModelConfig(), model, folder, model_file, unknown=None)
 
     def load(self) -> None:
         """Check the file and every setting, so that what is wrong is said before any weight is read."""
@@ -103,9 +95,10 @@ class OnnxRuntimeBackend(Backend):
             raise invalid(problem)
         check_options(self.spec)
         signature = model.signature()
-        complete_config(
-            copy.deepcopy(self.spec.config), signature
-        )  # complete as it is: this checks it against the file
+        if _may_fit_inferred(self.spec.config, signature):
+            signature = _inferred(self.spec.config, signature, model, _onnx_file(self.spec.model_file), ())
+        # Complete as it is: this checks it against the file.
+        complete_config(copy.deepcopy(self.spec.config), signature)
         if not self.spec.config.max_batch_size:
             self._scalars = [tensor.name for tensor in signature.inputs if tensor.shape == ()]
 
@@ -262,6 +255,28 @@ class OnnxRuntimeInstance(ArrayInstance):
         return DeviceTensor.of(tensor.view(torch.bool) if is_bool else tensor, owner=self._session)
 
 
+def _signature(
+    config: ModelConfig, model: OnnxModel, folder: Path, model_file: Path, unknown: tuple[int, ...] | None = ()
+) -> Signature:
+    """Return what the file says of its tensors, with what ONNX Runtime infers where the configuration depends on that.
+
+    unknown: the shape of a tensor of which neither says one."""
+    signature = model.signature()
+    if _depends_on_inference(config, signature) or _may_fit_inferred(config, signature):
+        check_external_data(model, folder)
+        return _inferred(config, signature, model, _onnx_file(model_file), unknown)
+    return signature
+
+
+def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
+    """Whether an output has sizes that the file leaves open and ONNX Runtime may know, and the configuration does not say the
+    shape as the file does. Triton takes what its session says of outputs."""
+    open_sizes = any(-1 in (output.shape or ())[1:] for output in signature.outputs)
+    open_rows = any(-1 in (output.shape or ()) for output in signature.outputs)
+    said = config.output and all(output.dims for output in config.output)
+    return open_sizes if not said else open_rows and bool(complete(copy.deepcopy(config), signature))
+
+
 def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
     """Whether what the file leaves out of its signature matters: a session, which tells more, reads all weights."""
     unknown = {tensor.name for tensor in (*signature.inputs, *signature.outputs) if tensor.shape is None}
@@ -284,7 +299,7 @@ def _inferred(
     signature: Signature,
     model: OnnxModel,
     path: Path,
-    unknown: "tuple[int, ...] | None" = (),
+    unknown: tuple[int, ...] | None,
 ) -> Signature:
     """Return the signature with what the file leaves out of datatypes and shapes, as far as ONNX Runtime infers it.
 
@@ -309,7 +324,17 @@ def _inferred(
         return tensor._replace(shape=shape, datatype=tensor.datatype or _ORT_TYPES.get(node.type, ""))
 
     inputs, outputs = (tuple(map(known, tensors)) for tensors in (signature.inputs, signature.outputs))
-    return replace(signature, inputs=inputs, outputs=tuple(tensor for tensor in outputs if tensor.datatype))
+    served = tuple(_with_inferred(tensor, found[tensor.name].shape) for tensor in outputs if tensor.datatype)
+    return replace(signature, inputs=inputs, outputs=served)
+
+
+def _with_inferred(output: TensorSignature, shape: Sequence[int | str | None]) -> TensorSignature:
+    """Return an output with what ONNX Runtime infers of sizes that the file leaves open, if that is anything."""
+    if output.shape is None or len(shape) != len(output.shape):
+        return output
+    sizes = zip(output.shape, shape, strict=True)
+    inferred = tuple(found if said == -1 and isinstance(found, int) and found >= 0 else said for said, found in sizes)
+    return output if inferred == output.shape else output._replace(inferred=inferred)
 
 
 def check_loads(model: OnnxModel, path: Path) -> ort.InferenceSession:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from repository.config.signature import Signature, TensorSignature
-from repository.files.foreign_formats import by_head
+from repository.files.foreign_formats import HEAD_BYTES, by_head, stand_in
 from serving.backends.base.text import looks_like_text
 from serving.backends.onnxruntime.adaptations import Adaptations, adaptations_of
 from serving.backends.onnxruntime.protobuf_walk import Source, Truncated, fields, signed, text
@@ -309,12 +309,21 @@ def check_external_data(model: OnnxModel, folder: Path) -> None:
     for entry in model.external:
         if entry.location not in sizes:
             sizes[entry.location] = _size_inside(entry.location, folder)
+            _refuse_stand_in(folder / entry.location)
         size = sizes[entry.location]
         if entry.offset < 0 or entry.length < 0 or entry.offset + entry.length > size:
             raise invalid(
                 f"external data '{PurePosixPath(entry.location).name}' has {size} bytes, "
                 f"but the model expects {entry.length} bytes at {entry.offset}"
             )
+
+
+def _refuse_stand_in(path: Path) -> None:
+    """Refuse what was downloaded in place of weights: where it is long enough, its letters would be taken for numbers."""
+    with path.open("rb") as file:
+        downloaded = stand_in(file.read(HEAD_BYTES))
+    if downloaded is not None:
+        raise invalid(f"external data '{path.name}' is not the model's weights: {downloaded.sentence}")
 
 
 def missing_external_data(model: OnnxModel, folder: Path) -> list[str]:

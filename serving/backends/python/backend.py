@@ -5,6 +5,7 @@ Source of the API: the README of triton-inference-server/python_backend. The chi
 
 import ast
 import json
+import threading
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,6 +22,7 @@ from serving.core.errors import invalid, not_found
 from serving.core.message_json import message_to_json
 
 _ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host with "no" too: models must expect either place
+_PARSING = threading.Lock()  # CPython's parser fails (SystemError) where two threads make trees at the same time
 
 
 class PythonBackend(Backend):
@@ -83,7 +85,8 @@ def _completes_itself(model_file: Path) -> bool:
         source = model_file.read_bytes()
         if any(b"auto_complete_config" in path.read_bytes() for path in model_file.parent.rglob("*.py")):
             return True
-        classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+        with _PARSING:
+            classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return True  # whoever runs it says what is wrong
     own = [one for one in classes if one.name == "TritonPythonModel"]

@@ -16,6 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from repository.config.signature import Signature, TensorSignature
+from repository.core.errors import UnsafeArchive
+from repository.files.foreign_formats import stand_in
+from repository.files.zip_reading import opened_zip
 from serving.backends.base.text import looks_like_text
 from serving.core.errors import invalid
 
@@ -55,8 +58,10 @@ def read_archive(path: Path) -> Archive:
     if not head:
         raise invalid("the PyTorch file is empty")
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened_zip(path) as archive:
             return _classified(archive)
+    except UnsafeArchive as error:
+        raise invalid(error.message) from None
     except zipfile.BadZipFile:
         raise invalid(_why_no_zip(head)) from None
 
@@ -64,6 +69,9 @@ def read_archive(path: Path) -> Archive:
 def _why_no_zip(head: bytes) -> str:
     if head.startswith(b"PK\x03\x04"):
         return "the PyTorch file is truncated or damaged: it begins as a zip archive, but does not end as one"
+    downloaded = stand_in(head)
+    if downloaded is not None:
+        return f"expected a TorchScript or torch.export model, but {downloaded.sentence}"
     if looks_like_text(head):
         return "expected a TorchScript or torch.export model, but the file is text"
     if head.startswith(b"\x80"):
@@ -102,7 +110,7 @@ def _aoti_device(archive: zipfile.ZipFile, names: tuple[str, ...]) -> str:
 
 def export_signature(path: Path) -> Signature:
     """Return the signature of a torch.export archive from its models/<name>.json."""
-    with zipfile.ZipFile(path) as archive:
+    with opened_zip(path) as archive:
         name = next(name for name in archive.namelist() if "/models/" in name and name.endswith(".json"))
         program = _json(archive, name)
     try:

@@ -12,6 +12,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.core.errors import RepositoryError
 from repository.files import torchserve_archive
+from repository.files.torchserve_archive import MANIFEST
 from repository.torchserve import parameters as words
 from serving.backends.base.backend import Backend, BackendInstance, ModelSpec
 from serving.backends.base.parameters import Parameters
@@ -79,7 +80,8 @@ class TorchserveBackend(Backend):
         if not wanted or not self._manifest.requirements_file:
             return ""
         packages = self._private.path / "packages"
-        install(self._folder / self._manifest.requirements_file, packages, self._python)
+        archive = (self._folder / MANIFEST).resolve().parents[1]  # a folder of the store is there by links
+        install(archive / self._manifest.requirements_file, archive, packages, self._python)
         return str(packages)
 
     def unload(self) -> None:

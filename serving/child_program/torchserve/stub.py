@@ -1,11 +1,13 @@
 """Runs a TorchServe handler: hands it batches as lists of dicts, and describes its answers to the server."""
 
+import asyncio
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, cast
 from weakref import WeakValueDictionary
 
@@ -28,6 +30,7 @@ from serving.child_program.link.server_link import ServerLink
 from serving.child_program.stub import Stub
 from serving.child_program.torchserve.answers import AnswerEncoder
 from serving.child_program.torchserve.failures import (
+    OUT_OF_RESOURCES,
     WRONG_COUNT,
     InvalidAnswer,
     check_answers,
@@ -57,6 +60,7 @@ class TorchserveStub(Stub):
         _enter(settings["folder"], settings["packages"])
         log_as_torchserve()
         self._name = settings["name"]
+        self._loop: asyncio.AbstractEventLoop | None = None  # of a handler that is a coroutine
         self._link = ServerLink(link, self._on_message)
         self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()  # of streams that are open
         self._folder = settings["folder"]
@@ -87,12 +91,21 @@ class TorchserveStub(Stub):
     def _call(self, data: list[Entry]) -> object:
         """Call the handler, and measure it where somebody wants to know."""
         if self._measured is None:
-            return self._handle(data, self._context)
+            answers = self._handle(data, self._context)
+            return self._finished(answers) if type(answers) is CoroutineType else answers
         began = time.perf_counter()
         try:
-            return self._handle(data, self._context)
+            answers = self._handle(data, self._context)
+            return self._finished(answers) if type(answers) is CoroutineType else answers
         finally:
             self._measured(round((time.perf_counter() - began) * 1000, 2))
+
+    def _finished(self, answers: Coroutine[object, object, object]) -> object:
+        """Run a handler that is a coroutine to its end, on one event loop for all batches: what it keeps belongs to that."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            asyncio.set_event_loop(self._loop)
+        return self._loop.run_until_complete(answers)
 
     def _stream(self, key: int, requests: Sequence[RequestMessage], data: list[Entry]) -> None:
         """Answer a batch over the link: each list that the handler sends before it returns, and what it returns."""
@@ -130,6 +143,14 @@ class TorchserveStub(Stub):
         if window is not None:
             self._windows[key] = window
         return AnswerStream(self._link, key, window)
+
+    @staticmethod
+    def start_failure(error: BaseException, folder: str) -> Failed:
+        """Return why the handler cannot be had, with TorchServe's words where it was for want of memory."""
+        answer = failed(error, folder)
+        if told(error) == OUT_OF_RESOURCES:
+            answer["status"], answer["reason"] = OUT_OF_RESOURCES
+        return answer
 
     def failure(self, error: BaseException, folder: str) -> Failed:
         """Return what clients of both protocols are told. A handler that ends its process has ended it."""
@@ -206,5 +227,8 @@ def _model_settings(settings: InitializeTorchserve) -> Mapping[str, Any]:
     except ImportError:
         return settings["settings"]
     with open(settings["settings_file"], "rb") as file:
-        found: Mapping[str, Any] = yaml.safe_load(file) or {}
-    return found
+        try:
+            found = yaml.safe_load(file)
+        except (yaml.YAMLError, ValueError, RecursionError):
+            return {}
+    return found if isinstance(found, dict) else {}

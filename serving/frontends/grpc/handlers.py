@@ -43,10 +43,10 @@ def model_statistics(server: InferenceServer, request: pb.ModelStatisticsRequest
 
 
 # -- model repository ------------------------------------------------------------------------------------------------
-def repository_index(server: InferenceServer, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
+async def repository_index(server: InferenceServer, request: pb.RepositoryIndexRequest) -> pb.RepositoryIndexResponse:
     _refuse_repository_name(request.repository_name)
     response = pb.RepositoryIndexResponse()
-    for row in server.repository_index(request.ready):
+    for row in await server.list_repositories(request.ready):
         response.models.add(name=row.name, version=row.version, state=row.state, reason=row.reason)
     return response
 

@@ -277,14 +277,17 @@ class MessageStream(Stream):
     # -- memory for requests -----------------------------------------------------------------------------------------
     def take(self, size: int) -> int:
         """Take `size` bytes of the server's memory for requests, and return `size`; Exhausted where there is none left."""
-        self.memory.take(size)
+        self.connection.memory.take(size)
         self.memory_taken += size
         return size
 
     def give(self, size: int) -> None:
         """Give back `size` bytes that are no longer needed; the rest is given back when the client has taken the response."""
-        self.memory.give(size)
+        self.connection.memory.give(size)
         self.memory_taken -= size
+
+    def counted(self) -> int:
+        return self.memory_taken
 
     def closed(self) -> None:
         if self.memory_taken:

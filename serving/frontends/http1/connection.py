@@ -17,11 +17,15 @@ from serving.frontends.http1.context import Context
 from serving.frontends.http1.exchange import NO_ROUTE, Exchange, Pipeline, RouteMatch
 from serving.frontends.http1.message import UNKNOWN_HEAD, Chunk, Head, HttpError, Reply
 from serving.frontends.http1.routes import RouteTable
-from serving.frontends.shared.client_limits import Awaited
-from serving.resources.request_memory import COUNTED_FROM
+from serving.frontends.shared import open_connections
+from serving.frontends.shared.client_limits import MAKE_ROOM_S, SCARCE, TAKEN, Awaited, taken_by_peer
+from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
 MAX_HEAD = 16 << 10  # bytes
 MAX_PIPELINED = 32  # requests of one connection under way at once; further ones wait unread
+MAX_BEHIND = (
+    16 << 10
+)  # bytes behind the last request of a connection: clients with old habits send a few; more wait unread
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # before the first head of a connection
 
@@ -33,6 +37,7 @@ class Connections:
         self.tick = 0  # seconds since start, counted while there are connections
         self._open: set[Connection] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._draining = False
         self._empty = asyncio.Event()
         self._empty.set()
 
@@ -44,6 +49,8 @@ class Connections:
         self._empty.clear()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(1.0, self._sweep)
+        if self._draining:  # it was accepted before, and its handshake is over now
+            connection.drain()
 
     def discard(self, connection: "Connection") -> None:
         self._open.discard(connection)
@@ -51,6 +58,7 @@ class Connections:
             self._empty.set()
 
     def drain(self) -> None:
+        self._draining = True
         for connection in list(self._open):
             connection.drain()
 
@@ -79,6 +87,8 @@ class Connection(asyncio.BufferedProtocol):
         self._pipeline = Pipeline(context, self._all_answered)
         self._pending = b""  # received: part of a head, or requests beyond those that may be under way
         self._consumed = 0  # bytes of it that have been taken
+        self._counted = 0  # bytes of it that are counted in the memory for requests
+        self._behind = 0  # bytes that came behind the last request, and are not kept
         self._searched = 0  # bytes of an unfinished head in which its end does not begin
         self._last = UNKNOWN  # head and what it means: a client repeats the head of its last request
         self._incoming: IncomingBody | None = None  # the body that is being received
@@ -90,7 +100,7 @@ class Connection(asyncio.BufferedProtocol):
         self._consuming = False
         self._reading = True
         self._since = 0  # tick when the current phase began
-        self._backlog = 0  # bytes that the client had not taken at the last tick
+        self._taken = 0  # what taken_by_peer said when the current phase began, where that is to take answers
         self._received = 0  # bytes of the body when the current span of its time limit began
 
     # -- transport -------------------------------------------------------------------------------------------------
@@ -99,19 +109,25 @@ class Connection(asyncio.BufferedProtocol):
         return self._pipeline.transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._pipeline.transport = cast(asyncio.Transport, transport)
+        pipeline = self._pipeline
+        pipeline.transport = cast(asyncio.Transport, transport)
+        peer = transport.get_extra_info("peername")
+        pipeline.memory = ConnectionMemory(self._context.memory, str(peer[0]) if peer else "")
         self._since = self._connections.tick
         self._connections.add(self)
+        open_connections.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._pipeline.abandon()
         self._drop_body()
         self._connections.discard(self)
+        open_connections.closed(self)
 
     def pause_writing(self) -> None:
         self._pipeline.write_paused = True
-        self._since = self._connections.tick
+        self._mark_taken(self._connections.tick)
         self._set_reading()
+        self._count_unread()
 
     def resume_writing(self) -> None:
         self._pipeline.writing_resumed()
@@ -167,18 +183,37 @@ class Connection(asyncio.BufferedProtocol):
         if self._discarding:
             return
         if position < end and pipeline.transport is not None:
-            if data is self._pending:
-                self._consumed = position
-            else:
-                self._pending = data[position:]
+            self._keep(data, position)
         elif self._pending:
             self._forget_pending()
         if not self._reading or pipeline.write_paused or len(pipeline.exchanges) >= MAX_PIPELINED:
             self._set_reading()
 
+    def _keep(self, data: bytes, position: int) -> None:
+        """Keep what cannot be taken yet. Behind the last request nothing is of use."""
+        if self._pipeline.closing and self._incoming is None:
+            self._behind += len(data) - position
+            self._forget_pending()
+            self._set_reading()
+            return
+        if data is self._pending:
+            self._consumed = position
+        else:
+            self._pending = data[position:]
+        size = len(self._pending)
+        if size > COUNTED_FROM:
+            try:
+                self._pipeline.memory.take(size - self._counted)
+                self._counted = size
+            except Exhausted as error:
+                self._refuse(error)
+
     def _forget_pending(self) -> None:
         self._pending = b""
         self._consumed = self._searched = 0
+        if self._counted:
+            self._pipeline.memory.give(self._counted)
+            self._counted = 0
 
     def _take(self, data: bytes, position: int, end: int) -> int:
         """Take one request, or a piece of a body; return the position behind it."""
@@ -265,14 +300,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_memory(self, size: int) -> None:
         """Count bytes that have come; Exhausted where the server holds too many."""
-        self._context.memory.take(size)
+        self._pipeline.memory.take(size)
         self._memory_taken += size
 
     def _drop_body(self) -> None:
         """Forget what has come of a request, and give back its memory."""
         self._incoming, self._incoming_route = None, NO_ROUTE
         self._forget_pending()
-        self._context.memory.give(self._memory_taken)
+        self._pipeline.memory.give(self._memory_taken)
         self._memory_taken = 0
 
     # -- requests --------------------------------------------------------------------------------------------------
@@ -315,6 +350,7 @@ class Connection(asyncio.BufferedProtocol):
         exchange.began_ns = began_ns
         pipeline.exchanges.append(exchange)
         exchange.fail(error)
+        self._set_reading()
 
     def _all_answered(self) -> None:
         """The pipeline is empty: close where that was asked for, or read on."""
@@ -322,15 +358,23 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None:
             return
         self._since = self._connections.tick
-        if self._discarding:
-            if transport.can_write_eof():
-                transport.write_eof()
-            else:  # TLS cannot half-close
+        if self._pipeline.closing and self._incoming is None:
+            if self._discarding or self._behind:
+                self._linger(transport)
+            else:
                 transport.close()
-        elif self._pipeline.closing and self._incoming is None:
-            transport.close()
         elif (self._pending or not self._reading) and not self._consuming:
             self._resume()
+
+    def _linger(self, transport: asyncio.Transport) -> None:
+        """Say that nothing more comes, and read on for a while without looking at it: closing with unread data would reset the
+        connection, and the client might lose the answer."""
+        self._discarding = True
+        if transport.can_write_eof():
+            transport.write_eof()
+            self._set_reading()
+        else:  # TLS cannot half-close
+            transport.close()
 
     # -- flow ------------------------------------------------------------------------------------------------------
     def _blocked(self) -> bool:
@@ -343,9 +387,11 @@ class Connection(asyncio.BufferedProtocol):
     def _set_reading(self) -> None:
         pipeline = self._pipeline
         transport = pipeline.transport
-        if transport is None or self._discarding:
+        if transport is None or transport.is_closing():
             return
-        wanted = not (pipeline.write_paused or len(pipeline.exchanges) >= MAX_PIPELINED)
+        under_way = len(pipeline.exchanges)
+        full = under_way > 0 if self._discarding else under_way >= MAX_PIPELINED or self._behind > MAX_BEHIND
+        wanted = not (full or pipeline.write_paused)
         if wanted != self._reading:
             self._reading = wanted
             (transport.resume_reading if wanted else transport.pause_reading)()
@@ -362,12 +408,7 @@ class Connection(asyncio.BufferedProtocol):
         limits = self._context.limits
         pipeline = self._pipeline
         if pipeline.write_paused:
-            backlog = pipeline.backlog()
-            if backlog < self._backlog:
-                self._since = tick
-            elif age > limits.stalled_s:
-                self.abort()
-            self._backlog = backlog
+            self._sweep_unread(tick, age)
         elif self._discarding:
             if age > limits.linger_s and not pipeline.exchanges:
                 self.abort()
@@ -378,6 +419,29 @@ class Connection(asyncio.BufferedProtocol):
                 self._refuse(HttpError(408, "the request head did not arrive in time"))
         elif not pipeline.exchanges and age > self._idle_limit() and pipeline.transport is not None:
             pipeline.transport.close()
+
+    def _sweep_unread(self, tick: int, age: int) -> None:
+        """Cut a client that takes less than TAKEN bytes of what is written to it in its time, which others may shorten."""
+        transport = self._pipeline.transport
+        if transport is None:
+            return
+        if taken_by_peer(transport) - self._taken >= TAKEN:
+            self._mark_taken(tick)
+        elif age > (MAKE_ROOM_S if self._pipeline.memory.must_make_room else self._context.limits.stalled_s):
+            transport.abort()
+            return
+        self._count_unread()
+
+    def _mark_taken(self, tick: int) -> None:
+        transport = self._pipeline.transport
+        self._since = tick
+        self._taken = 0 if transport is None else taken_by_peer(transport)
+
+    def _count_unread(self) -> None:
+        try:
+            self._pipeline.count_unread()
+        except Exhausted:
+            self.abort()
 
     def _sweep_body(self, received: int, tick: int, age: int) -> None:
         context = self._context
@@ -392,6 +456,20 @@ class Connection(asyncio.BufferedProtocol):
     def _idle_limit(self) -> float:
         limits = self._context.limits
         return min(limits.idle_s, limits.leaving_s) if self._draining else limits.idle_s
+
+    def idle_s(self) -> float | None:
+        if self._pipeline.exchanges:
+            return None
+        idle_s = float(self._connections.tick - self._since)
+        incoming = self._incoming
+        if incoming is not None:
+            owed = SCARCE * self._context.timeouts.bytes_per_s * idle_s
+            return 0.0 if incoming.received - self._received >= owed else idle_s
+        return idle_s
+
+    def close_idle(self) -> None:
+        if self._pipeline.transport is not None:
+            self._pipeline.transport.close()
 
     def drain(self) -> None:
         """Close once the requests under way are answered. An idle connection has one more, as in Triton: its client may be

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from serving.core.errors import ServingError
+from serving.core.errors import Exhausted, ServingError
 from serving.core.in_flight import InFlightRequest
 from serving.frontends.http1.context import Context
 from serving.frontends.http1.message import (
@@ -26,6 +26,7 @@ from serving.frontends.http1.message import (
     status_line,
 )
 from serving.frontends.shared.large_write import write_large
+from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
 log = logging.getLogger(__name__)
 
@@ -134,6 +135,8 @@ class Exchange:
         if access is not None:
             access.answered(pipeline.transport, self.head, self.began_ns, int(bytes(chunks[0][9:12])))  # HTTP/1.1 200
         pipeline.flush()
+        if self.chunks:
+            self._keep()
         if self.memory_taken or pipeline.memory_until_sent:
             self._complete()
         if self.traced:
@@ -205,13 +208,23 @@ class Exchange:
     # -- memory ----------------------------------------------------------------------------------------------------
     def take(self, size: int) -> None:
         """Count `size` bytes more; Exhausted where the server has no memory for them."""
-        self.pipeline.context.memory.take(size)
+        self.pipeline.memory.take(size)
         self.memory_taken += size
 
     def give(self, size: int) -> None:
         """Give back bytes that are no longer needed."""
-        self.pipeline.context.memory.give(size)
+        self.pipeline.memory.give(size)
         self.memory_taken -= size
+
+    def _keep(self) -> None:
+        """Count an answer that waits for those before it, as far as it is larger than its request."""
+        pipeline = self.pipeline
+        more = sum(map(len, self.chunks)) - self.memory_taken
+        if more > COUNTED_FROM and pipeline.transport is not None:
+            try:
+                self.take(more)
+            except Exhausted:
+                pipeline.transport.abort()
 
     def _complete(self) -> None:
         """Go on counting the request until the client has taken the answer, which may be as large."""
@@ -274,6 +287,7 @@ class Pipeline:
         "closing",
         "context",
         "exchanges",
+        "memory",
         "memory_until_sent",
         "on_abandoned",
         "transport",
@@ -286,6 +300,7 @@ class Pipeline:
         self.transport: asyncio.Transport | None = None
         self.exchanges: deque[Exchange] = deque()
         self.closing = False
+        self.memory = ConnectionMemory(context.memory, "")
         self.write_paused = False  # the client does not take what has been written
         self.memory_until_sent = 0
         self.on_abandoned: Callable[[Pipeline], None] | None = None  # called when the client has gone
@@ -325,12 +340,19 @@ class Pipeline:
         self.release_memory()
         self._tell_drained()
 
+    def count_unread(self) -> None:
+        """Count what the client does not take, as far as it is more than the requests have; Exhausted without room."""
+        more = self.backlog() - self.memory_until_sent - sum([one.memory_taken for one in self.exchanges])
+        if more > COUNTED_FROM:
+            self.memory.take(more)
+            self.memory_until_sent += more
+
     def release_memory(self) -> None:
         """Give back the memory of requests whose answers have left. Up to the transport's limit they count as having left."""
         if self.memory_until_sent and (
             self.transport is None or not (self.write_paused or any(one.done for one in self.exchanges))
         ):
-            self.context.memory.give(self.memory_until_sent)
+            self.memory.give(self.memory_until_sent)
             self.memory_until_sent = 0
 
     def abandon(self) -> None:

@@ -21,6 +21,7 @@ class Listener:
         self._context = context
         self._connections = Connections()
         self._servers: list[asyncio.Server] = []
+        self._tls: ssl.SSLContext | None = None
 
     async def start(
         self, address: str, port: int, tls: ssl.SSLContext | None = None, reuse_port: bool = False
@@ -43,10 +44,16 @@ class Listener:
     async def start_on(self, sockets: Sequence[socket.socket], tls: ssl.SSLContext | None = None) -> None:
         """Listen on sockets that are bound already."""
         loop = asyncio.get_running_loop()
+        self._tls = tls
         for bound in sockets:
             self._servers.append(
                 await loop.create_server(self._connection, sock=bound, backlog=BACKLOG, **listener_options(tls))
             )
+
+    async def serve(self, connected: socket.socket) -> None:
+        """Serve a connection that was accepted elsewhere, as those of the listening sockets. OSError where it has ended."""
+        loop = asyncio.get_running_loop()
+        await loop.connect_accepted_socket(self._connection, connected, **listener_options(self._tls))
 
     async def adopt(
         self, connected: socket.socket, made: "Callable[[Context, RouteTable, Connections], Connection]"

@@ -29,8 +29,9 @@ from serving.frontends.http2.keepalive import DEFAULTS, KEEPALIVE_PING, Keepaliv
 from serving.frontends.http2.open_streams import OpenStreams
 from serving.frontends.http2.peer_limits import ConcurrencyLimit, FloodLimiter
 from serving.frontends.http2.stream import FrameWriter, Stream
-from serving.frontends.shared.client_limits import STANDARD, ClientTimeouts, ProgressWatch
-from serving.resources.request_memory import RequestMemory
+from serving.frontends.shared import open_connections
+from serving.frontends.shared.client_limits import STANDARD, TAKEN, ClientTimeouts, ProgressWatch, taken_by_peer
+from serving.resources.request_memory import ConnectionMemory, RequestMemory
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +83,13 @@ class Connection(FrameReader, Generic[Head]):
         "_make_stream",
         "_progress",
         "_refusing",
+        "_request_memory",
         "_since",
         "_streams",
+        "_taken",
         "companion",
         "limit",
+        "memory",
         "receive_window",
         "transport",
         "writer",
@@ -109,12 +113,15 @@ class Connection(FrameReader, Generic[Head]):
         self._bytes_received = 0  # bytes of DATA since the last WINDOW_UPDATE of the connection
         self._flood = FloodLimiter()
         self._keepalive = Keepalive(keepalive, time.monotonic())
-        self._progress = ProgressWatch(timeouts, memory or RequestMemory())
+        self._request_memory = memory or RequestMemory()
+        self._progress = ProgressWatch(timeouts, self._request_memory)
+        self.memory = ConnectionMemory(self._request_memory, "")
         self.limit = ConcurrencyLimit(MAX_CONCURRENT_STREAMS)
         self.receive_window = STREAM_WINDOW
         self.companion: Companion | None = None
         self._draining = self._refusing = False
         self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
+        self._taken = 0  # what taken_by_peer said then, where it is stalled
         self._handlers = {
             h2.PRIORITY: self._on_priority,
             h2.RST_STREAM: self._on_rst_stream,
@@ -130,13 +137,17 @@ class Connection(FrameReader, Generic[Head]):
         self.transport.set_write_buffer_limits(high=1 << 20)
         # So that a peer whose machine has gone is noticed at last.
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        peer = transport.get_extra_info("peername")
+        self.memory = ConnectionMemory(self._request_memory, str(peer[0]) if peer else "")
         self.writer = FrameWriter(self.transport)
         self._connections.add(self)
         self.transport.write(_OUR_SETTINGS)
+        open_connections.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closing = True
         self._connections.discard(self)
+        open_connections.closed(self)
         self._abort_streams()
         if self.companion is not None:
             self.companion.close()
@@ -144,6 +155,7 @@ class Connection(FrameReader, Generic[Head]):
     def pause_writing(self) -> None:
         self.writer.paused = True
         self._since = time.monotonic()
+        self._taken = taken_by_peer(self.transport)
 
     def resume_writing(self) -> None:
         self.writer.paused = False
@@ -320,11 +332,19 @@ class Connection(FrameReader, Generic[Head]):
         elif self.expects_settings:
             if idle > PREFACE_TIMEOUT_S:
                 self.fail(ErrorCode.SETTINGS_TIMEOUT, "no SETTINGS came")
-        elif (self.writer.paused and idle > STALLED_TIMEOUT_S) or self._keepalive.is_dead(now):
+        elif self._keepalive.is_dead(now) or (
+            self.writer.paused and idle > STALLED_TIMEOUT_S and self._has_stalled(now)
+        ):
             self.transport.abort()
         else:
             self._keep_alive(now)
-            self._progress.watch(self._streams.by_id.values(), now)
+            self._progress.watch(self._streams.by_id.values(), now, self.memory)
+
+    def _has_stalled(self, now: float) -> bool:
+        """Return whether the peer has taken next to nothing of what is written since this was last asked, or writing paused."""
+        before, self._taken = self._taken, taken_by_peer(self.transport)
+        self._since = now
+        return self._taken - before < TAKEN
 
     def _keep_alive(self, now: float) -> None:
         keepalive = self._keepalive
@@ -440,6 +460,15 @@ class Connection(FrameReader, Generic[Head]):
         else:
             self._end()
             self.transport.close()
+
+    def idle_s(self) -> float | None:
+        return None if self._streams.by_id else self._keepalive.silent_s(time.monotonic())
+
+    def close_idle(self) -> None:
+        """Close a connection without streams, which its client may open again."""
+        if not self.closing:
+            self.transport.write(h2.goaway(self._streams.last_id, ErrorCode.NO_ERROR))
+            self.close()
 
     def _end(self) -> None:
         self.closing = True

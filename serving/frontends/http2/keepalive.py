@@ -108,6 +108,10 @@ class Keepalive:
         self._ping_sent_at = now
         return True
 
+    def silent_s(self, now: float) -> float:
+        """Return for how long nothing has come, as far as `wants_ping` was told."""
+        return now - self._heard_at
+
     def is_dead(self, now: float) -> bool:
         """Return whether our ping has not been answered in time."""
         return bool(self._ping_sent_at) and (now - self._ping_sent_at) * 1000 > self._settings.timeout_ms

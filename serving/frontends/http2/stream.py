@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from serving.core.errors import Exhausted
 from serving.frontends.http2.frames import (
     DATA,
     DEFAULT_MAX_FRAME_SIZE,
@@ -24,6 +25,7 @@ from serving.frontends.http2.frames import (
 from serving.frontends.http2.peer_limits import ConcurrencyLimit
 from serving.frontends.shared.client_limits import Awaited
 from serving.frontends.shared.large_write import write_large
+from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
 _DATA_TYPE = bytes((DATA, 0))  # and no flags
 
@@ -41,6 +43,7 @@ class StreamConnection(Protocol):
     transport: asyncio.Transport
     writer: "FrameWriter"
     limit: ConcurrencyLimit
+    memory: ConnectionMemory
 
     @property
     def draining(self) -> bool:
@@ -68,6 +71,7 @@ class Stream:
         "remote_ended",
         "response_complete",
         "send_window",
+        "unread_memory",
     )
 
     def __init__(self, connection: StreamConnection, stream_id: int) -> None:
@@ -78,6 +82,7 @@ class Stream:
         self.remote_ended = False  # the request is complete: "half-closed (remote)" in section 5.1
         self.response_complete = False  # though perhaps not yet sent
         self.outgoing: deque[bytes | memoryview] | None = None  # what waits: finished frames, or (memoryview) body
+        self.unread_memory = 0  # bytes that are counted for what waits
         self.bytes_flushed = 0  # bytes of body that had to wait and have been sent
 
     @abstractmethod
@@ -109,6 +114,29 @@ class Stream:
         """The peer has not done it in time."""
         self.connection.reset(self, ErrorCode.CANCEL)
         self.aborted()
+
+    def counted(self) -> int:
+        """Return how many bytes of memory the request has until its response is taken, which may be as large."""
+        return 0
+
+    def keep(self, size: int) -> None:
+        """Count `size` bytes that wait for the peer, as far as they are more than the request; where there is no room for them,
+        the response is given up."""
+        more = size - self.counted() - self.unread_memory
+        if more > COUNTED_FROM:
+            try:
+                self.connection.memory.take(more)
+            except Exhausted:
+                self.connection.reset(self, ErrorCode.ENHANCE_YOUR_CALM)
+                self.aborted()
+            else:
+                self.unread_memory += more
+
+    def nothing_waits(self) -> None:
+        """Give back what `keep` has counted."""
+        if self.unread_memory:
+            self.connection.memory.give(self.unread_memory)
+            self.unread_memory = 0
 
     def closed(self) -> None:
         """All of the response has been sent, or the rest of it is dropped: nothing is kept for this stream any more."""
@@ -177,10 +205,13 @@ class FrameWriter:
         stream.outgoing.extend(item for item in items if item)
         self._waiting[stream.id] = stream
         self.flush()
+        if stream.outgoing:
+            stream.keep(sum(map(len, stream.outgoing)))
 
     def drop(self, stream: Stream) -> None:
         """Forget what the stream still has to send."""
         stream.outgoing = None
+        stream.nothing_waits()
         self._waiting.pop(stream.id, None)
 
     def flush(self) -> None:
@@ -224,6 +255,7 @@ class FrameWriter:
         write_large(self._transport, frames)
         if not outgoing:
             self._waiting.pop(stream.id, None)
+            stream.nothing_waits()
             if stream.response_complete:
                 stream.connection.response_sent(stream)
             else:

@@ -213,6 +213,7 @@ def model_values(model: ModelStatistics) -> JsonObject:
         "success": _duration(model.success),
         "fail": _duration(model.fail),
         "cancel": _duration(model.cancel),
+        "mirrored": model.mirrored.count + model.mirrored_failures,
         "queue": _duration(model.queue),
         "compute_input": _duration(model.compute_input),
         "compute_infer": _duration(model.compute_infer),

@@ -6,6 +6,7 @@ prometheus_client is not used: it forces a `_total` suffix on counters, which th
 
 import functools
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 from operator import attrgetter
@@ -24,12 +25,18 @@ from serving.traffic.rollout import Rollout
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Upper bounds of the exported buckets, in microseconds: 64 us to 67 s, doubling. Each is a bound of the fine buckets too.
-LATENCY_BOUNDS_US = [1 << power for power in range(6, 27)]
+# Upper bounds of the exported buckets, in microseconds: 32 us to 67 s. Each is a bound of the fine buckets too, and at most 1.1
+# times the one before: a quantile that is interpolated inside a bucket is then at most a tenth away from the right one.
+_DOUBLINGS_US = [1 << power for power in range(5, 27)]
+_STEPS = (16, 17, 18, 19, 20, 22, 24, 26, 28, 30)  # sixteenths of a doubling's first bound
+LATENCY_BOUNDS_US = [*(start * step // 16 for start in _DOUBLINGS_US[:-1] for step in _STEPS), _DOUBLINGS_US[-1]]
+_BUCKET_OF = [bisect_left(LATENCY_BOUNDS_US, bound) for bound in BOUNDS_US]  # of a fine bucket, the exported one
 BATCH_BOUNDS = [1 << power for power in range(11)]
 _LATENCY_LE = [*(f"{bound / 1e6:.12g}" for bound in LATENCY_BOUNDS_US), "+Inf"]
+_UNUSED_LE = [*(f"{bound / 1e6:.12g}" for bound in _DOUBLINGS_US), "+Inf"]  # of what has counted nothing yet
 _BATCH_LE = [*map(str, BATCH_BOUNDS), "+Inf"]
 MODELS_IN_PIECE = 50
+HISTOGRAMS_IN_PIECE = 5
 _NOT_IN_A_LABEL = re.compile(r"\W", re.ASCII)
 REASONS = ("REJECTED", "CANCELED", "BACKEND", "OTHER")
 
@@ -286,8 +293,9 @@ _SIDE_FAMILIES: tuple[tuple[str, str, str, SideSamples], ...] = (
 
 def _family(name: str, kind: str, text: str, models: list[T], lines: Callable[[T], Iterable[str]]) -> Iterator[str]:
     header = _header(name, kind, text)
-    for start in range(0, len(models), MODELS_IN_PIECE):
-        piece = models[start : start + MODELS_IN_PIECE]
+    size = HISTOGRAMS_IN_PIECE if kind == "histogram" else MODELS_IN_PIECE
+    for start in range(0, len(models), size):
+        piece = models[start : start + size]
         rows = "".join(f"{line}\n" for model in piece for line in lines(model))
         if rows:
             yield header + rows
@@ -328,16 +336,16 @@ def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogra
 
 
 def _merged_lines(name: str, labels: str, histogram: Histogram) -> list[str]:
-    """Merge the histogram's buckets into the exported ones: each belongs to the first bound that is not below its own."""
-    merged = [0] * (len(LATENCY_BOUNDS_US) + 1)
+    """Merge the histogram's buckets into the exported ones: each belongs to the first bound that is not below its own.
+
+    Before anything is counted there are the doublings alone: with many models most wait for their first request, and all bounds
+    of each are ten times the page."""
+    if not histogram.total:
+        return _histogram_lines(name, labels, _UNUSED_LE, [0] * len(_UNUSED_LE), 0.0)
+    merged = [0] * len(_LATENCY_LE)
     for index, count in histogram.counts.items():
-        merged[_exported_bucket(BOUNDS_US[index])] += count
+        merged[_BUCKET_OF[index]] += count
     return _histogram_lines(name, labels, _LATENCY_LE, merged, histogram.sum_ns / 1e9)
-
-
-def _exported_bucket(bound_us: int) -> int:
-    """Return the index in LATENCY_BOUNDS_US of the first bound that is at least `bound_us`; its length where none is."""
-    return min(max((bound_us - 1).bit_length() - 6, 0), len(LATENCY_BOUNDS_US))
 
 
 def _batch_lines(model: _Model) -> list[str]:
@@ -359,7 +367,8 @@ def _first_response_lines(model: _Model) -> list[str]:
 
 def _histogram_lines(name: str, labels: str, bounds: list[str], counts: list[int], total: float) -> list[str]:
     cumulative = list(accumulate(counts))
-    lines = [f'{name}_bucket{{{labels},le="{bound}"}} {count}' for bound, count in zip(bounds, cumulative, strict=True)]
+    begin = f'{name}_bucket{{{labels},le="'
+    lines = [f'{begin}{bound}"}} {count}' for bound, count in zip(bounds, cumulative, strict=True)]
     return [*lines, f"{name}_sum{{{labels}}} {total}", f"{name}_count{{{labels}}} {cumulative[-1]}"]
 
 

@@ -29,7 +29,7 @@ from serving.server.inference_server import InferenceServer
 # -- routes ------------------------------------------------------------------------------------------------------------
 def models(server: InferenceServer, exchange: Exchange) -> Reply:
     """List the models that generate text, and their aliases."""
-    rows = server.repository_index()
+    rows = server.known_models()
     names = sorted({(row.name, alias) for row in rows for alias in ("", *row.aliases)})
     return json_reply({"object": "list", "data": [_model(*one) for one in names if _generates(server, *one)]})
 

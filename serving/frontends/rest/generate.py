@@ -5,6 +5,7 @@ holds the elements in row-major order. Source: Triton, docs/protocol/extension_g
 """
 
 import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,13 @@ from serving.frontends.rest.json_input import MAX_PARAMETERS, array_from_json, c
 from serving.frontends.rest.json_output import dump_json, flat_values
 from serving.server.inference_server import InferenceServer
 
+with_names_once = partial(with_json, names_once=True)
+
 _SCALARS = (str, int, float, bool)
 _KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # what JSON must hold for them
 
 
-@with_json
+@with_names_once
 def generate(server: InferenceServer, exchange: Exchange, body: JsonObject) -> None:
     """Answer with the model's only response."""
     answers: list[InferenceResponse] = []
@@ -52,7 +55,7 @@ def generate(server: InferenceServer, exchange: Exchange, body: JsonObject) -> N
     start(server, exchange, InFlightRequest(_request(server, exchange, body), CallbackResponder(on_response)))
 
 
-@with_json
+@with_names_once
 def generate_stream(server: InferenceServer, exchange: Exchange, body: JsonObject) -> None:
     """Answer with each response as a server-sent event, errors of the model too; what is refused before is a plain error."""
     stream = EventStream(exchange)

@@ -63,12 +63,12 @@ def model_statistics(server: InferenceServer, exchange: Exchange) -> Reply:
     return json_reply({"model_stats": rows})
 
 
-def repository_index(server: InferenceServer, exchange: Exchange) -> Reply:
+async def repository_index(server: InferenceServer, exchange: Exchange) -> Reply:
     _default_repository(exchange)
     ready = json_object(exchange).get("ready", False)
     if not isinstance(ready, bool):
         raise invalid("invalid value for 'ready': expected a boolean")
-    return json_reply([_index_row(row) for row in server.repository_index(ready)])
+    return json_reply([_index_row(row) for row in await server.list_repositories(ready)])
 
 
 def _index_row(row: IndexRow) -> JsonObject:

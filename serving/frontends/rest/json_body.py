@@ -1,5 +1,8 @@
 """Bodies that are one JSON object and no V2 inference request. Large ones are parsed on another thread than the loop's."""
 
+import json
+import re
+from collections import Counter
 from collections.abc import Awaitable, Callable
 
 import orjson
@@ -12,19 +15,23 @@ from serving.frontends.shared.worker_threads import in_thread
 from serving.server.inference_server import InferenceServer
 
 JsonObject = dict[str, object]
+_NAME = re.compile(rb'"([^"\\]*)"\s*:')
 JsonHandler = Callable[[InferenceServer, Exchange, JsonObject], HandlerResult]
 
 
-def with_json(handle: JsonHandler) -> Callable[[InferenceServer, Exchange], HandlerResult]:
-    """Make a handler that gets the body as an object, which is parsed on another thread where it is large."""
+def with_json(handle: JsonHandler, names_once: bool = False) -> Callable[[InferenceServer, Exchange], HandlerResult]:
+    """Make a handler that gets the body as an object, which is parsed on another thread where it is large.
+
+    names_once: a name that is given twice is refused; otherwise the last one counts."""
+    parse = _with_names_once if names_once else json_object
 
     def handler(server: InferenceServer, exchange: Exchange) -> HandlerResult:
         if len(exchange.body) < LARGE:
-            return handle(server, exchange, json_object(exchange))
+            return handle(server, exchange, parse(exchange))
         return parsed_later(server, exchange)
 
     async def parsed_later(server: InferenceServer, exchange: Exchange) -> Reply | None:
-        answer = handle(server, exchange, await in_thread(json_object, exchange))
+        answer = handle(server, exchange, await in_thread(parse, exchange))
         return await answer if isinstance(answer, Awaitable) else answer
 
     return handler
@@ -42,3 +49,29 @@ def json_object(exchange: Exchange) -> JsonObject:
         raise invalid("expected the request body to be a JSON object")
     check_count("the request", value, MAX_PARAMETERS)
     return value
+
+
+def _with_names_once(exchange: Exchange) -> JsonObject:
+    """Return the body as an object. INVALID_ARG also where a name stands twice in it, or among its parameters."""
+    value = json_object(exchange)
+    body = bytes(exchange.body)
+    names = _NAME.findall(body)
+    if len(set(names)) < len(names) or b"\\" in body:  # some object has one twice, or a name may be written in two ways
+        _refuse_twice(body)
+    return value
+
+
+def _refuse_twice(body: bytes) -> None:
+    try:
+        pairs = json.loads(body, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
+    except RecursionError:  # no value that is taken has so many levels
+        return
+    given = [name for name, _ in pairs]
+    given += [name for key, inner in pairs if key == "parameters" and isinstance(inner, _Pairs) for name, _ in inner]
+    twice = next((name for name, times in Counter(given).items() if times > 1), None)
+    if twice is not None:
+        raise invalid(f"input '{twice[:100]}' already exists in request: give each name once")
+
+
+class _Pairs(list[tuple[str, object]]):
+    """An object of JSON as it stands, with names that are given twice."""

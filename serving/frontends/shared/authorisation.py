@@ -25,13 +25,14 @@ import orjson
 from serving.cli.option_values import Restriction
 from serving.cli.options import Options
 from serving.core.errors import PermissionDenied, ServingError, Unauthenticated, invalid
+from serving.resources.followed_file import follow
 
 log = logging.getLogger(__name__)
 
 GRPC_PREFIX = "triton-grpc-protocol-"
 # Groups that the auth file guards, and the right that each needs. The others are open unless restricted.
 GUARDED = {"inference": "infer", "shared-memory": "infer"}
-RECHECK_S = 1.0  # how often the auth file's mtime is looked at, at most
+RECHECK_S = 1.0  # how often the auth file's mtime is looked at
 
 
 class _Grant(NamedTuple):
@@ -45,22 +46,23 @@ class TokenFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._next_look = 0.0
         self._stamp: tuple[int, int, int] | None = None
+        self._refused: tuple[int, int, int] | None = None  # of a malformed file, which is told of once
         self._grants: dict[str, _Grant] = {}
         self._refresh(strict=True)
+        follow("auth", self._look_again, RECHECK_S)
 
     def grant(self, token: str) -> _Grant | None:
         """Return what a token allows, None for one that is not known."""
-        now = time.monotonic()
-        if now >= self._next_look:
-            self._next_look = now + RECHECK_S
-            self._refresh(strict=False)
         return self._grants.get(hashlib.sha256(token.encode()).hexdigest())
+
+    def _look_again(self) -> None:
+        self._refresh(strict=False)
 
     def _refresh(self, strict: bool) -> None:
         """Read the file again if it changed. A missing file grants nothing; a malformed one keeps what was read before,
         except at start, where it raises."""
+        stamp: tuple[int, int, int] | None = None
         try:
             stat = self._path.stat()
             stamp = (stat.st_mtime_ns, stat.st_size, stat.st_ino)
@@ -76,7 +78,9 @@ class TokenFile:
         except ServingError as error:
             if strict:
                 raise
-            log.error("the changed auth file is not used: %s", error.message)
+            if stamp != self._refused:
+                log.error("the changed auth file is not used: %s", error.message)
+            self._refused = stamp
 
 
 def _parse(content: bytes) -> dict[str, _Grant]:

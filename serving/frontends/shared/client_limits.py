@@ -1,19 +1,26 @@
-"""What one client may send, and how long the server waits for it. What counts is that it comes on, not how much it sends.
+"""What one client may send, and how long the server waits for it. What counts is that it comes on, in bytes over time.
 
 A client that has begun a request must, in each span of `stall_s`, end it or send `bytes_per_s` for each second. Where the
 memory for requests runs short, it must send SCARCE times as much: who sends slowly holds that memory longest.
+A client must take TAKEN bytes of an answer in each span of `unread_s`, and in MAKE_ROOM_S where others need the room and it
+holds more than its share.
 """
 
+import asyncio
+import socket
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
 from serving.cli.options import Options
-from serving.resources.request_memory import RequestMemory
+from serving.resources.request_memory import ConnectionMemory, RequestMemory
 
 CONTROL_BODY = 1 << 20  # bytes of a request where no tensors and no files are expected
 SCARCE = 64
+TAKEN = 64 << 10  # bytes
+MAKE_ROOM_S = 2.0
+_BYTES_ACKED = 120  # where the field lies in the kernel's struct tcp_info, a 64-bit number
 BACKLOG = 1024  # connections of a listener that wait to be accepted
 
 
@@ -46,7 +53,7 @@ class ClientTimeouts:
     def owed(self, awaited: Awaited, memory: RequestMemory) -> int:
         """Return the bytes that a client must send or take in that time."""
         if awaited is not Awaited.REQUEST:
-            return 1
+            return TAKEN if awaited is Awaited.RESPONSE else 1
         return max(1, int(self.stall_s * self.bytes_per_s * (SCARCE if memory.scarce else 1)))
 
 
@@ -71,8 +78,9 @@ class ProgressWatch:
         self._memory = memory
         self._since: dict[WatchedStream, tuple[Awaited, int, float]] = {}  # what, bytes done then, time
 
-    def watch(self, streams: Iterable[WatchedStream], now: float) -> None:
-        """Tell the streams whose client has not come on in time. Called every second or so."""
+    def watch(self, streams: Iterable[WatchedStream], now: float, held: ConnectionMemory) -> None:
+        """Tell the streams whose client has not come on in time. Called every second or so. held: by their connection."""
+        makes_room = held.must_make_room
         since: dict[WatchedStream, tuple[Awaited, int, float]] = {}
         overdue = []
         for stream in streams:
@@ -82,7 +90,14 @@ class ProgressWatch:
             awaited, done = found
             before = self._since.get(stream)
             span_s = self._timeouts.span_s(awaited)
-            if before is None or before[0] is not awaited or not span_s:
+            if makes_room and awaited is Awaited.RESPONSE:
+                span_s = MAKE_ROOM_S
+            if (
+                before is None
+                or before[0] is not awaited
+                or not span_s
+                or (awaited is Awaited.RESPONSE and done - before[1] >= TAKEN)
+            ):
                 since[stream] = (awaited, done, now)
             elif now - before[2] < span_s:
                 since[stream] = before
@@ -93,3 +108,13 @@ class ProgressWatch:
         self._since = since
         for stream, awaited in overdue:
             stream.overdue(awaited)
+
+
+def taken_by_peer(transport: asyncio.Transport) -> int:
+    """Return a number that grows by each byte of what was written that the peer's machine takes."""
+    connected = transport.get_extra_info("socket")
+    try:
+        told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
+    except OSError:  # a Unix socket, where what waits shrinks
+        return -transport.get_write_buffer_size()
+    return int.from_bytes(told[_BYTES_ACKED:], "little")

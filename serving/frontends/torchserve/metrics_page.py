@@ -1,6 +1,7 @@
 """GET /metrics on TorchServe's metrics address: its families as Prometheus text, and those that handlers show.
 
-Which there are, and the names of their labels, metrics.yaml may say. In the mode "log" the page is empty, as TorchServe's.
+Which there are, and the names of their labels, metrics.yaml may say. In the mode "log" the page is empty, as TorchServe's. A
+comma stands before the brace that ends labels: Prometheus takes it, and people read TorchServe's page by patterns that have it.
 Source: docs/metrics_api.md of TorchServe 0.12; Prometheus, exposition formats, text 0.0.4.
 """
 
@@ -20,6 +21,7 @@ LEGACY = frozenset(
     ("ts_inference_requests_total", "ts_inference_latency_microseconds", "ts_queue_latency_microseconds")
 )
 MAX_QUERY_FIELDS = 1000
+_LABELS_END = re.compile(r'(?<=")\} (?=\S+$)', re.MULTILINE)  # of a sample with labels: a value has no space
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
@@ -49,7 +51,7 @@ class MetricsPage:
                 yield from self._family(family)
         for name, lines in custom.items():
             if not names or name in names:
-                yield lines
+                yield _LABELS_END.sub(",} ", lines)
 
     def _family(self, family: Family) -> Iterator[str]:
         if not _NAME.fullmatch(family.name):
@@ -58,8 +60,8 @@ class MetricsPage:
         yield f"# HELP {family.name} Torchserve prometheus {family.type} metric with unit: {unit}\n"
         yield f"# TYPE {family.name} {family.type}\n"
         for labels, value in self._values.samples(family):
-            text = ",".join(f'{name}="{_escaped(one)}"' for name, one in labels)
-            yield f"{family.name}{{{text}}} {value!r}\n"
+            text = "".join(f'{name}="{_escaped(one)}",' for name, one in labels)
+            yield f"{family.name}{f'{{{text}}}' if text else ''} {value!r}\n"
 
 
 def _named(query: str) -> set[str]:

@@ -1,5 +1,6 @@
 """How one prediction is answered: whole, or as a stream of chunks where the handler sends pieces first."""
 
+from serving.core.errors import unraised
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import ResponseFlow
 from serving.frontends.http1.exchange import JOIN_BELOW, Exchange
@@ -109,7 +110,7 @@ class StreamedPrediction(Prediction):
             return
         try:
             if isinstance(answer, Exception):
-                raise answer
+                raise unraised(answer)
             if answer is not None:
                 self._send_piece(answer)
             if final:

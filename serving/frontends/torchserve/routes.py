@@ -22,6 +22,7 @@ from serving.torchserve.errors import no_resource, not_allowed
 # Beginning of a path -> the form of errors there.
 ERROR_REPLIES: dict[str, ErrorReply] = {"/v2": v2_error_reply, "": error_reply}
 _V2_MODEL = "/v2/models/{model}[/versions/{version}]"
+_V2_WORDS = (b'"inputs"', b'"shape"', b'"datatype"')  # that no V2 client leaves out
 V2Handler = Callable[[InferenceServer, Exchange], HandlerResult]
 
 
@@ -95,12 +96,15 @@ def _kserve_routes(
     def unknown(exchange: Exchange) -> Reply:
         raise no_resource()
 
-    def counted(exchange: Exchange) -> None:
+    def counted(exchange: Exchange) -> HandlerResult:
+        if not _of_v2_client(exchange):
+            return predict(server, exchange)
         infer(server, exchange)
         params = exchange.route.params
         for request in exchange.requests:
             if not request.finished:
                 request.observe(api.metrics.series(params["model"], params.get("version", "")))
+        return None
 
     async def ready(exchange: Exchange) -> Reply:
         found = await server.confirm_ready()
@@ -118,7 +122,7 @@ def _kserve_routes(
         Route("GET", "/v2/health/live", "health", bound(lambda exchange: json_reply({"live": server.live()}))),
         Route("GET", "/v2/health/ready", "health", bound(ready)),
         Route(
-            ANY if whole else "POST",
+            ANY,
             f"{_V2_MODEL}/infer",
             "inference",
             predict if whole else bound(counted),
@@ -131,6 +135,14 @@ def _kserve_routes(
         Route("GET", f"{_V2_MODEL}/config", "model-config", of_server(v2.model_config)),
         Route("GET", f"{_V2_MODEL}/stats", "statistics", of_server(v2.model_statistics)),
     ]
+
+
+def _of_v2_client(exchange: Exchange) -> bool:
+    """Whether a body is what clients of V2 send: other bodies go to the handler, which TorchServe gives all of them."""
+    if exchange.head.method != "POST":
+        return False
+    body = bytes(exchange.body)
+    return exchange.head.header_length is not None or all(word in body for word in _V2_WORDS)
 
 
 def metrics_routes(page: MetricsPage) -> list[Route[object]]:

@@ -98,7 +98,7 @@ class Targets:
             return error
         if self._registrations is not None:
             return self._unregistered(self._registrations, model, version)
-        if not version and any(row.name == model for row in self._server.repository_index()):
+        if not version and self._server.has_model(model):
             return not_served(model)
         return error if version and self._server.knows_model(model) else model_not_found(model)
 
@@ -113,7 +113,7 @@ class Targets:
     # -- all of them -----------------------------------------------------------------------------------------------
     def models(self) -> list[str]:
         """Return the names of the models that serve, sorted."""
-        return sorted({row.name for row in self._server.repository_index(ready=True)})
+        return sorted({row.name for row in self._server.known_models(ready=True)})
 
     def healthy(self) -> bool:
         """Return whether no model lacks workers that it should have, as /ping of TorchServe sees it: one that is being started,

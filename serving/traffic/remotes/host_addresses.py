@@ -14,6 +14,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from serving.core.errors import outcome_of
+
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 CONNECT_S = 3.0  # for one of several addresses
@@ -57,7 +59,8 @@ class HostAddresses:
             looking = self._looking = loop.create_future()
             looking.add_done_callback(self._found)
             threading.Thread(target=self._look_up, args=(loop, looking), name="look-up", daemon=True).start()
-        return list(await asyncio.shield(self._looking))
+        found = await outcome_of(self._looking)
+        return list(found)
 
     def _found(self, looking: asyncio.Future[list[str]]) -> None:
         self._looking = None

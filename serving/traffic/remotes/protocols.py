@@ -6,6 +6,7 @@ from importlib import import_module
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Remote
+from repository.core.errors import RepositoryError
 from serving.core.errors import invalid
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.remotes.allow_list import RemoteAccess
@@ -29,4 +30,7 @@ def make_protocol(remote: Remote, config: ModelConfig, access: RemoteAccess, mem
         raise invalid(f"expected 'protocol' to be one of {', '.join(PROTOCOLS)}, got '{remote.protocol}'")
     module, _, name = place.partition(":")
     make: Make = getattr(import_module(module), name)
-    return make(remote, config, access, memory)
+    try:
+        return make(remote, config, access, memory)
+    except RepositoryError as error:
+        raise invalid(error.message) from None

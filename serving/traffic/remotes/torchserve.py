@@ -9,7 +9,6 @@ Source: docs/inference_api.md of TorchServe 0.12, and what its server does.
 import dataclasses
 import secrets
 from collections.abc import Sequence
-from urllib.parse import quote
 
 import numpy as np
 import orjson
@@ -33,8 +32,8 @@ _Part = tuple[str, str | None, str | None]  # name, content type, file name
 
 class TorchServe(RemoteProtocol):
     def __init__(self, remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> None:
-        version = f"/{quote(remote.version, safe='')}" if remote.version else ""
-        path = f"{access.address.path}/predictions/{quote(remote.model or config.name, safe='')}{version}"
+        version = (remote.version,) if remote.version else ()
+        path = access.address.below("predictions", remote.model or config.name, *version)
         tensors = [*config.input, *config.output]
         bodies = len(config.input) == len(config.output) == 1 and all(
             one.data_type == mc.TYPE_STRING for one in tensors

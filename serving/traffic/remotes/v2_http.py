@@ -7,7 +7,6 @@ import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 import orjson
@@ -41,8 +40,8 @@ class V2Http(RemoteProtocol):
     def __init__(self, remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> None:
         self._address = access.address
         self._client = HttpClient(access, memory)
-        version = f"/versions/{quote(remote.version, safe='')}" if remote.version else ""
-        self._path = f"{access.address.path}/v2/models/{quote(remote.model or config.name, safe='')}{version}/infer"
+        version = ("versions", remote.version) if remote.version else ()
+        self._path = access.address.below("v2", "models", remote.model or config.name, *version, "infer")
         self._binary: bool | None = None  # whether the server takes binary data; None until it was asked
 
     async def infer(self, request: InFlightRequest) -> RemoteAnswer:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from serving.cli.options import Options
 from serving.telemetry.logs import LogValues
 
-BEAT_S = 1.0  # between two signs of life of a worker
+BEAT_S = 0.25  # between two signs of life of a worker
 MAX_COMMAND = 1 << 16  # bytes of a message beside the link
 
 

@@ -1,23 +1,30 @@
-"""Numbers that the core and all workers see: bytes held of clients' requests, signs of life, whether requests are traced."""
+"""Numbers that the core and all workers see: bytes held of clients' requests, in all and by client, signs of life, whether
+requests are traced."""
 
 import asyncio
 import mmap
 import os
+import time
 
 from serving.cli.option_values import MAX_WORKERS
-from serving.resources.request_memory import RequestMemory
+from serving.core.errors import Exhausted
+from serving.resources.request_memory import CLIENTS, SHORT_S, RequestMemory
 
 _BEATS = MAX_WORKERS + 1
 _TRACING = 2 * _BEATS
-_SIZE = 8 * (_TRACING + 1)  # bytes
+_REFUSED = _TRACING + 1
+_CLIENTS = _REFUSED + 1
+_SIZE = 8 * (_CLIENTS + _BEATS * CLIENTS)  # bytes
 
 
 class SharedPage:
-    """held: bytes of clients' requests. beats: counted by each worker while it lives. Slot 0 is the core's."""
+    """held: bytes of clients' requests. clients: of each slot of clients, behind one another for each process. beats: counted
+    by each worker while it lives. Slot 0 is the core's."""
 
     def __init__(self, descriptor: int, workers: int) -> None:
         self._numbers = memoryview(mmap.mmap(descriptor, _SIZE)).cast("q")
         self.held = self._numbers[: workers + 1]
+        self.clients = self._numbers[_CLIENTS : _CLIENTS + (workers + 1) * CLIENTS]
         self.beats = self._numbers[_BEATS : _BEATS + workers + 1]
 
     @classmethod
@@ -26,6 +33,21 @@ class SharedPage:
         descriptor = os.memfd_create("slipway-workers", os.MFD_CLOEXEC)
         os.ftruncate(descriptor, _SIZE)
         return cls(descriptor, workers), descriptor
+
+    @property
+    def refused_ns(self) -> int:
+        """When a client was last refused (monotonic)."""
+        return self._numbers[_REFUSED]
+
+    @refused_ns.setter
+    def refused_ns(self, now: int) -> None:
+        self._numbers[_REFUSED] = now
+
+    def forget(self, slot: int) -> None:
+        """A process has ended: it holds nothing any more."""
+        self.held[slot] = 0
+        for at in range(slot * CLIENTS, (slot + 1) * CLIENTS):
+            self.clients[at] = 0
 
     @property
     def tracing(self) -> bool:
@@ -39,23 +61,35 @@ class SharedPage:
 class SharedRequestMemory(RequestMemory):
     """The memory for requests of one process of several, which have one limit together."""
 
-    def __init__(self, limit: int, held: "memoryview[int]", slot: int) -> None:
+    def __init__(self, limit: int, page: SharedPage, slot: int) -> None:
         super().__init__(limit)
         self.inflating = asyncio.Semaphore(1)  # of each process: they inflate side by side
-        self._held = held
+        self._page = page
         self._slot = slot
-        held[slot] = 0
+        page.forget(slot)
+        self._by_client = page.clients[slot * CLIENTS : (slot + 1) * CLIENTS]
 
     @property
-    def scarce(self) -> bool:
-        return 2 * sum(self._held) > self.limit
+    def short(self) -> bool:
+        return bool(self._page.refused_ns) and time.monotonic_ns() - self._page.refused_ns < SHORT_S * 1e9
+
+    def exhausted(self) -> Exhausted:
+        self._page.refused_ns = time.monotonic_ns()
+        return super().exhausted()
+
+    def total(self) -> int:
+        return sum(self._page.held)
+
+    def of_client(self, slot: int) -> int:
+        return sum(self._page.clients[slot::CLIENTS])
+
+    def clients(self) -> int:
+        return sum(any(self._page.clients[slot::CLIENTS]) for slot in range(CLIENTS))
 
     def take(self, size: int) -> None:
-        if sum(self._held) + size > self.limit:
-            raise self.exhausted()
-        self.taken += size
-        self._held[self._slot] = self.taken
+        super().take(size)
+        self._page.held[self._slot] = self.taken
 
     def give(self, size: int) -> None:
-        self.taken -= size
-        self._held[self._slot] = self.taken
+        super().give(size)
+        self._page.held[self._slot] = self.taken

@@ -6,6 +6,7 @@ its end is looked for.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from typing import cast
 from urllib.parse import quote
@@ -17,6 +18,7 @@ from serving.frontends.http1.exchange import Exchange, Pipeline
 from serving.frontends.http1.message import HOP_BY_HOP
 from serving.workers.program.core_client import CoreClient
 
+_PIECE = 256 << 10  # bytes of a body that are written at once
 # Besides: not true any more of a body that has come.
 _LEFT_OUT = HOP_BY_HOP | {"content-encoding", "content-length", "expect"}
 
@@ -68,6 +70,8 @@ class _CoreConnection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._started = self._complete = self._keep_alive = self._paused = False
+        self._unsent: deque[memoryview] = deque()  # of the request's body
+        self._core_is_slow = False
 
     def begin(self, exchange: Exchange) -> None:
         """Send the request."""
@@ -78,12 +82,33 @@ class _CoreConnection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._started = self._complete = False
         exchange.start_relay(self._drained, self._abandoned)
-        self._transport.writelines([_head(exchange), exchange.body, exchange.binary])
+        self._transport.write(_head(exchange))
+        self._unsent = deque(memoryview(part) for part in (exchange.body, exchange.binary) if part)
         exchange.body = exchange.binary = b""
-        if exchange.memory_taken:
-            exchange.give(exchange.memory_taken)  # the core counts it from here on
+        self._send_body()
+
+    def _send_body(self) -> None:
+        """Send what the core takes now: from there on it counts it in the memory for requests, and this process does not."""
+        unsent, exchange = self._unsent, self._exchange
+        while unsent and self._transport is not None and not self._core_is_slow:
+            piece, rest = unsent[0][:_PIECE], unsent[0][_PIECE:]
+            self._transport.write(piece)
+            if rest:
+                unsent[0] = rest
+            else:
+                unsent.popleft()
+            if exchange is not None and exchange.memory_taken:
+                exchange.give(min(len(piece), exchange.memory_taken) if unsent else exchange.memory_taken)
+
+    def pause_writing(self) -> None:
+        self._core_is_slow = True
+
+    def resume_writing(self) -> None:
+        self._core_is_slow = False
+        self._send_body()
 
     def close(self) -> None:
+        self._unsent.clear()
         if self._transport is not None:
             self._transport.abort()
 
@@ -115,7 +140,7 @@ class _CoreConnection(asyncio.Protocol):
 
     def _end(self, exchange: Exchange, data: bytes) -> None:
         self._exchange = None
-        keep = self._keep_alive
+        keep = self._keep_alive and not self._unsent
         pipeline = exchange.pipeline
         if not keep:
             pipeline.closing = True
@@ -128,6 +153,7 @@ class _CoreConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
+        self._unsent.clear()
         if self.idle_in is not None and self in self.idle_in:
             self.idle_in.remove(self)
         exchange, self._exchange = self._exchange, None

@@ -9,7 +9,8 @@ import pickle
 import signal
 import socket
 import sys
-from typing import cast
+from collections.abc import Coroutine
+from typing import Any, cast
 
 import uvloop
 
@@ -60,13 +61,13 @@ class _Worker:
         self._ended = asyncio.Event()
         self._http: Listener | None = None
         self._grpc: GrpcServer | None = None
-        self._drains: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Serve until the core says that it is enough, or has gone."""
         setup = self._setup
         loop = asyncio.get_running_loop()
-        memory = SharedRequestMemory(setup.options.request_memory_limit, self._page.held, setup.number)
+        memory = SharedRequestMemory(setup.options.request_memory_limit, self._page, setup.number)
         areas = AreaWriter(setup.requests), AreaReader(setup.responses)
         core = CoreClient(setup.options, self._page, memory, areas, self._control, self._ended.set)
         await loop.create_unix_connection(lambda: core, sock=socket.socket(fileno=setup.link))
@@ -90,21 +91,38 @@ class _Worker:
     # -- the core's commands -----------------------------------------------------------------------------------------
     def _on_command(self, core: CoreClient) -> None:
         try:
-            data = self._control.recv(MAX_COMMAND)
+            data, descriptors, _, _ = socket.recv_fds(self._control, MAX_COMMAND, 1)
         except BlockingIOError:
             return
         if not data:
             self._ended.set()
             return
         command, value = marshal.loads(data)
-        if command == "drain":
-            task = asyncio.get_running_loop().create_task(self._drain(value))
-            self._drains.add(task)
-            task.add_done_callback(self._drains.discard)
+        if command == "connection":
+            if descriptors:  # none where this process can have no more
+                self._start(self._adopt(value, socket.socket(fileno=descriptors[0])))
+        elif command == "drain":
+            self._start(self._drain(value))
         elif command == "log":
             self._log_settings.replace(LogValues(*value))
         elif command == "headers":
             core.show_headers(value)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _adopt(self, protocol: str, connected: socket.socket) -> None:
+        """Serve a connection that another worker should have accepted."""
+        frontend = self._http if protocol == "http" else self._grpc
+        connected.setblocking(False)
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            assert frontend is not None
+            await frontend.serve(connected)
+        except OSError:  # the client has gone
+            connected.close()
 
     async def _drain(self, protocol: str) -> None:
         frontend = self._http if protocol == "http" else self._grpc

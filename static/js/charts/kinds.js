@@ -16,9 +16,19 @@ import { count, latency, rate, share, size } from "../core/format.js";
  * @property {boolean} [kept] whether it is of readings that the dashboard keeps, without live points
  * @property {boolean} [binary] whether its bounds are round in KiB, MiB and so on
  * @property {boolean} [zeros] whether it is drawn where every value is 0
+ * @property {string[]} [seldom] those of the series that are shown only where there is anything of them
  * @property {boolean} [unmarked] whether single points are never marked
  * @property {number} [steadyTop] the axis's bound, where it never changes
  */
+
+/**
+ * Returns the series that a chart shows of these values.
+ * @param {ChartKind} kind
+ * @param {Record<string, (number | null)[]>} values
+ */
+export function shownSeries(kind, values) {
+  return kind.series.filter(([name]) => !kind.seldom?.includes(name) || values[name]?.some((value) => value));
+}
 
 const NO_REQUESTS = "No requests in this range";
 const NO_MEASUREMENTS = "No measurements in this range";
@@ -33,7 +43,14 @@ export const KINDS = {
     gaps: true,
     empty: NO_REQUESTS,
   },
-  throughput: { kind: "area", unit: rate, series: [["rps", "series-2", "requests"]], unmarked: true, empty: NO_REQUESTS },
+  throughput: {
+    kind: "area",
+    unit: rate,
+    series: [["rps", "series-2", "requests"], ["mirrored", "line-strong", "shadow copies", "dot"]],
+    seldom: ["mirrored"],
+    unmarked: true,
+    empty: NO_REQUESTS,
+  },
   errors: {
     kind: "bars",
     unit: rate,
@@ -144,7 +161,7 @@ export function kindByVersion(name, all) {
   /** @type {ShownSeries[]} */
   const unserved = all.includes(NO_VERSION) ? [[ofVersion("errors", NO_VERSION), "failed", "none served"]] : [];
   if (name === "latency") return { ...kind, series: [...each("p50", " p50", "dot"), ...each("p99", " p99")] };
-  if (name === "throughput") return { ...kind, kind: "lines", series: each("rps", "") };
+  if (name === "throughput") return { ...kind, kind: "lines", series: [...each("rps", ""), ...kind.series.slice(1)] };
   return name === "errors" ? { ...kind, series: [...each("errors", ""), ...unserved] } : kind;
 }
 

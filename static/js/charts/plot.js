@@ -3,7 +3,7 @@
 import { el, icon, need, svg } from "../core/dom.js";
 import { duration } from "../core/format.js";
 import { logTicks, momentText, steadyBound, timeTicks, valueTicks } from "./axes.js";
-import { KINDS, kindByVersion } from "./kinds.js";
+import { KINDS, kindByVersion, shownSeries } from "./kinds.js";
 import { nearest, newestKnown } from "./series.js";
 import { drawingOf } from "./traces.js";
 
@@ -148,9 +148,10 @@ export class Plot {
     if (at !== null && axis) this.line.style.transform = `translateX(${Math.round(axis._offset + axis.d2p(at))}px)`;
     if (!this.#view) return;
     const { times, series, end, outages } = this.#view;
-    const rows = this.kind.series.map(([name]) => series[name] ?? []);
+    const shown = shownSeries(this.kind, series);
+    const rows = shown.map(([name]) => series[name] ?? []);
     const index = at === null ? newestKnown(times, rows, end) : nearest(times, at);
-    const keys = this.kind.series.map(([name, tint, label]) => this.#key(tint, label, series[name]?.[index] ?? null));
+    const keys = shown.map(([name, tint, label]) => this.#key(tint, label, series[name]?.[index] ?? null));
     const moment = at === null ? [] : [el("span", {}, momentText(times[index] ?? at))];
     const down = outages.some((outage) => (at ?? end) >= outage.start && (at ?? end) <= outage.end);
     const words = down ? [el("span", { class: "key-down" }, "the server was down: no request was answered, nor counted")] : keys;

@@ -1,6 +1,6 @@
 // What plotly.js draws of a view: its traces, and the values that the axis must hold.
 
-import { KINDS } from "./kinds.js";
+import { KINDS, shownSeries } from "./kinds.js";
 
 /**
  * @import { ChartKind } from "./kinds.js"
@@ -63,12 +63,13 @@ const FEW_POINTS = 40;
 export function drawingOf(name, view, paint, kind = KINDS[name]) {
   if (kind.kind === "distribution") return distribution(view.batches, paint);
   if (name === "latency" && view.heatmap?.counts.length) return heatmapDrawing(view, view.heatmap, paint);
-  const rows = kind.series.map(([series]) => view.series[series] ?? []);
+  const shown = shownSeries(kind, view.series);
+  const rows = shown.map(([series]) => view.series[series] ?? []);
   const known = rows.flat().filter(isKnown);
   const quiet = !known.length || (!kind.zeros && !known.some((value) => value > 0));
   if (quiet) return { traces: [], top: 1, low: 0 };
   const few = rows[0].filter(isKnown).length < FEW_POINTS;
-  const traces = kind.series.flatMap(([, tint, label, dash], index) => {
+  const traces = shown.flatMap(([, tint, label, dash], index) => {
     const pieces = kind.kind === "area" ? unbroken(view.times, rows[index]) : [{ x: view.times, y: rows[index] }];
     return pieces.map((piece) => trace(kind, piece, paint(tint), label, few, dash));
   });

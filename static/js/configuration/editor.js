@@ -25,6 +25,7 @@ import { RESHAPE, differing, same, shown, shownReshape } from "./fields.js";
  * @property {string} refused which right this person lacks for it; "" for none
  * @property {string} diff to the configuration that is applied
  * @property {string[]} dropped_comments lines that applying it would lose
+ * @property {string} [live] of an upload: in HTML, what changes for others once it is live
  *
  * @typedef {HTMLInputElement | HTMLSelectElement} Control
  */

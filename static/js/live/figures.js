@@ -92,7 +92,7 @@ export function memoryTexts(memory, floors = []) {
     held[name] = (held[name] ?? 0) + bytes;
     if (bytes && more.has(key)) more.add(name);
   }
-  const text = (/** @type {string} */ key, /** @type {number} */ bytes) => (more.has(key) ? `≥ ${size(bytes)}` : size(bytes));
+  const text = (/** @type {string} */ key, /** @type {number} */ bytes) => (more.has(key) ? `${size(bytes)} of files` : size(bytes));
   return Object.fromEntries(Object.entries(held).map(([key, bytes]) => [key, bytes ? text(key, bytes) : NOTHING]));
 }
 

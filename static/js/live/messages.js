@@ -21,7 +21,8 @@
 /**
  * One second of a model, or of all (dashboard's figures): rates per second, times in ms, null where nothing was measured.
  * @typedef {object} Figures
- * @property {number} rps requests
+ * @property {number} rps requests of clients
+ * @property {number} mirrored what was asked in a shadow
  * @property {number | null} p50
  * @property {number | null} p95
  * @property {number | null} p99
@@ -53,8 +54,8 @@
  */
 
 /**
- * The first message of /ws/changes/ and those that follow: the mark of all tables, and which changed.
- * @typedef {{ type: "mark", mark: string } | { type: "changed", mark: string, tables: string[] }} ChangeMessage
+ * The first message of /ws/changes/ and those that follow: the mark of all tables, which changed, and signs of life.
+ * @typedef {{ type: "mark", mark: string } | { type: "changed", mark: string, tables: string[] } | { type: "alive" }} ChangeMessage
  */
 
 /**

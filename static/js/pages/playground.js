@@ -333,11 +333,17 @@ function start(play) {
 
   need("#play-inputs", HTMLElement).replaceChildren(...inputs.map(({ element }) => element));
   ready = true;
+  need("#play", HTMLElement).dataset.ready = "";
   if (play.sequence) {
     need("#sequence-id", HTMLInputElement).value = String(Math.floor(Math.random() * 1e9) + 1);
     need("#play-sequence", HTMLElement).addEventListener("input", showSnippet);
   }
   showSnippet();
+  // The head refreshes itself: what is said of the state beside it follows.
+  document.body.addEventListener("htmx:afterSettle", () => {
+    const state = $("#model-head .state")?.dataset.state;
+    if (state) showState(state);
+  });
   need("#play-form", HTMLFormElement).addEventListener("submit", (event) => {
     event.preventDefault();
     send();
@@ -382,7 +388,7 @@ function counted(count) {
  */
 function noteOf(state) {
   if (["ready", "degraded"].includes(state)) return "";
-  return ["asleep", "loading"].includes(state) ? state : "other";
+  return ["asleep", "loading", "failed"].includes(state) ? state : "other";
 }
 
 /** @param {Asked} asked */

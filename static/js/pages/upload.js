@@ -31,6 +31,8 @@ const COMPLETE_TRIES = 60;
 
 /** @type {Transfer | null} */
 let transfer = null;
+/** What is said to change once the upload is live, as it was told last. */
+let shownLive = "";
 /** The address that this document shows. */
 let here = location.pathname;
 
@@ -237,8 +239,16 @@ function chooseMissing(missing) {
 function showExisting(html) {
   const box = need("#existing", HTMLElement);
   box.hidden = !html;
+  box.replaceChildren(...elementsOf(html));
+}
+
+/**
+ * Returns the elements of a part that the dashboard made, in which nothing runs.
+ * @param {string} html
+ */
+function elementsOf(html) {
   const page = new DOMParser().parseFromString(html, "text/html");
-  box.replaceChildren(...[...page.body.children].map((child) => document.adoptNode(child)));
+  return [...page.body.children].map((child) => document.adoptNode(child));
 }
 
 /**
@@ -292,10 +302,15 @@ async function goOn(known, chosen) {
 }
 
 /**
- * Says whether this person may publish with the present text, and if not, which right is missing and for what.
+ * Says whether this person may publish with the present text, and if not, which right is missing and for what; whether the text
+ * fits the file; and what changes for others once it is live.
  * @param {Preview} preview
  */
-function showRefusal({ refused, valid }) {
+function showRefusal({ refused, valid, live }) {
+  const others = $("#once-live");
+  if (others && live !== undefined && live !== shownLive) others.replaceChildren(...elementsOf(live)); // read out where it changes
+  shownLive = live ?? shownLive;
+  for (const said of $$("[data-fits]")) said.hidden = (said.dataset.fits === "yes") !== valid;
   const box = $("#refusal");
   if (!box) return;
   // The right comes first, as it does when one publishes: without it, no mending of errors helps.

@@ -21,6 +21,7 @@ import { readable } from "./wire.js";
 /** Makes the card of examples work. */
 export class Examples {
   #loaded = ""; // the example in the inputs
+  #source = "playground"; // of what is in the inputs: what a client sent stays that, under whatever name it is kept
 
   /** @param {ExamplesOptions} options */
   constructor(options) {
@@ -65,7 +66,8 @@ export class Examples {
   /** @param {string} name */
   async #load(name) {
     await this.#do(async () => {
-      const example = /** @type {{ request: KeptRequest }} */ (await request(this.#address(name)));
+      const example = /** @type {{ request: KeptRequest, source: string }} */ (await request(this.#address(name)));
+      this.#source = example.source === "traffic" ? "traffic" : "playground";
       this.#loaded = name;
       this.options.put(example.request);
       this.#say(`“${name}” is in the inputs.`);
@@ -78,7 +80,7 @@ export class Examples {
     const again = this.#loaded && $(`tr[data-example="${CSS.escape(this.#loaded)}"]`, this.place) ? this.#loaded : "";
     const hint = again ? `Under the name “${again}” it takes the place of that example's request; under another one it is new.` : "";
     this.#ask({ title: "Keep this request", yes: "Keep", name: again, hint }, async (name) => {
-      const kept = { name, request: present, source: "playground" };
+      const kept = { name, request: present, source: this.#source };
       if (again && name === again) await request(this.#address(name), { method: "PATCH", json: { request: present } });
       else await request(this.options.addresses.examples, { method: "POST", json: kept });
       this.#loaded = name;

@@ -5,6 +5,12 @@ import { $, $$, need } from "../core/dom.js";
 /** Resolved once the places are in the list: Enter waits for it. */
 let placesLoaded = Promise.resolve();
 
+/** Whether there are more models than the list holds: what is typed is then asked of the dashboard. */
+let more = false;
+
+/** How often places were asked for: only the newest answer is shown. */
+let asked = 0;
+
 /** Opens the palette. */
 export function openPalette() {
   const dialog = need("#palette", HTMLDialogElement);
@@ -12,22 +18,37 @@ export function openPalette() {
   const field = need("input", HTMLInputElement, dialog);
   field.value = "";
   field.focus();
-  placesLoaded = loadPlaces().then(() => choose(field.value));
+  more = false;
+  ask(field);
+}
+
+/**
+ * Asks for the places that fit what was typed, and shows them.
+ * @param {HTMLInputElement} field
+ */
+function ask(field) {
+  placesLoaded = loadPlaces(field.value).then(() => choose(field.value));
 }
 
 /** Listens to the palette's field. */
 export function startPalette() {
   const field = need("#palette input", HTMLInputElement);
-  field.addEventListener("input", () => choose(field.value));
+  field.addEventListener("input", () => (more ? ask(field) : choose(field.value)));
   field.addEventListener("keydown", onKey);
 }
 
-/** Asks for the places, anew each time: so no page has to carry every model's name. */
-async function loadPlaces() {
+/**
+ * Asks for the places, anew each time: so no page has to carry every model's name.
+ * @param {string} text
+ */
+async function loadPlaces(text) {
   const list = need("#palette-list", HTMLElement);
-  const answer = await fetch(list.dataset.source ?? "");
+  const mine = ++asked;
+  const answer = await fetch(`${list.dataset.source ?? ""}?q=${encodeURIComponent(text.trim())}`);
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  if (mine !== asked) return;
+  more ||= page.querySelector("[data-more]") !== null;
   list.replaceChildren(...page.body.children);
 }
 

@@ -4,7 +4,7 @@
 // answer was made from (its header Slipway-Reads), and says over /ws/changes/ which tables change. Where it cannot say so, and
 // for figures of the past, regions are asked now and then all the same; one with `data-fed` has its figures from the live feed.
 
-import { $, $$ } from "../core/dom.js";
+import { $, $$, need } from "../core/dom.js";
 import { ReconnectingSocket } from "../live/socket.js";
 
 /**
@@ -27,6 +27,10 @@ const LONGEST_METRICS_MS = 60_000;
 const LONGEST_UNTOLD_MS = 10_000;
 const PAUSE_MS = 1000;
 const PAUSE_AFTER_FAILURE_MS = 3000;
+// The dashboard is away once it has not been heard for so long; a restart of one worker is not. It speaks once a second, late
+// where it is busy: on a connection that is open it may be silent for longer.
+const AWAY_MS = 2500;
+const HANGS_MS = 5000;
 // A dashboard that takes long to answer is asked less often: after this many times as long as it took.
 const PAUSE_OF_ANSWERS = 5;
 const LONGEST_PAUSE_MS = 10_000;
@@ -146,11 +150,29 @@ function onSwap({ detail }) {
   }
 }
 
+/**
+ * Says that the dashboard does not answer, and how old what the page shows is: nothing goes on being called ready meanwhile.
+ * @param {number} silent milliseconds since it was heard
+ * @param {boolean} away
+ */
+function showAway(silent, away) {
+  const note = $("#away");
+  if (!note) return;
+  document.body.classList.toggle("is-away", away);
+  note.hidden = !away;
+  const said = `The dashboard does not answer. This page shows what was so ${Math.round(silent / 1000)} s ago; it goes on by itself when the dashboard is back.`;
+  if (away) need("p", HTMLElement, note).textContent = said;
+}
+
 /** Keeps the regions of the page as what they show is. */
 export function followChanges() {
   let known = document.body.dataset.mark ?? "";
+  let speaks = false; // whether it has said something on the present connection, as it does at once
   /** @param {ChangeMessage} message */
   const take = (message) => {
+    speaks = true;
+    heard = Date.now();
+    if (message.type === "alive") return;
     const all = $$("[data-refresh]").map(regionOf);
     if (message.type === "changed") markOld(all, message.tables);
     else if (message.mark !== known) markOld(all, null);
@@ -159,10 +181,14 @@ export function followChanges() {
     look();
   };
   /** @type {ReconnectingSocket<ChangeMessage>} */
-  const socket = new ReconnectingSocket("/ws/changes/", { onMessage: take });
+  const socket = new ReconnectingSocket("/ws/changes/", { onMessage: take, onClose: () => (speaks = false) });
+  let heard = Date.now();
   const look = () => {
+    const silent = Date.now() - heard;
+    const away = silent > (speaks ? HANGS_MS : AWAY_MS);
+    showAway(silent, away);
     for (const element of $$("[data-refresh]")) {
-      const due = isDue(regionOf(element), Date.now(), socket.open, "fed" in element.dataset);
+      const due = isDue(regionOf(element), Date.now(), socket.open && !away, "fed" in element.dataset);
       if (due && !inUse(element)) window.htmx?.trigger(element, "changed");
     }
   };

@@ -35,6 +35,7 @@ import { missingWeights } from "./onnx.js";
  * @property {string[]} missing paths
  */
 
+const POINTER_BYTES = 1024; // a pointer of Git LFS is shorter
 const MAX_DIRECTORY = 1024 * 1024;
 const END_BYTES = 22 + 65535; // a zip archive's end record with the longest comment
 const END_SIGNATURE = 0x06054b50;
@@ -48,6 +49,10 @@ const ENTRY_BYTES = 46;
  * @returns {Promise<Judgement | null>}
  */
 export async function judge(files, table) {
+  for (const { file, path } of files) {
+    const kind = file.size < POINTER_BYTES ? await byContent(file, table) : null;
+    if (kind?.name === "git_lfs_pointer") return { path, kind, missing: [] };
+  }
   const models = files.filter(({ path }) => mayHoldModel(path, table));
   if (!models.length) return noModel(files, table);
   for (const { file, path } of models) {

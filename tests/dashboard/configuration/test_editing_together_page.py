@@ -84,4 +84,6 @@ def test_who_may_only_look_gets_the_text_and_no_form(model: Model, as_person: Ca
 def test_the_page_says_what_serves_where_that_is_not_what_is_wanted(model: Model, me: Client, base: int) -> None:
     server = server_ensure_local()
     ReleaseSpan.objects.create(release=model.releases.get(number=base), model=model, server=server)
-    assert f"Release {base} serves, release {base + 1} is wanted." in text_of(me, PAGE)
+    assert "is wanted" not in text_of(me, PAGE), "clients meet the same with the text that came"
+    me.post(PAGE, {"text": MINE, "base_release": base + 1})
+    assert f"Release {base} serves, release {base + 2} is wanted." in text_of(me, PAGE)

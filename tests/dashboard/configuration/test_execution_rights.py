@@ -5,10 +5,12 @@ is given to a real inference server, and what the attack would write must not be
 """
 
 import io
+import pickle
 import py_compile
 import re
 import tarfile
 import warnings
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from dashboard.versions.moves import version_archive, version_restore
 from dashboard.versions.services import release_go_back
 from tests.dashboard.conftest import CONFIG, relu_bytes, serve, text_of, version_from
 from tests.support import model_factory
+from tests.support.exported_models import FOLDER as EXPORTED
 from tests.support.serving_process import ServerProcess, wait_until
 
 pytestmark = pytest.mark.django_db
@@ -64,6 +67,13 @@ def environment(marker: Path) -> bytes:
         entry = tarfile.TarInfo("bin/python")
         entry.size, entry.mode = len(script), 0o755
         packed.addfile(entry, io.BytesIO(script))
+    return content.getvalue()
+
+
+def zipped(marker: Path) -> bytes:
+    content = io.BytesIO(b"{}")
+    with zipfile.ZipFile(content, "a") as archive:
+        archive.writestr("__main__.py", source(marker))
     return content.getvalue()
 
 
@@ -221,6 +231,74 @@ def test_an_onnx_model_with_the_weights_and_files_that_are_named_is_data(
     assert (upload.error, upload.proposal["names"]) == ("", ["weights"])
     version = version_from(upload_publish(upload=upload, actor=uploader))
     assert version.details["runs_code"] == []
+
+
+OPTIMUM = {
+    "config.json": b'{"architectures": ["BertForSequenceClassification"], "id2label": {"0": "NEGATIVE"}}',
+    "tokenizer.json": b'{"version": "1.0", "model": {"type": "WordPiece", "vocab": {"[PAD]": 0, "import": 1}}}',
+    "tokenizer_config.json": b"{}",
+    "special_tokens_map.json": b'{"unk_token": "[UNK]"}',
+    "vocab.txt": b"[PAD]\n[UNK]\nimport\n",
+    "README.md": b"# A model\n\n    import transformers\n",
+}
+
+
+def published_over_rest(upload: Upload, who: Actor) -> Any:
+    client = APIClient()
+    client.force_authenticate(who.user)
+    return client.post(f"/api/v1/uploads/{upload.pk}/publish", {"load": False}, format="json")
+
+
+@pytest.mark.parametrize("folder", ["", "1/", "1/onnx/"])
+def test_what_optimum_writes_beside_a_model_is_data_for_whoever_may_upload_data_only(
+    folder: str, inspected: Inspected, person: Callable[..., Any], data_folder: Path
+) -> None:
+    una = Actor(user=person("upload_data", name="una"))
+    files = {f"{folder}{name}": content for name, content in OPTIMUM.items()}
+    upload = inspected({"1/model.onnx": (EXPORTED / "hf_bert/files/model.onnx").read_bytes(), **files}, "bert", by=una)
+    assert upload.error == ""
+    answer = published_over_rest(upload, una)
+    assert answer.status_code in (200, 201, 202), answer.content
+    placed = data_folder / "models" / "bert" / f"{folder}vocab.txt"
+    assert placed.read_bytes() == OPTIMUM["vocab.txt"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pickle.dumps([1]),
+        pickle.dumps(print, 0),
+        environment,
+        zipped,
+        b"\x7fELF" + bytes(60),
+        b"import os\nos.abort()\n",
+    ],
+)
+def test_what_only_has_the_name_of_data_needs_the_permission(
+    content: Any, inspected: Inspected, person: Callable[..., Any], marker: Path
+) -> None:
+    una = person("upload_data", "upload_code", name="una")
+    hostile = content(marker) if callable(content) else content
+    files = {**OPTIMUM, "tokenizer.json": hostile}
+    upload = inspected(
+        {"1/model.onnx": relu_bytes(), **{f"1/{name}": one for name, one in files.items()}}, by=Actor(user=una)
+    )
+    una.user_permissions.remove(Permission.objects.get(codename="upload_code"))
+    answer = published_over_rest(upload, Actor(user=type(una).objects.get(pk=una.pk)))
+    assert (answer.status_code, "tokenizer.json" in answer.content.decode()) == (403, True)
+
+
+def test_beside_a_model_that_runs_code_nothing_is_data_by_what_it_holds(
+    inspected: Inspected, actor: Actor, uploader: Actor
+) -> None:
+    """A handler may do with its files what it likes: a new one takes the same permission as the handler."""
+    handler = b"class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
+    first = inspected({"1/model.py": handler, "config.pbtxt": (PYTHON % "model.py").encode()})
+    version_from(upload_publish(upload=first, actor=actor, load=False))
+    text = "".join(line for line in (PYTHON % "").splitlines(True) if not line.startswith(("backend", "default")))
+    upload = inspected({"2/model.onnx": relu_bytes(), "settings.json": b"{}"}, by=uploader)
+    with pytest.raises(Forbidden, match=r"settings\.json"):
+        upload_publish(upload=upload, actor=uploader, config_text=text, load=False)
 
 
 @pytest.mark.parametrize("name", ["1/notes.md", "1/more.bin", "vocabulary.txt", "01/model.onnx"])

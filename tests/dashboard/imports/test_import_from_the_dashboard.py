@@ -1,22 +1,27 @@
 """Importing a model store over REST and from the page: allowed folders, uploaded archives, the job, who may."""
 
 from collections.abc import Callable
+from datetime import timedelta
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
-from dashboard.imports import services
+from dashboard.access.happenings import changes
+from dashboard.imports import loads, services
 from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import job_cancel
-from dashboard.models import Job, Model, Upload, Version
-from dashboard.releases.selectors import current_text
+from dashboard.models import AuditEntry, Job, Model, Server, ServerState, Upload, Version
+from dashboard.releases import life
+from dashboard.releases.selectors import current_text, newest_release
 from dashboard.shared.choices import DesiredState, UploadState
 from repository.config import model_config
-from tests.dashboard.conftest import text_of
+from tests.dashboard.conftest import serve, text_of
 from tests.support.torchserve_archives import archive, war
 
 pytestmark = pytest.mark.django_db
@@ -155,6 +160,112 @@ def test_an_import_that_was_cancelled_goes_on_from_its_page(
     assert (again.state, rows_of(again.result)) == ("succeeded", {"noop.mar": "there", "other.mar": "taken"})
     assert Version.objects.count() == 2
     assert "Import allowed" in pages.get("/jobs/").content.decode()
+
+
+# -- an import ends when what it took has loaded -----------------------------------------------------------------------
+@pytest.fixture
+def loading(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]], None]:
+    """A server that answers. loading(f): f(n) is called at the n-th look at what it has loaded."""
+    ServerState.objects.update(checked_at=timezone.now())
+
+    def at_each_look(act: Callable[[int], None]) -> None:
+        looks = count()
+        monkeypatch.setattr(services, "sleep", lambda seconds: act(next(looks)))
+
+    return at_each_look
+
+
+def started(api: APIClient, folder: Path) -> Job:
+    return Job.objects.get(pk=api.post("/api/v1/imports", {"folder": str(folder)}).json()["id"])
+
+
+def test_an_import_ends_when_what_it_took_has_loaded_and_says_what_did_not(
+    api: APIClient, pages: Client, allowed: Path, server: Server, loading: Any
+) -> None:
+    archive(allowed / "broken.mar")
+    seen: list[tuple[str, int, str]] = []
+
+    def look(number: int) -> None:
+        job = Job.objects.get()
+        seen.append((job.state, job.progress, job.step))
+        if number == 0:
+            serve(Model.objects.get(name="noop"))
+        if number == 2:
+            release = newest_release(Model.objects.get(name="broken"))
+            assert release is not None
+            life.failed(release=release, server=server, error="the handler raised ImportError: no module named 'x'")
+
+    loading(look)
+    job = started(api, allowed)
+    job_run(job_id=job.pk)
+    assert seen[0] == ("running", 99, "Loading broken, 2 models of 2 to go")
+    assert seen[-1] == ("running", 99, "Loading broken, 1 model of 2 to go")
+    told = api.get(f"/api/v1/jobs/{job.pk}").json()
+    assert (told["state"], told["error"]) == ("failed", "'broken' did not load; the report says why of each")
+    loaded = {row["archive"]: (row["outcome"], row["loaded"]) for row in told["result"]["rows"]}
+    assert loaded == {"noop.mar": ("taken", True), "broken.mar": ("taken", False)}
+    assert (told["result"]["loaded"], told["result"]["not_loaded"]) == (1, 1)
+    page = text_of(pages, f"/jobs/{job.pk}/")
+    assert "Taken, serves" in page
+    assert "Did not load" in page
+    assert "It did not load: the handler raised ImportError" in page
+    assert "noop: serves" in page
+
+
+def test_an_import_that_is_cancelled_while_models_load_goes_on_with_that(
+    api: APIClient, actor: Actor, allowed: Path, loading: Any
+) -> None:
+    job = started(api, allowed)
+    loading(lambda number: job_cancel(job=job, actor=actor) and None)
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.state, rows_of(job.result)) == ("cancelled", {"noop.mar": "taken"})
+    again = Job.objects.get(pk=api.post(f"/api/v1/imports/{job.pk}/resume").json()["id"])
+    loading(lambda number: serve(Model.objects.get()) and None)
+    job_run(job_id=again.pk)
+    again.refresh_from_db()
+    row = again.result["rows"][0]
+    assert (again.state, row["outcome"], row["loaded"]) == ("succeeded", "there", True)
+
+
+@pytest.mark.parametrize("what", ["stopped", "silent", "deleted", "unloaded"])
+def test_an_import_does_not_wait_for_what_nobody_loads(
+    what: str, api: APIClient, allowed: Path, loading: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def happens(number: int) -> None:
+        assert number == 0
+        match what:
+            case "stopped":
+                ServerState.objects.update(state="stopped", checked_at=None)
+                monkeypatch.setattr(loads, "SILENCE", timedelta(0))
+            case "silent":
+                ServerState.objects.update(checked_at=timezone.now() - loads.SILENCE)
+            case "deleted":
+                Model.objects.all().delete()
+            case "unloaded":
+                Model.objects.update(desired_state=DesiredState.UNLOADED)
+
+    loading(happens)
+    job = started(api, allowed)
+    job_run(job_id=job.pk)
+    job.refresh_from_db()
+    assert (job.state, job.result["rows"][0]["loaded"]) == ("succeeded", None)
+    told = "it loads when the inference server runs" in job.result["rows"][0]["message"]
+    assert told == (what in ("stopped", "silent"))
+
+
+def test_one_import_is_one_line_of_the_last_changes(api: APIClient, pages: Client, allowed: Path) -> None:
+    for name in ("other", "third"):
+        archive(allowed / f"{name}.mar")
+    job_run(job_id=started(api, allowed).pk)
+    assert [row.text for row in changes()[:10]] == ["Imported 3 models from TorchServe: noop, other, third"]
+    assert AuditEntry.objects.filter(part=True).count() > 3
+    assert "Imported 3 models from TorchServe" in text_of(pages, "/activity/")
+    assert [
+        row.text for row in changes(model=Model.objects.get(name="other"))[:10]
+    ]  # on its own page each step is told
+    job_run(job_id=started(api, allowed).pk)
+    assert len(changes()) == 1
 
 
 def test_only_who_may_upload_code_imports(person: Callable[..., Any], allowed: Path) -> None:

@@ -9,13 +9,13 @@ from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
 from dashboard.configuration.callers import Caller, _troubles
+from dashboard.configuration.services import config_apply
 from dashboard.examples.services import example_create
 from dashboard.models import Example, Model, Upload, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
 from dashboard.releases.example_fit import misfit
 from dashboard.releases.selectors import current_text, fitting_text, newest_release
-from dashboard.releases.signatures import signature_changes
 from dashboard.shared.exceptions import Invalid
 from dashboard.uploads.publication import upload_publish
 from dashboard.versions.promotion import promotion
@@ -61,12 +61,64 @@ def test_a_version_keeps_the_text_that_was_proposed_for_it(model: Model, wider: 
 
 
 def test_what_changes_for_clients_is_said_in_sentences(model: Model, wider: Version) -> None:
-    assert signature_changes(model, wider) == [
+    assert promotion(wider).changes == [
         "input 'x' is FP32 [-1, 6], where it was FP32 [-1, 4]",
         "output 'y' is gone: requests that ask for it are refused",
         "output 'p' is new, FP32 [-1, 6]: answers have it, too",
     ]
-    assert signature_changes(model, Version.objects.get(number=1)) == []
+    assert promotion(Version.objects.get(number=1)).changes == []
+
+
+def test_going_back_to_other_tensors_says_which_clients_break(
+    model: Model, wider: Version, actor: Actor, api: APIClient, as_person: Callable[..., Client]
+) -> None:
+    release_promote(version=wider, text=WIDER.replace('"y"', '"p"'), actor=actor)
+    serve(model)
+    page = text_of(as_person("operate"), "/models/relu/releases/1/")
+    assert "<b>Clients break.</b> What they send to version 2 today is refused by release 1" in page
+    assert "Input &#x27;x&#x27; is FP32 [-1, 4], where it was FP32 [-1, 6]." in page
+    assert '<th scope="col">Version 2, which answers now</th><th scope="col">Release 1</th>' in page
+    assert "Clients break: it has no output &#x27;p&#x27;, its input &#x27;x&#x27; has shape" in text_of(
+        as_person("operate"), "/models/relu/releases/"
+    )
+    shown = api.get("/api/v1/models/relu/releases/1/go_back").json()
+    assert len(shown["changes"]) == 3
+    assert shown["refused"] == ["it has no output 'p'", "its input 'x' has shape [-1, 4], where it was [-1, 6]"]
+
+
+def test_going_back_to_another_configuration_of_the_same_version_says_it_too(
+    model: Model, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    config_apply(model=model, text=CONFIG.replace('name: "y"', 'name: "z"'), actor=actor)
+    serve(model)
+    page = text_of(as_person("operate"), "/models/relu/releases/1/")
+    assert "Output &#x27;z&#x27; is gone: requests that ask for it are refused." in page
+
+
+def test_going_back_to_the_same_tensors_says_that_nothing_changes(
+    model: Model, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    config_apply(model=model, text=CONFIG.replace("max_batch_size: 8", "max_batch_size: 4"), actor=actor)
+    serve(model)
+    assert "Nothing changes in what requests send" in text_of(as_person("operate"), "/models/relu/releases/1/")
+
+
+def test_making_live_does_not_promise_that_no_request_fails_where_clients_break(
+    model: Model, wider: Version, published: Callable[..., Version], as_person: Callable[..., Client]
+) -> None:
+    page = text_of(as_person("operate"), f"/models/relu/versions/{wider.number}/live")
+    assert "Requests as clients send them now are refused from then on." in page
+    assert "No request fails." not in page
+    same = published(load=False)
+    assert "No request fails." in text_of(as_person("operate"), f"/models/relu/versions/{same.number}/live")
+
+
+def test_making_live_says_nothing_of_clients_whom_nothing_answers(
+    published: Callable[..., Version], as_person: Callable[..., Client]
+) -> None:
+    version = published(load=False)
+    page = text_of(as_person("operate"), f"/models/relu/versions/{version.number}/live")
+    assert "Nothing answers them now." in page
 
 
 def test_making_live_offers_the_text_that_fits(model: Model, wider: Version, actor: Actor, api: APIClient) -> None:
@@ -122,6 +174,31 @@ def test_examples_that_do_not_fit_a_version_are_named_before_it_is_made_live(
     assert "Does not fit" not in text_of(operator, "/models/relu/playground")
     release_promote(version=wider, text=WIDER, actor=actor)
     assert "Does not fit" in text_of(operator, "/models/relu/playground")
+
+
+def test_which_clients_break_is_told_with_both_signatures_before_a_version_is_made_live(
+    model: Model,
+    wider: Version,
+    actor: Actor,
+    received: Callable[..., Upload],
+    as_person: Callable[..., Client],
+    api: APIClient,
+) -> None:
+    refused = "its input 'x' has shape [-1, 6], where it was [-1, 4]"
+    assert promotion(wider).refused == ["it has no output 'y'", refused]
+    operator = as_person()
+    operator.force_login(actor.user)
+    page = text_of(operator, "/models/relu/versions/2/live").replace("&#x27;", "'")
+    assert "What they send to version 1 today is refused by version 2" in page
+    assert '<td class="mono" data-label="Version 1, which answers now">FP32 [-1, 4]</td>' in page
+    assert '<td class="mono" data-label="Version 2">FP32 [-1, 6]</td>' in page
+    assert api.get("/api/v1/models/relu/versions/2/make_live").json()["refused"][-1] == refused
+    same = as_inspected(received({"model.onnx": relu_bytes()}), inputs=tensors(x=4), outputs=tensors(y=4))
+    assert "Nothing changes in what requests send" in text_of(operator, f"/uploads/{same.pk}/")
+    more = as_inspected(received({"model.onnx": relu_bytes()}), inputs=tensors(x=4, m=1), outputs=tensors(p=4))
+    page = text_of(operator, f"/uploads/{more.pk}/").replace("&#x27;", "'")
+    assert "Input 'm' is new, FP32 [-1, 1]: requests have to send it." in page
+    assert "Output 'y' is gone: requests that ask for it are refused." in page
 
 
 ENSEMBLE = """platform: "ensemble"

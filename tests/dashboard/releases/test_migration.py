@@ -13,6 +13,7 @@ from repository.config.release_stamp import stamped
 from tests.dashboard.conftest import CONFIG
 
 BEFORE, AFTER = [("dashboard", "0009_event_process")], [("dashboard", "0012_release_history")]
+TEXTS, BEGUN = [("dashboard", "0019_audit_parts")], [("dashboard", "0021_releases_are_what_clients_meet")]
 NOW = timezone.now()
 
 
@@ -120,3 +121,33 @@ def test_a_model_that_was_never_loaded_has_the_versions_that_its_policy_chose(be
     releases = after.get_model("dashboard", "Release").objects.order_by("number")
     assert [(row.versions, row.kind) for row in releases] == [([2], "adopt"), ([], "adopt")]
     assert not after.get_model("dashboard", "ReleaseSpan").objects.exists()
+
+
+def test_releases_with_which_clients_met_the_same_become_one(before: Any) -> None:
+    get = migrate(TEXTS).get_model
+    server = get("dashboard", "Server").objects.create(name="local", http_url="h", grpc_url="g", bundled=True)
+    model = get("dashboard", "Model").objects.create(name="relu", desired_state="loaded")
+    pinned = CONFIG + "version_policy { specific { versions: [ 1 ] } }\n"
+    texts = ((CONFIG, [1]), (pinned, [1]), ("# mine\n" + pinned, [1]), (CONFIG, [2]), ("no text {", [2]), (CONFIG, [2]))
+    spans, checks = get("dashboard", "ReleaseSpan").objects, get("dashboard", "ReleaseCheck").objects
+    for number, (text, versions) in enumerate(texts, start=1):
+        release = get("dashboard", "Release").objects.create(
+            model=model, number=number, text=stamped(text, number), sha256="x", versions=versions
+        )
+        begin, end = minutes(70 - 10 * number), minutes(60 - 10 * number) if number < 6 else None
+        spans.create(release=release, model=model, server=server, started_at=begin, ended_at=end)
+        checks.create(release=release, server=server, state="passed", started_at=begin)
+
+    after = migrate(BEGUN).get_model
+    rows = after("dashboard", "Release").objects.order_by("number").values_list("number", "continues__number")
+    assert list(rows) == [(1, None), (2, 1), (3, 1), (4, None), (5, None), (6, None)]
+    told = after("dashboard", "ReleaseSpan").objects.order_by("pk")
+    assert [(row.release.number, row.started_at, row.ended_at) for row in told] == [
+        (1, minutes(60), minutes(30)),
+        (4, minutes(30), minutes(20)),
+        (5, minutes(20), minutes(10)),
+        (6, minutes(10), None),
+    ]
+    checked = after("dashboard", "ReleaseCheck").objects.order_by("release__number")
+    assert [row.release.number for row in checked] == [1, 4, 5, 6]
+    assert checked[0].started_at == minutes(40), "the last word counts"

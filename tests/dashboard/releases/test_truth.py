@@ -28,7 +28,9 @@ from dashboard.releases.selectors import (
     lives_of,
     newest_release,
     releases,
+    same_content,
     serving_release,
+    texts,
     way_back,
 )
 from dashboard.servers.client import AsyncServerClient
@@ -103,8 +105,8 @@ class Story:
                 assert version in release.versions, (
                     f"version {version} serves as release {number} of {release.versions}"
                 )
-        back = way_back(model)
-        assert back is None or (back.spans.exists() and self.servable(back))
+        back, newest = way_back(model), newest_release(model)
+        assert back is None or (back.spans.exists() and self.servable(back) and not same_content(back, newest))
 
     def settled(self) -> bool:
         """Whether everything is as it should be at last, by the server, the database and the page alike."""
@@ -115,7 +117,8 @@ class Story:
             serving = self.serving()
         except DashboardError:
             return False
-        wanted, said = newest_release(model), serving_release(model)
+        newest, said = newest_release(model), serving_release(model)
+        wanted = newest.begun if newest else None
         summary = model_summary(model)
         if model.desired_state == DesiredState.UNLOADED or wanted is None:
             return not serving and said is None
@@ -129,7 +132,8 @@ class Story:
         return right and summary.state == "degraded" and self.answers(said)
 
     def _is_one(self, serving: dict[int, int], said: Release | None, expected: Release) -> bool:
-        whole = serving == dict.fromkeys(expected.versions, expected.number)
+        begun = {row.begun for row in texts(expected.model).filter(number__in=serving.values())}
+        whole = sorted(serving) == expected.versions and begun == {expected}
         return whole and said == expected and self.answers(expected)
 
     def answers(self, release: Release) -> bool:
@@ -147,11 +151,14 @@ class Story:
         number = (model.last_number if model else 0) + 1
         content = b"no model" if pick % 3 == 0 else self._file(number)
         upload = as_inspected(self._received({"model.onnx": content}, self.name), config=CONFIG)
-        text = CONFIG if model is None else None
+        text, live = CONFIG if model is None else None, bool(pick % 2)
+        before = list(releases(model)) if model else []
+        serves = model is not None and model.desired_state == DesiredState.LOADED
         job = upload_publish(
-            upload=upload, actor=self.actor, config_text=text, load=yes, make_live=bool(pick % 2), base_release=None
+            upload=upload, actor=self.actor, config_text=text, load=yes, make_live=live, base_release=None
         )
         assert job.state == "succeeded", job.error
+        assert not serves or yes or live or list(releases(self.model)) == before, "a release that changes nothing"
         if pick % 3 == 0:
             self.broken.add(number)
 
@@ -224,8 +231,9 @@ class Story:
 
 PEOPLE = ("publish", "publish", "edit", "promote", "go_back", "name_versions", "archive", "load")
 ACCIDENTS = ("server_goes", "server_comes", "server_restarts", "server_restarts", "watch_goes", "watch_comes")
-# What is picked: a good file, loaded and made live; a bad one, as well; a configuration that no file fits; one that fits.
-GOOD, BAD, MISFITTING, FITTING = 1, 3, 5, 2
+# What is picked: a good file, loaded and made live; a bad one, as well; a good one, only published; a configuration that no
+# file fits; one that fits.
+GOOD, BAD, ONLY, MISFITTING, FITTING = 1, 3, 20, 5, 2
 ACTS = st.tuples(st.sampled_from(PEOPLE + ACCIDENTS), st.integers(0, 10_000), st.booleans())
 
 
@@ -298,6 +306,15 @@ QUICK = settings(
         ("server_restarts", 0, False),
         ("watch_comes", 0, True),
         ("publish", GOOD + 6, True),
+    ]
+)
+@example(
+    acts=[
+        ("publish", GOOD, True),
+        ("publish", ONLY, True),
+        ("promote", 1, True),
+        ("go_back", 0, True),
+        ("server_restarts", 0, True),
     ]
 )
 @example(

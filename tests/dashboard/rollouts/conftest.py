@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from dashboard.models import Model, ReleaseSpan, Server, Version
-from dashboard.releases.selectors import newest_release
+from dashboard.releases.selectors import wanted_release
 
 
 @pytest.fixture
@@ -33,4 +33,5 @@ def served(model: Model, server: Server) -> None:
     """Its newest release has begun to serve."""
     now = timezone.now()
     ReleaseSpan.objects.filter(model=model, server=server, ended_at=None).update(ended_at=now)
-    ReleaseSpan.objects.create(release=newest_release(model), model=model, server=server, started_at=now)
+    release = wanted_release(model)
+    ReleaseSpan.objects.create(release=release, model=model, server=server, started_at=now)

@@ -108,7 +108,7 @@ def test_steps_come_when_their_time_is_over_and_the_last_is_promoted(rollout: Ro
 def test_a_step_waits_for_the_samples_of_its_guardrails(rollout: Rollout, model: Model, server: Server):
     time_passes(model, 61)
     assert look(server).step == 0  # nothing is told of it
-    few = {"guardrails": [guardrail("waiting", samples=12), guardrail(metric="latency")]}
+    few = {"guardrails": [guardrail("waiting", samples=12), guardrail(metric="latency"), guardrail(metric="latency")]}
     assert look(server, few).step == 0
     assert standing(rollout).waits_for == "errors (12 of 200 requests to the candidate in 5 min)"
     assert look(server, {"asked_weight": 1}).step == 0  # told of before this step
@@ -211,7 +211,13 @@ def test_requests_that_go_to_another_server_are_judged_there(
     rollout: Rollout, model: Model, server: Server, other: Server
 ):
     time_passes(model, 61)
-    assert look(server, {"guardrails": [guardrail("waiting", samples=0), guardrail(metric="latency")]}).step == 0
+    assert (
+        look(
+            server,
+            {"guardrails": [guardrail("waiting", samples=0), guardrail(metric="latency"), guardrail(metric="latency")]},
+        ).step
+        == 0
+    )
     look(other, {})
     assert look(server).step == 1
     rollout_promote(rollout=rollout, actor=SYSTEM)

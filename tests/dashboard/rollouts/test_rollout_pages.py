@@ -81,7 +81,7 @@ def test_many_steps_stand_in_the_place_of_few(
 def test_both_arms_and_each_guardrail_stand_side_by_side(
     canary: Rollout, server: Server, as_person: Callable[..., Client]
 ) -> None:
-    lines = [guardrail(), guardrail("waiting", "latency", 40)]
+    lines = [guardrail(), guardrail(metric="latency"), guardrail("waiting", "latency", 40)]
     figures(canary, server, stable=950, candidate=50, errors=1, guardrails=lines)
     page = text_of(as_person(), RELEASES)
     rows = re.findall(r"<tr><th scope=\"row\">(\w+).*?</tr>", page)
@@ -241,9 +241,9 @@ def form(**changed: Any) -> dict[str, Any]:
         "share": "50",
         "step_weight": ["5", "25", "50", "100"],
         "step_bake": ["10 min", "10 min", "10 min", "10 min"],
-        "guardrail_metric": ["errors", "p99"],
-        "guardrail_limit": ["1", "1.5"],
-        **{f"guardrail_{name}": ["", ""] for name in ("name", "url", "stable", "candidate")},
+        "guardrail_metric": ["errors", "p50", "p99"],
+        "guardrail_limit": ["1", "1.5", "1.5"],
+        **{f"guardrail_{name}": ["", "", ""] for name in ("name", "url", "stable", "candidate")},
         "hold_days": "7",
         "sticky": "",
         "sticky_name": "",
@@ -276,6 +276,7 @@ def test_the_form_as_it_comes_starts_the_usual_canary(model: Model, as_person: C
     assert rollout.plan["steps"][0]["bake_s"] == 600
     assert rollout.plan["guardrails"] == [
         {"metric": "errors", "margin": 0.01},
+        {"metric": "latency", "quantile": 0.5, "ratio": 1.5},
         {"metric": "latency", "quantile": 0.99, "ratio": 1.5},
     ]
     assert rollout.plan["promote"] == "auto"
@@ -370,7 +371,7 @@ def test_kinds_steps_and_guardrails_are_changed_without_javascript(
     assert more.count('name="step_weight"') == 5
     assert 'value="3"' in more
     more = client.post("/models/relu/rollouts/new", form(do="add:guardrail")).content.decode()
-    assert more.count('name="guardrail_metric"') == 3
+    assert more.count('name="guardrail_metric"') == 4
     shadow = client.post("/models/relu/rollouts/new", form(do="kind:shadow")).content.decode()
     assert "Start the shadow" in shadow
     assert 'name="shadow_share" value="10"' in shadow

@@ -9,15 +9,16 @@ import pytest
 from django.utils import timezone
 
 from dashboard.access.authorisation import SYSTEM, Actor
+from dashboard.catalog.selectors import model_summary
 from dashboard.catalog.services import model_unload
 from dashboard.configuration.drift import drift_adopt
 from dashboard.configuration.services import config_apply
 from dashboard.models import AuditEntry, Model, Release, Rollout, Server, Version
 from dashboard.releases import rollout_states as states
-from dashboard.releases.selectors import current_text, newest_release, protected_versions, way_back
+from dashboard.releases.selectors import current_text, newest_release, protected_versions, wanted_release, way_back
 from dashboard.releases.signatures import answering_number
 from dashboard.releases.storage import disk_text, managed_repository
-from dashboard.releases.texts import traffic_in, with_aliases, with_traffic
+from dashboard.releases.texts import pinned_text, traffic_in, with_aliases, with_traffic
 from dashboard.rollouts.services import (
     rollout_abort,
     rollout_advance,
@@ -189,7 +190,7 @@ def test_going_back_to_a_step_of_a_rollout_brings_no_share_back(model: Model, ac
 
 
 def test_the_way_back_leads_to_what_was_before_the_rollout(model: Model, actor: Actor, server: Server):
-    before = newest_release(model)
+    before = wanted_release(model)
     rollout = start(model, actor)
     for act in (
         lambda: rollout_advance(rollout=rollout, actor=actor),
@@ -285,6 +286,17 @@ def test_a_shadow_answers_nobody_and_is_stopped_in_the_end(model: Model, actor: 
     assert (rollout.state, rollout.reason, stands(model)) == ("done", "Stopped by olga.", ([1], 1, {}))
 
 
+def test_a_version_that_clients_could_ask_stays_live_while_it_is_shadowed(model: Model, actor: Actor, server: Server):
+    both = with_aliases(pinned_text(model, current_text(model), [1, 2]), {"champion": 2, "default": 1})
+    config_apply(model=model, text=both, actor=actor)
+    served(model, server)
+    assert model_summary(model).wanted_versions == [1, 2]
+    start(model, actor, kind="shadow", plan={"shadow": {"share": 20, "keep": False}})
+    served(model, server)
+    assert model_summary(model).rollout is not None
+    assert model_summary(model).wanted_versions == [1, 2]
+
+
 def test_another_server_can_be_the_candidate_or_the_stable_one(model: Model, actor: Actor, remotes: Path):
     rollout = start(model, actor, candidate=FASTAPI)
     assert stands(model) == ([1], 1, {"1": 95, FASTAPI["url"]: 5})
@@ -322,7 +334,7 @@ def test_another_server_can_be_the_candidate_or_the_stable_one(model: Model, act
             'is not listed in the file of SLIPWAY_TRAFFIC_REMOTES: add "http',
         ),
         ({"stable": {"url": "http://x:1"}}, "stable", "is not listed"),
-        ({"candidate": {"url": "http://host:8000/../a"}}, "candidate", "the path may have no"),
+        ({"candidate": {"url": "http://host:8000/../a"}}, "candidate", "expected each part of the path to be a name"),
         (
             {"plan": {"guardrails": [{"metric": "prometheus", "url": "http://x", "stable": "a", "candidate": "b"}]}},
             "guardrails[0]",

@@ -73,8 +73,8 @@ def test_nothing_that_is_read_takes_more_queries_for_more_rows(
     assert queries(model, api, client) == few
     pages = {name for name in few if name.startswith("page ")}
     assert max(few[name] for name in few if name not in pages) <= 14
-    assert max(few[name] for name in pages) <= 48
-    assert few["of note"] == few["open"] == 1
+    assert max(few[name] for name in pages) <= 50
+    assert (few["of note"], few["open"]) == (3, 1)
 
 
 def test_a_chart_has_a_bounded_number_of_points_up_to_the_last_reading(server: Server):

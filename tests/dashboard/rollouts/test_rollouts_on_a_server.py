@@ -2,6 +2,8 @@
 between."""
 
 import asyncio
+import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,10 +15,13 @@ import httpx
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
+from django.test import Client
 
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_load
 from dashboard.configuration.drift import drift_check, model_adopt
+from dashboard.metrics.recent import recent_numbers
+from dashboard.metrics.selectors import metrics_range
 from dashboard.models import Model, Rollout, Server, ServerEvent
 from dashboard.releases.selectors import newest_release, serving_release
 from dashboard.rollouts import figures, selectors
@@ -25,6 +30,7 @@ from dashboard.rollouts.services import mismatches_forget, rollout_abort, rollou
 from dashboard.watch import rollout_watch
 from dashboard.watch.watcher import watch_server
 from repository.config.release_stamp import unstamped
+from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, fixed_server
 from tests.dashboard.watch.test_watch import until
 from tests.support import model_factory
@@ -226,3 +232,55 @@ def test_a_candidate_that_fails_is_taken_out_and_stays_out_whoever_is_killed(
 
 async def _until(condition: Callable[[], object]) -> None:
     await until(lambda: bool(condition()), asyncio.create_task(asyncio.sleep(3600)))
+
+
+def test_copies_for_a_shadow_are_no_requests_of_clients(
+    inference: FixedServer,
+    start: Callable[[], ServerProcess],
+    tmp_path: Path,
+    actor: Actor,
+    as_person: Callable[..., Client],
+):
+    """Neither in statistics and Prometheus' counters nor in history, tiles and charts; what is only mirrored is not live."""
+    for version, factor in ((1, 2.0), (2, 3.0)):
+        model_factory.onnx_scale(tmp_path / "models", factor=factor, version=version, extra=FIRST_ALONE)
+    model = model_load(model=model_adopt(name="scale", actor=actor), actor=actor)
+    server, sent = inference.row(), 0
+    plan = {"shadow": {"share": 100, "max_in_flight": 64}, "guardrails": []}
+    shadow = rollout_start(model=model, actor=actor, candidate=2, kind="shadow", plan=plan)
+    page = as_person()
+
+    def send() -> None:
+        nonlocal sent
+        body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}
+        for _ in range(40):
+            sent += httpx.post(f"{server.http_url}/v2/models/scale/infer", json=body).is_success
+
+    def asked() -> dict[str, Any]:
+        since, now = time.time() - 600, time.time() + 10
+        series = metrics_range(server=server, start=since, end=now)["series"]
+        step = metrics_range(server=server, start=since, end=now)["step"]
+        return {name: round(step * sum(one or 0 for one in series[name])) for name in ("rps", "mirrored")}
+
+    watching(
+        server,
+        (start, lambda: told(server, "scale/traffic").get("shadow")),
+        (send, lambda: (standing(shadow).shadow or 0) and standing(shadow).shadow.compared >= 20),
+        (nothing, lambda: asked()["rps"] == sent and asked()["mirrored"] >= 20),
+    )
+    rows = httpx.get(f"{server.http_url}/v2/models/scale/stats").json()["model_stats"]
+    counted = {row["version"]: row["inference_stats"]["success"]["count"] for row in rows}
+    worked = {row["version"]: row["execution_count"] for row in rows}
+    assert (counted["1"], counted.get("2", 0)) == (sent, 0)
+    assert worked["2"] >= 20, "it is work of that version all the same"
+    metrics = httpx.get(f"{server.metrics_url}/metrics").text
+    assert f'nv_inference_request_success{{model="scale",version="1"}} {sent}' in metrics
+    assert recent_numbers(["scale"])["scale"].rps is not None
+    head = text_of(page, "/models/scale/")
+    assert re.search(r"Version <b>1</b> live", head)
+    assert "Versions <b>1, 2</b>" not in head
+    assert 'class="tag live">live' in text_of(page, "/models/scale/versions")
+    assert text_of(page, "/models/scale/versions").count('class="tag live">live') == 1
+    releases = text_of(page, "/models/scale/releases/")
+    assert "Version 2 is asked in the shadow, and answers nobody" in releases
+    assert ">version 2</a>" not in releases[releases.index("Live now") :][:600]

@@ -25,7 +25,7 @@ def test_a_rollout_is_led_over_rest_from_its_start_to_its_end(model: Model, api:
     begun = post(api, "", {"candidate": 2, "plan": STEPS}, 201)
     name = begun["rollout"]["name"]
     assert (begun["weight"], begun["serves"], begun["in_force"]) == (5, False, None)
-    assert [line["name"] for line in begun["guardrails"]] == ["Errors", "Latency p99"]
+    assert [line["name"] for line in begun["guardrails"]] == ["Errors", "Latency p50", "Latency p99"]
     assert begun["rollout"]["plan"]["steps"][1] == {"weight": 50, "bake_s": 600}
     assert post(api, f"/{name}/advance", {"step": 3}, 409)["error"].startswith(f"rollout {name} is running at 5 %")
     assert post(api, f"/{name}/advance", {"step": 0})["weight"] == 50

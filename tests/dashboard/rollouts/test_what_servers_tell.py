@@ -26,6 +26,7 @@ from serving.traffic.breaches import Breaches
 from serving.traffic.comparison import Tolerance, compare
 from serving.traffic.mirror import _Mirrored
 from serving.traffic.rollout import Rollout, RolloutServices
+from serving.traffic.stable_memory import StableMemory
 
 GUARDRAILS: list[JsonObject] = [
     {"metric": "errors", "margin": 0.01},
@@ -50,7 +51,9 @@ answers = st.lists(st.tuples(st.floats(), st.floats()), max_size=5)
 async def told(arms: dict[str, list[tuple[int, str]]], pairs: list[tuple[float, float]], breach: bool) -> bytes:
     """The JSON of a rollout that has counted these durations in ns, and compared these numbers."""
     rollout = Rollout(
-        ModelIdentifier("m"), policy_of(POLICY), RolloutServices(Breaches(None), tuple, cast(Any, None), RequestMemory)
+        ModelIdentifier("m"),
+        policy_of(POLICY),
+        RolloutServices(Breaches(None), StableMemory(None), tuple, cast(Any, None), RequestMemory),
     )
     rollout.attach(1, {1: ModelConfig(name="m")}, {})
     for arm in (rollout.stable, rollout.candidate):

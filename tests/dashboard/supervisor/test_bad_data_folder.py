@@ -1,7 +1,9 @@
 """A data folder or a database that cannot be used: one sentence of what is wrong, and the end; no stack, nothing started."""
 
+import contextlib
 import os
 import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +18,8 @@ from tests.support.up_process import PORT_SETTINGS
 UP = ("manage.py", "up")
 WATCH = ("manage.py", "watch")
 DAPHNE = ("-m", "daphne", "-p", "0", "dashboard.asgi:application")
-WORKER = ("-m", "celery", "-A", "dashboard", "--skip-checks", "worker", "--pool", "threads")
+# Celery warns whoever is root, before it looks at anything.
+WORKER = ("-W", "ignore", "-m", "celery", "-A", "dashboard", "--skip-checks", "worker", "--pool", "threads")
 
 
 def run(data: Path, command: tuple[str, ...], *before: str) -> tuple[int, str]:
@@ -141,3 +144,24 @@ def test_a_database_with_a_damaged_page_is_noticed_before_anything_starts(tmp_pa
     content[20 * 4096 : 40 * 4096] = os.urandom(20 * 4096)
     path.write_bytes(content)
     is_one_sentence(run(data, UP), "is damaged: ", "move it away to begin with an empty one")
+
+
+# -- a database of a newer release -------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def newer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data folder whose database has had a migration that this release does not bring."""
+    data = tmp_path_factory.mktemp("newer") / "data"
+    assert run(data, ("manage.py", "migrate", "-v0")) == (0, "")
+    with contextlib.closing(sqlite3.connect(data / "db.sqlite3")) as database, database:
+        database.execute(
+            "INSERT INTO django_migrations (app, name, applied) VALUES ('dashboard', '9999_of_the_future', '2030-01-01')"
+        )
+    return data
+
+
+@pytest.mark.parametrize("command", [UP, WATCH, DAPHNE, WORKER], ids=["up", "watch", "web", "worker"])
+def test_a_database_of_a_newer_release_is_refused(newer: Path, command: tuple[str, ...]) -> None:
+    before = (newer / "db.sqlite3").read_bytes()
+    outcome = run(newer, command)
+    is_one_sentence(outcome, "newer release of Slipway", "9999_of_the_future", "start that release")
+    assert (newer / "db.sqlite3").read_bytes() == before

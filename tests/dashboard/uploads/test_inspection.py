@@ -147,6 +147,11 @@ def test_a_zip_bomb_is_refused(inspected: Inspected, monkeypatch: pytest.MonkeyP
     assert "times its size" in upload.error
 
 
+def test_a_zip_of_more_files_than_an_upload_may_have_is_refused(inspected: Inspected) -> None:
+    upload = inspected({"relu.zip": zipped({f"1/{number}": b"" for number in range(10_001)})})
+    assert (upload.state, upload.error) == (UploadState.FAILED, "the archive holds more than 10000 files")
+
+
 def test_several_versions_at_once_are_refused(inspected: Inspected) -> None:
     upload = inspected({"1/model.onnx": relu_bytes(), "2/model.onnx": relu_bytes()})
     assert upload.error == "the upload holds the versions 1, 2; upload one version at a time"

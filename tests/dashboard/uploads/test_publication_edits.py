@@ -13,7 +13,7 @@ from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
 from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Model, Server, Upload, Version
-from dashboard.releases.selectors import wanted_versions
+from dashboard.releases.selectors import current_text, wanted_versions
 from dashboard.shared.exceptions import Forbidden
 from dashboard.uploads import publication
 from dashboard.uploads.publication import publications_recover, upload_publish
@@ -261,10 +261,12 @@ def test_going_back_makes_nothing_live_that_never_was(
 def test_all_versions_means_all_that_were_served(model: Model, published: Callable[..., Version], actor: Actor) -> None:
     config_apply(model=model, text=CONFIG + "version_policy { all { } }", actor=actor)
     second = serve(model)
-    config_apply(model=model, text=CONFIG + "version_policy { specific { versions: [ 1 ] } }", actor=actor)
+    other = CONFIG.replace("max_batch_size: 8", "max_batch_size: 4")
+    config_apply(model=model, text=other + "version_policy { specific { versions: [ 1 ] } }", actor=actor)
     published(load=False, config_text=model.releases.first().text)
     release_go_back(model=model, release=second, actor=actor)
     assert wanted_versions(model) == [1]
+    assert "max_batch_size: 8" in current_text(model)
 
 
 def test_a_large_upload_says_so_too(model: Model, received: Received, actor: Actor, settings: Any) -> None:

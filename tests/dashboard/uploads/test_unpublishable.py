@@ -70,6 +70,30 @@ def test_every_kind_has_a_remedy_and_reads_as_one_sentence() -> None:
         assert kind.matter[0].islower() or kind.matter.startswith("a "), kind.name
 
 
+@pytest.mark.parametrize(
+    ("content", "format", "said"),
+    [
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n",
+            "git_lfs_pointer",
+            "run `git lfs pull`",
+        ),
+        (
+            b"<!doctype html>\n<html><title>Sign in</title>",
+            "web_page",
+            "a web page that was saved in place of the file",
+        ),
+        (b"\xef\xbb\xbf<html>", "web_page", "download the file itself"),
+    ],
+)
+def test_what_was_downloaded_in_place_of_a_model_is_told_as_what_it_is(
+    inspected: Callable[..., Upload], content: bytes, format: str, said: str
+) -> None:
+    upload = inspected({"model.onnx": content})
+    assert (upload.state, upload.proposal["format"]) == ("failed", format)
+    assert said in upload.error
+
+
 def test_a_refused_file_fails_its_upload_and_its_job_and_shows_the_lines_that_help(
     inspected: Callable[..., Upload], actor: Actor, as_person: Callable[..., Client]
 ) -> None:

@@ -6,7 +6,8 @@ import pytest
 from django.test import Client
 
 from dashboard.access.authorisation import Actor
-from dashboard.models import Model, Version
+from dashboard.catalog.services import model_unload
+from dashboard.models import Model, ModelState, Server, Version
 from dashboard.releases.selectors import current_text, newest_release, wanted_versions
 from dashboard.versions.services import aliases_set
 from tests.dashboard.conftest import CONFIG, serve, text_of
@@ -50,6 +51,28 @@ def test_a_version_of_another_signature_is_offered_with_the_configuration_that_f
     operator.post("/models/relu/versions/2/live", {"config": "fitting"})
     assert '"z"' in current_text(two)
     assert wanted_versions(two) == [2]
+
+
+def test_the_signature_of_a_model_is_that_of_the_version_that_answers(
+    two: Model, actor: Actor, as_person: Callable[..., Client]
+) -> None:
+    signature = {"inputs": [], "outputs": [{"name": "z", "datatype": "FP32", "shape": [-1, 4]}]}
+    Version.objects.filter(number=1).update(
+        signature={**signature, "outputs": [{**signature["outputs"][0], "name": "y"}]}
+    )
+    Version.objects.filter(number=2).update(signature=signature)
+    aliases_set(model=two, aliases={"default": 1, "next": 2}, actor=actor)
+    serve(two)
+    local = Server.objects.get()
+    for number in (1, 2):
+        ModelState.objects.create(server=local, model_name=two.name, version=number, state="READY")
+    page = text_of(as_person(), "/models/relu/")
+    assert "version 1, which answers where a request names no version" in page
+    assert '<span class="mono">y</span>' in page
+    assert '<span class="mono">z</span>' not in page
+    model_unload(model=two, actor=actor)
+    ModelState.objects.all().delete()
+    assert "version 2, the newest; none is served" in text_of(as_person(), "/models/relu/")
 
 
 def test_names_stay_where_they_are_whichever_configuration_is_chosen(

@@ -254,19 +254,23 @@ def test_versions_are_made_live_taken_back_archived_and_restored(
     for number in (1, 2):  # the way back, and what is wanted
         assert api.post(url(f"models/relu/versions/{number}/archive")).status_code == 409
     serve(model)
-    api.put(url("models/relu/config"), {"text": f"{CONFIG}version_policy {{ specific {{ versions: [ 2 ] }} }} # alone"})
+    only_two = f"{CONFIG}version_policy {{ specific {{ versions: [ 2 ] }} }}"
+    assert api.put(url("models/relu/config"), {"text": f"{only_two} # alone"}).status_code == 200
+    newest = api.get(url("models/relu/releases")).json()["results"][0]
+    assert newest["number"] == 5  # clients meet the same, so version 1 stays the way back
+    assert api.post(url("models/relu/versions/1/archive")).status_code == 409
+    assert api.put(url("models/relu/config"), {"text": f"{only_two} dynamic_batching {{ }}"}).status_code == 200
     serve(model)
     assert api.post(url("models/relu/versions/1/archive")).json()["state"] == "archived"
     assert api.post(url("models/relu/versions/1/restore")).json()["state"] == "published"
     assert api.patch(url("models/relu/versions/1"), {"note": "old"}).json()["note"] == "old"
     rows = api.get(url("models/relu/releases")).json()["results"]
     assert [(row["number"], row["kind"], row["versions"], row["state"]) for row in rows] == [
-        (6, "configure", [2], "serving"),
+        (7, "configure", [2], "serving"),
         (5, "promote", [2], "served"),
         (4, "go_back", [1], "skipped"),
         (3, "promote", [2], "served"),
-        (2, "publish", [1], "skipped"),
-        (1, "publish", [1], "served"),
+        (1, "publish", [1], "served"),  # publishing only and a comment, 2 and 6, are further texts
     ]
     assert rows[2]["returns_to"] == 1
 

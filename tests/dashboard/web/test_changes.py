@@ -17,7 +17,7 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.test import Client
 
-from dashboard.asgi import application
+from dashboard.application import application
 from dashboard.models import Job, MetricSample, Model, Server, ServerState, Version
 from dashboard.servers.server_state import server_seen
 from dashboard.shared import changes, heartbeat
@@ -176,21 +176,41 @@ def browser(user: Any) -> WebsocketCommunicator:
     return WebsocketCommunicator(application, "/ws/changes/", headers=headers)
 
 
+async def told(socket: WebsocketCommunicator) -> dict[str, Any]:
+    """Return what is told next that is no mere sign of life."""
+    while (message := await socket.receive_json_from(PATIENCE_S)) == {"type": "alive"}:
+        pass
+    found: dict[str, Any] = message
+    return found
+
+
+def test_a_browser_hears_signs_of_life_while_nothing_changes(db: None) -> None:
+    socket = browser(get_user_model().objects.create_user("ada"))
+
+    async def scenario() -> None:
+        assert (await socket.connect(PATIENCE_S))[0]
+        heard = [(await socket.receive_json_from(PATIENCE_S))["type"] for _ in range(3)]
+        assert heard == ["mark", "alive", "alive"]
+        await socket.disconnect(timeout=PATIENCE_S)
+
+    async_to_sync(scenario)()
+
+
 def test_a_browser_is_told_the_mark_and_then_each_table_that_changes(db: None) -> None:
     heartbeat.beat("watch")
     socket = browser(get_user_model().objects.create_user("ada"))
 
     async def scenario() -> None:
         assert (await socket.connect(PATIENCE_S))[0]
-        assert await socket.receive_json_from(PATIENCE_S) == {"type": "mark", "mark": changes.mark()}
+        assert await told(socket) == {"type": "mark", "mark": changes.mark()}
         changes.announce("dashboard_model")
-        first = await socket.receive_json_from(PATIENCE_S)
+        first = await told(socket)
         assert first == {"type": "changed", "mark": changes.mark(), "tables": ["dashboard_model"]}
         changes.announce("dashboard_job")
-        assert (await socket.receive_json_from(PATIENCE_S))["tables"] == ["dashboard_job"]
+        assert (await told(socket))["tables"] == ["dashboard_job"]
         long_ago = time.time() - 2 * heartbeat.SILENT_AFTER_S
         os.utime(Path(settings.HEARTBEAT_DIR, "watch"), (long_ago, long_ago))
-        assert (await socket.receive_json_from(PATIENCE_S))["tables"] == [changes.HEARTBEATS]
+        assert (await told(socket))["tables"] == [changes.HEARTBEATS]
         await socket.disconnect(timeout=PATIENCE_S)
 
     async_to_sync(scenario)()

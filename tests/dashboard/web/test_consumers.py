@@ -1,5 +1,6 @@
 """WebSockets: who may listen, what a job and a log send, what is refused."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -7,12 +8,13 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from channels.testing import WebsocketCommunicator
+from daphne.ws_protocol import WebSocketFactory
 from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.test import Client
 
 from dashboard.access import sessions
-from dashboard.asgi import application
+from dashboard.application import application
 from dashboard.models import Job, Server
 from dashboard.servers.consumers import TAIL_LINES
 from dashboard.shared.choices import JobState
@@ -155,3 +157,11 @@ def test_a_live_socket_says_that_its_server_is_down(server: Server, cookie: byte
         await browser.disconnect(timeout=PATIENCE_S)
 
     run(scenario)
+
+
+def test_what_a_browser_sends_is_not_kept_for_a_consumer_that_is_busy() -> None:
+    socket = WebSocketFactory.protocol()
+    socket.application_queue = asyncio.Queue()
+    for _ in range(100):
+        socket.onMessage(bytes(1 << 20), True)
+    assert socket.application_queue.empty()

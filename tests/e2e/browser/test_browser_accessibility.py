@@ -1,4 +1,5 @@
-"""axe-core finds nothing on any page that the pictures show, in both themes, on a wide screen and on a narrow one."""
+"""axe-core finds nothing on any page that the pictures show, in both themes, on a wide screen and on a narrow one; nothing on
+them jumps while they load."""
 
 import re
 from collections.abc import Iterator
@@ -20,12 +21,33 @@ THEMES = ("light", "dark")
 COLOURS = ["color-contrast", "link-in-text-block"]  # the rules that a theme can break
 DRAWN = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 FINDINGS = """async (rules) => {
-  const found = await axe.run(document, { resultTypes: ["violations"], ...(rules && { runOnly: rules }) });
+  const found = await axe.run(document, {
+    resultTypes: ["violations"],
+    ...(rules ? { runOnly: rules } : { rules: { "target-size": { enabled: true } } }), // which axe leaves out by itself
+  });
   return found.violations.flatMap(({ id, help, nodes }) => nodes.map(({ html, any, all, none }) => {
     const why = [...any, ...all, ...none].map(({ message }) => message);
     return `${id}: ${help}: ${why[0]} ${html.slice(0, 200)}`;
   }));
 }"""
+
+
+# What the Layout Instability API counts: https://web.dev/articles/cls. Ours are pages that nobody touches meanwhile.
+SHIFTS = """
+window.shifts = [];
+new PerformanceObserver((list) => {
+  for (const { value, sources, hadRecentInput } of list.getEntries()) {
+    if (hadRecentInput) continue;
+    const moved = sources.map(({ node, previousRect: a, currentRect: b }) => {
+      const what = node instanceof Element ? `${node.tagName}#${node.id}.${node.className}` : node?.textContent;
+      return `${what} ${[a.x, a.y, a.width, a.height].map(Math.round)} -> ${[b.x, b.y, b.width, b.height].map(Math.round)}`;
+    });
+    window.shifts.push([value, moved]);
+  }
+}).observe({ type: "layout-shift", buffered: true });
+"""
+MOST_SHIFT = 0.02
+LATER = ("rolled-back",)  # a rollout's charts come once its figures are there
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +64,17 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
 def view(house: Up, chromium: Browser) -> Iterator[Page]:
     """Without motion: while a colour changes slowly, it has no contrast to speak of."""
     context = new_context(chromium, house, reduced_motion="reduce")
+    page = context.new_page()
+    sign_in(page)
+    yield page
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def shifting(house: Up, chromium: Browser) -> Iterator[Page]:
+    """A page that counts its layout shifts."""
+    context = new_context(chromium, house, reduced_motion="reduce")
+    context.add_init_script(SHIFTS)
     page = context.new_page()
     sign_in(page)
     yield page
@@ -83,6 +116,17 @@ def test_a_page_is_accessible(view: Page, path: str) -> None:
     view.goto(path)
     settle(view)
     assert findings(view) == []
+
+
+@pytest.mark.parametrize("path", [path for name, path in FULL.items() if name not in LATER])
+def test_nothing_on_a_page_jumps_while_it_loads(shifting: Page, path: str) -> None:
+    for width, height in WIDTHS.items():
+        shifting.set_viewport_size({"width": width, "height": height})
+        shifting.goto(path)
+        settle(shifting)
+        shifting.evaluate(DRAWN)
+        shifts: list[tuple[float, list[str]]] = shifting.evaluate("window.shifts")
+        assert sum(value for value, _ in shifts) < MOST_SHIFT, f"{width} px: {shifts}"
 
 
 def test_dialogs_are_accessible(view: Page) -> None:

@@ -6,14 +6,58 @@ import re
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, WebSocketRoute, expect
 
 from tests.support.serving_process import wait_until
 from tests.support.up_process import Up
 
 pytestmark = pytest.mark.browser
+SAYS = "element => getComputedStyle(element, '::before').content"
 BODY = {"inputs": [{"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.0] * 64}]}
+
+
+def test_a_page_whose_dashboard_is_away_says_so_and_calls_nothing_ready(page: Page) -> None:
+    away, sockets = [False], []
+
+    def connected(socket: WebSocketRoute) -> None:
+        if away[0]:
+            socket.close()
+        else:
+            socket.connect_to_server()
+            sockets.append(socket)
+
+    page.route_web_socket(re.compile("/ws/changes/"), connected)
+    page.goto("/models/digits/")
+    state, note = page.locator("h1 + .state"), page.locator("#away")
+    expect(state).to_have_text("Ready")
+    expect(note).to_be_hidden()
+    away[0] = True
+    for socket in sockets:
+        socket.close()
+    expect(note).to_contain_text("The dashboard does not answer. This page shows what was so")
+    expect(page.locator("body")).to_have_class("is-away")
+    expect(state).to_have_css("outline-style", "dashed")
+    assert state.evaluate(SAYS) == '"was"'
+    away[0] = False
+    expect(note).to_be_hidden()
+    assert state.evaluate(SAYS) == "none"
+
+
+def test_a_page_whose_dashboard_hangs_says_so_though_its_connections_stay_open(page: Page, slipway: Up) -> None:
+    page.goto("/models/digits/")
+    note = page.locator("#away")
+    expect(page.locator("#freshness")).to_have_text("up to date")
+    expect(note).to_be_hidden()
+    [dashboard] = [pid for pid in slipway.processes() if "daphne" in psutil.Process(pid).cmdline()]
+    os.kill(dashboard, signal.SIGSTOP)
+    try:
+        expect(note).to_contain_text("The dashboard does not answer.")
+        expect(page.locator("body")).to_have_class("is-away")
+    finally:
+        os.kill(dashboard, signal.SIGCONT)
+    expect(note).to_be_hidden()
 
 
 def test_two_live_versions_are_two_lines_that_go_quiet_with_the_traffic(page: Page, slipway: Up) -> None:
@@ -89,7 +133,7 @@ def test_a_crash_appears_on_the_charts_by_itself_with_the_time_that_nothing_was_
     expect(page.locator("#markers .bad").first).to_be_visible()
     expect(page.locator("#markers")).to_contain_text("is back")
     expect(page.locator('[data-chart="throughput"] .shapelayer path[style*="stroke-width: 0"]')).not_to_have_count(0)
-    expect(page.get_by_text("requests then failed, and are not counted")).to_be_visible()
+    expect(page.get_by_text(re.compile("did not answer for .* of the last 15 min"))).to_be_visible()
     sign = page.locator('[data-chart="errors"] .annotation-text')
     expect(sign.first).to_have_text(re.compile("✕|down"))
     # As the other tests found it.

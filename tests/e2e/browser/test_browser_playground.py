@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 from tests.support.up_process import Up
+from tools.screenshots import BROKEN, CONFIG, WORKING, Person
 
 pytestmark = pytest.mark.browser
 # Strokes on a pad of 1 x 1, as a person draws them.
@@ -272,3 +273,21 @@ def test_the_requests_of_a_sequence_follow_one_another(page: Page, tmp_path: Pat
     page.get_by_role("button", name="Python, gRPC", exact=True).click()
     expect(page.locator("#snippet")).to_contain_text("sequence_start=True")
     assert run([sys.executable, "-c", page.locator("#snippet").text_content() or ""]) == "y [[3.]]\n"
+
+
+def test_a_model_that_failed_to_load_is_told_as_that_until_it_serves(page: Page, slipway: Up) -> None:
+    note = page.locator('[data-state-note="failed"]')
+    with Person(slipway.dashboard_url) as person:
+        person.publish("stubborn", "model.py", BROKEN, CONFIG)
+        person.settle("stubborn", "failed")
+        page.goto("/models/stubborn/playground")
+        expect(note).to_have_text(
+            "stubborn failed to load, so the server refuses requests. Its log says why; mend that, or upload another version."
+        )
+        expect(note.get_by_role("link", name="Its log")).to_have_attribute("href", "/models/stubborn/log")
+        expect(page.locator("[data-state-note]:visible")).to_have_count(1)
+        person.publish("stubborn", "model.py", WORKING, CONFIG)
+        person.settle("stubborn", "ready")
+        expect(page.locator("[data-state-note]:visible")).to_have_count(0)
+        person.call("POST", "models/stubborn/unload")
+        expect(page.locator('[data-state-note="other"]')).to_contain_text("stubborn is not loaded")

@@ -24,6 +24,7 @@ from tests.support.up_process import Up
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
+DELAYED = "dynamic_batching { max_queue_delay_microseconds: 9 }\n"
 CONFIG = """backend: "onnxruntime"
 max_batch_size: 8
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 3 ] } ]
@@ -93,12 +94,68 @@ def twice(house: House) -> str:
 
 @pytest.fixture(scope="module")
 def half(house: House) -> str:
+    """A model that the tests of this file leave as it is."""
+    return half_live(house, "half")
+
+
+def half_live(house: House, name: str) -> str:
     """Version 1 serves, release 1. Release 2 is wanted and failed: its version is of another backend, and does not start."""
-    house.publish("half", scaled(0.5), CONFIG)
-    house.serves("half", 1)
-    house.publish("half", BROKEN, PYTHON_CONFIG, path="model.py")
-    house.fails("half")
-    return "half"
+    house.publish(name, scaled(0.5), CONFIG)
+    house.serves(name, 1)
+    house.publish(name, BROKEN, PYTHON_CONFIG, path="model.py")
+    house.fails(name)
+    return name
+
+
+# -- sentences follow what serves ---------------------------------------------------------------------------------------------
+def test_what_serves_and_what_is_wanted_is_told_without_a_reload(house: House) -> None:
+    page, half = house.page, half_live(house, "told")
+    page.goto(f"/models/{half}/configuration")
+    said = page.get_by_text("Release 1 serves, release 2 is wanted.")
+    expect(said).to_be_visible()
+    expect(page.locator(".list .tag.live")).to_have_count(1)
+    page.evaluate("window.notReloaded = true")
+    house.person.call("POST", f"models/{half}/releases/1/go_back")
+    house.serves(half, 3)
+    expect(said).to_have_count(0)
+    expect(page.locator(".list li").first).to_contain_text("live")
+    assert page.evaluate("window.notReloaded")
+
+
+# -- what is only published serves nobody -----------------------------------------------------------------------------------
+def test_only_publish_then_make_it_live_then_the_way_back(house: House) -> None:
+    page = house.page
+    house.publish("quiet", scaled(1), CONFIG)
+    house.serves("quiet", 1)
+
+    def served() -> list[list[str]]:
+        rows = house.person.call("GET", "models/quiet/releases")["results"]
+        return [[span["started_at"] for span in row["spans"]] for row in rows]
+
+    since = served()
+    house.publish("quiet", scaled(2), make_live=False, load=False)
+    wait_until(lambda: 2 in house.reported("quiet"), what="the server has read the text")
+    page.goto("/models/quiet/releases/")
+    rows = page.locator(".releases > li")
+    expect(rows).to_have_count(1)
+    expect(rows.first).to_contain_text("Live")
+    expect(rows.first).to_contain_text("Published version 2")
+    expect(page.get_by_text("Way back")).to_have_count(0)
+    expect(page.get_by_role("button", name="Go back")).to_have_count(0)
+    assert (house.model("quiet")["serving_release"], served()) == (1, since)
+    assert house.ask("quiet") == [1, 2, 3]
+
+    page.goto("/models/quiet/versions")
+    page.locator("#version-2").get_by_role("link", name="Make live").click()
+    page.get_by_role("button", name="Make version 2 live").click()
+    house.answers("quiet", [2, 4, 6])
+    page.goto("/models/quiet/releases/")
+    expect(rows).to_have_count(2)
+    expect(page.locator(".standing")).to_contain_text("Way back")
+    page.get_by_role("button", name="Go back to release 1").click()
+    page.get_by_role("dialog").get_by_role("button", name="Go back to release 1").click()
+    house.answers("quiet", [1, 2, 3])
+    expect(rows).to_have_count(3)
 
 
 # -- a release is one record; its life is told by the server --------------------------------------------------------------
@@ -153,7 +210,7 @@ def test_going_back_restores_versions_and_configuration_together_and_shows_the_d
     house.publish(twice, scaled(3), text.replace("max_batch_size: 8", "max_batch_size: 2"))
     house.serves(twice, 3)
     changed = house.person.call("GET", f"models/{twice}/config")["text"]
-    house.person.call("PUT", f"models/{twice}/config", json={"text": changed + "# changed in between\n"})
+    house.person.call("PUT", f"models/{twice}/config", json={"text": changed + DELAYED})
     house.serves(twice, 4)
 
     page.goto(f"/models/{twice}/")
@@ -163,7 +220,7 @@ def test_going_back_restores_versions_and_configuration_together_and_shows_the_d
     expect(shown).to_contain_text("from 3 to 2")
     expect(shown.locator(".diff .del").filter(has_text="max_batch_size: 2")).to_have_count(1)
     expect(shown.locator(".diff .add").filter(has_text="max_batch_size: 8")).to_have_count(1)
-    expect(shown.locator(".diff .del").filter(has_text="changed in between")).to_have_count(1)
+    expect(shown.locator(".diff .del").filter(has_text="max_queue_delay_microseconds: 9")).to_have_count(1)
     shown.get_by_role("button", name="Go back to release 2").click()
     house.serves(twice, 5)
     assert house.ask(twice) == [2, 4, 6]

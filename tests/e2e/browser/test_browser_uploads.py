@@ -195,13 +195,14 @@ def test_while_the_configuration_is_typed_the_page_says_which_permission_it_take
     account = {"username": "una", "password": PASSWORD, "permissions": ["upload_data", "operate"]}
     made = page.request.post("/api/v1/accounts", data=account, headers={"X-CSRFToken": csrf})
     assert made.ok, made.text()
-    path = tmp_path / "relu.onnx"
-    path.write_bytes(relu_bytes())
+    files = {"relu.onnx": relu_bytes(), "config.json": b"{}", "vocab.txt": b"[PAD]\nimport\n"}
+    for file, content in files.items():
+        (tmp_path / file).write_bytes(content)
     context = chromium.new_context(base_url=slipway.dashboard_url)
     hers = context.new_page()
     sign_in(hers, "una")
     name_it(hers, "hers")
-    hers.locator("#file-input").set_input_files(path)
+    hers.locator("#file-input").set_input_files([tmp_path / file for file in files])
     publish, refusal = hers.locator("#publish"), hers.locator("#refusal")
     expect(publish).to_be_enabled()
     text = hers.locator("#config-text").input_value()
@@ -211,7 +212,37 @@ def test_while_the_configuration_is_typed_the_page_says_which_permission_it_take
     hers.locator("#config-text").fill(text)
     expect(refusal).to_be_hidden()
     expect(publish).to_be_enabled()
+    publish.click()
+    expect(hers.get_by_role("heading", name="Version 1 is published")).to_be_visible()
     context.close()
+
+
+def test_a_version_with_other_inputs_says_which_clients_break_and_nothing_stale_when_it_is_ready(
+    page: Page, tmp_path: Path
+) -> None:
+    path = tmp_path / "other.onnx"
+    path.write_bytes(relu_bytes())
+    page.goto("/models/new?model=digits")
+    page.locator("#file-input").set_input_files(path)
+    expect(page.get_by_role("heading", name=re.compile(r"Publish version \d"))).to_be_visible()
+    live = page.locator("#once-live")
+    expect(live).to_contain_text(
+        re.compile(r"Clients break. What they send to version \d today is refused by version \d")
+    )
+    expect(live.get_by_role("columnheader", name=re.compile("which answers now"))).to_be_visible()
+    expect(live.get_by_role("row", name=re.compile("in x"))).to_contain_text("FP32")
+    badge = page.locator("h1 ~ [data-publishable]:visible")
+    expect(badge).to_have_text("Cannot be published yet")
+    stale = page.get_by_text("The model’s configuration does not fit this file.")
+    expect(stale).to_be_visible()
+    page.get_by_role("button", name="Use the proposed one").click()
+    expect(badge).to_have_text("Ready to publish")
+    expect(stale).to_be_hidden()
+    expect(page.locator('[data-fits="no"]:visible')).to_have_count(0)
+    expect(page.get_by_text("The configuration below fits the file")).to_be_visible()
+    page.locator("#config-text").fill("backend: 3")
+    expect(badge).to_have_text("Cannot be published yet")
+    expect(stale).to_be_visible()
 
 
 # -- what cannot be published, and names that are taken ----------------------------------------------------------------

@@ -76,6 +76,27 @@ def test_a_candidate_whose_process_hangs_is_taken_out(house: RolloutHouse):
     assert house.ask(20) == {str(stable): 20}
 
 
+def test_a_restart_at_the_last_step_leaves_the_guardrails_what_they_knew_of_stable(house: RolloutHouse):
+    """At 100 % stable gets no request any more: what it did is known from before, or the candidate is never judged."""
+    [stable] = house.newest()[2]
+    candidate = 3 - stable
+    steps = [{"weight": weight, "bake_s": NOT_BY_ITSELF} for weight in (50, 100)]
+    house.start(candidate, steps=steps, **GUARDED)
+    house.holds()
+    with house.asking():
+        wait_until(lambda: house.told()["guardrails"][0]["state"] == "holds", what="both arms are known")
+        house.act("advance")
+        wait_until(lambda: house.rollout().get("in_force") == 100, what="the last step")
+        house.kill("server")
+        house.holds()
+        wait_until(lambda: house.told()["guardrails"][0]["state"] == "holds", what="the candidate is judged")
+        assert "too few since" in house.told()["guardrails"][0]["detail"]
+        house.misbehave(candidate, "fails")
+        wait_until(lambda: house.rollout()["rollout"]["state"] == "rolled_back", what="the candidate was taken out")
+    house.misbehave(candidate, "fails", False)
+    house.holds()
+
+
 def _begins(house: RolloutHouse) -> None:
     house.misbehave(2, "loads")
     house.start(2, steps=STEPS, **GUARDED)

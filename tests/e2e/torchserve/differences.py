@@ -44,5 +44,10 @@ DIFFERENCES: dict[str, Difference] = {
     "described with a delay of none": Difference(
         "an archive that wants no delay has none; theirs has 100", '"maxBatchDelay": 0'
     ),
+    "scaling bad YAML": Difference(
+        "settings that cannot be read count as not said; theirs loses the worker", "scaled to 1"
+    ),
+    "a prediction of a plain coroutine": Difference("it says what it is; theirs wants asyncCommunication", "later"),
+    "registering with no time to start": Difference("0 stands for the default; theirs can never start", "registered"),
     "scaling to fewer than none": Difference("theirs fails inside and loses the worker", "min_worker", 400),
 }

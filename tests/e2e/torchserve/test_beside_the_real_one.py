@@ -3,6 +3,7 @@
 Both serve the same archives from the same model store, by the same command line and config.properties.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.torchserve import calls, management, predictions, tokens
+from tests.e2e.torchserve import calls, details, management, predictions, tokens
 from tests.e2e.torchserve.archives import make_archives
 from tests.e2e.torchserve.asking import Answer, Ask, ask
 from tests.e2e.torchserve.differences import DIFFERENCES
@@ -51,6 +52,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("archives")
     make_archives(folder / "store", folder / "parts")
     (folder / "store" / "broken.mar").write_text("no archive")
+    details.write_archives(folder / "store")
     return folder / "store"
 
 
@@ -177,6 +179,14 @@ def test_metrics_have_the_same_names_labels_and_counts(both: Both) -> None:
         assert ours[name].of_models() == real[name].of_models()
 
 
+def test_labels_end_with_a_comma_as_people_read_them(both: Both) -> None:
+    for server in (both.real, both.ours):
+        text = ask(server, Ask("", "/metrics", method="GET", listener="metrics")).body
+        samples = [line for line in text.splitlines() if "{" in line and not line.startswith("#")]
+        assert samples
+        assert [line for line in samples if not re.fullmatch(r'\w+\{(\w+="[^"]*",)+\} \S+', line)] == []
+
+
 @dataclass
 class Family:
     """A metric: its type, and what each of its series counts, whose labels have no order."""
@@ -244,6 +254,18 @@ def test_models_and_workflows_live_alike(both: Both, steps: list[Ask]) -> None:
     real, ours = both.each(lambda server: [ask(server, one) for one in steps])
     different = {}
     for one, theirs, mine in zip(steps, real, ours, strict=True):  # type: ignore[call-overload]
+        try:
+            compare(one.title, theirs, mine)
+        except AssertionError:
+            different[one.title] = (theirs, mine)
+    assert different == {}
+
+
+def test_what_fails_and_what_is_seldom_asked_comes_out_alike(both: Both) -> None:
+    """Near the end: TorchServe goes on listing what found no memory."""
+    real, ours = both.each(lambda server: [ask(server, one) for one in details.ASKS])
+    different = {}
+    for one, theirs, mine in zip(details.ASKS, real, ours, strict=True):  # type: ignore[call-overload]
         try:
             compare(one.title, theirs, mine)
         except AssertionError:

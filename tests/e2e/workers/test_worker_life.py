@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.gated_model import GatedModel
-from tests.e2e.workers.worker_processes import Answers, connect, infer_request, one_each, worker_pids
+from tests.e2e.workers.worker_processes import Answers, connect, infer_request, one_each, owner, worker_pids
+from tests.serving.frontends.http2.http2_peer import Peer
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
@@ -105,6 +106,42 @@ def test_a_stopped_worker_is_replaced_and_who_came_meanwhile_is_answered(setting
             Answers(its).next()
         assert setting.is_answered(others)
     assert "gave no sign of life for 3 s and was killed" in setting.server.log
+
+
+def test_nobody_else_notices_a_worker_that_is_stopped(tmp_path: Path) -> None:
+    """Connections over both protocols are taken by the others within moments, long before it is replaced."""
+    onnx_scale(tmp_path)
+    with ServerProcess(tmp_path, "--frontend-workers=2") as server:
+        core = server.pid
+        victim, other = worker_pids(server)
+        os.kill(victim, signal.SIGSTOP)
+        for _ in range(16):
+            with connect(server) as client, Peer(server.grpc) as peer:
+                client.sendall(infer_request("scale"))
+                assert Answers(client).next()[0] == 200
+                assert peer.is_served(1)
+                assert owner(server, client) == other
+        assert victim in worker_pids(server), "all were answered while it was there"
+        wait_until(lambda: len(worker_pids(server)) == 2 and victim not in worker_pids(server), what="its replacement")
+        assert (server.pid, other in worker_pids(server)) == (core, True)
+        for client in one_each(server).values():
+            with client:
+                client.sendall(infer_request("scale"))
+                assert Answers(client).next()[0] == 200
+
+
+def test_a_worker_that_goes_on_accepts_again(setting: Setting) -> None:
+    victim, other = worker_pids(setting.server)
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        for _ in range(8):
+            with connect(setting.server) as client:
+                assert owner(setting.server, client) == other
+    finally:
+        os.kill(victim, signal.SIGCONT)
+    for client in one_each(setting.server).values():
+        with client:
+            assert setting.is_answered(client)
 
 
 def test_workers_end_with_the_core(setting: Setting) -> None:

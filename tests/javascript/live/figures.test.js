@@ -50,7 +50,7 @@ test("a model holds what its versions hold together", () => {
   assert.deepEqual(held, { "a/1": "1 KiB", "a/2": "1 KiB", "team/b/1": "512 B", "team/b": "512 B", "c/1": "–" });
   assert.deepEqual(memoryTexts(undefined), {});
   const floor = memoryTexts({ "a/1": 1024, "a/2": 1024, "c/1": 0 }, ["a/2", "c/1"]);
-  assert.deepEqual(floor, { "a/1": "1 KiB", "a/2": "≥ 1 KiB", a: "≥ 2 KiB", "c/1": "–", c: "–" });
+  assert.deepEqual(floor, { "a/1": "1 KiB", "a/2": "1 KiB of files", a: "2 KiB of files", "c/1": "–", c: "–" });
 });
 
 test("a process says what it uses, and its GPU only where it has one", () => {

@@ -26,6 +26,14 @@ async function kindOf(...files) {
 const bytes = (...values) => Uint8Array.from(values);
 const latin = (text) => Uint8Array.from(text, (letter) => letter.charCodeAt(0));
 
+const POINTER = `version https://git-lfs.github.com/spec/v1\noid sha256:${"a".repeat(64)}\nsize 438013677\n`;
+
+test("a pointer of Git LFS beside a model is told too", async () => {
+  const said = await judge([chosen("model.onnx", "x"), chosen("model.onnx.data", POINTER)], table);
+  assert.deepEqual([said.path, said.kind.name], ["model.onnx.data", "git_lfs_pointer"]);
+  assert.match(said.kind.sentence, /run `git lfs pull`/);
+});
+
 test("files of other tools are known by their first bytes, whatever their names", async () => {
   const heads = {
     safetensors: bytes(64, 0, 0, 0, 0, 0, 0, 0, 0x7b, 0x22),
@@ -35,6 +43,8 @@ test("files of other tools are known by their first bytes, whatever their names"
     catboost: "CBM1",
     pickle: bytes(0x80, 4, 0x95),
     tflite: latin("\0\0\0\0TFL3"),
+    git_lfs_pointer: POINTER,
+    web_page: "\n<!DOCTYPE html><html>",
   };
   for (const [name, head] of Object.entries(heads)) {
     assert.equal(await kindOf(chosen("what", head)), name);

@@ -8,7 +8,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import edit as config_edit
 from repository.config import model_config
-from repository.config.text import diff, dropped_comments, locate
+from repository.config.lines import unified
+from repository.config.text import Places, dropped_comments
 from repository.core.errors import InvalidConfig
 from tests.repository.samples import BERT_CLASSIFIER, RESNET50, model_configs
 
@@ -38,7 +39,7 @@ def edited(change: Callable[[ModelConfig], None], text: str = WRITTEN) -> str:
 
 
 def changed_lines(before: str, after: str) -> list[str]:
-    return [line for line in diff(before, after, context=0).splitlines()[2:] if not line.startswith("@@")]
+    return [line for line in unified(before, after, context=0).splitlines()[2:] if not line.startswith("@@")]
 
 
 @pytest.mark.parametrize("text", [RESNET50, BERT_CLASSIFIER, WRITTEN])
@@ -131,4 +132,4 @@ def test_comments_outside_of_what_changed_stay(new: ModelConfig) -> None:
     ],
 )
 def test_a_field_is_found_in_the_text(path: str, place: tuple[int, int] | None) -> None:
-    assert locate(WRITTEN, path) == place
+    assert Places(WRITTEN).locate(path) == place

@@ -143,6 +143,20 @@ def test_external_data_outside_the_version_folder_is_refused_before_loading(loca
     assert "/etc" not in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 8\n", "run `git lfs pull`"),
+        (b"<!DOCTYPE html><html>", "a web page that was saved in place of the file"),
+    ],
+)
+def test_what_was_downloaded_in_place_of_weights_is_not_served_as_them(content, said, tmp_path):
+    folder = write(tmp_path, external_model("weights.bin"))
+    (folder / "1" / "weights.bin").write_bytes(content)
+    with pytest.raises(ServingError, match=said), loaded(folder):
+        pass
+
+
 @pytest.mark.parametrize("linked", ["file", "folder"])
 def test_external_data_behind_a_symbolic_link_is_refused(linked, tmp_path):
     (tmp_path / "outside").mkdir()

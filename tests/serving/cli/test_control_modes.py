@@ -53,7 +53,7 @@ async def test_explicit_mode_lists_what_is_on_disk_and_loads_on_request(tmp_path
     model_factory.onnx_scale(tmp_path)
     async with core(tmp_path) as server:
         assert index(server) == {("scale", ""): ("", "")}
-        assert len(server.repository_index(ready=True)) == 0
+        assert len(server.known_models(ready=True)) == 0
         await server.load_model("scale")
         assert index(server) == {("scale", "1"): ("READY", "")}
 

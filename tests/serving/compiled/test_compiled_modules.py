@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.compiled.loading import COMMON, SUFFIX, VARIABLE
+from serving.compiled.loading import COMMON, SUFFIX, VARIABLE, in_use
 from serving.compiled.modules import BUILDS, MODULES, build_folder, fingerprint
 from serving.server.inference_server import VERSION
 from tests.support.serving_process import PATIENCE_S, ROOT, ServerProcess
@@ -36,16 +36,20 @@ can_compile = pytest.mark.skipif(
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """The packages in a folder of their own, of which one small module is to be compiled."""
+    return packages_with_one_compiled_module(tmp_path)
+
+
+def packages_with_one_compiled_module(folder: Path, *more: str) -> Path:
+    """Copy the packages, and more folders, into a folder of their own, in which one small module is to be compiled."""
     leave = shutil.ignore_patterns("__pycache__")
-    for package in ("serving", "repository", "tools"):
-        shutil.copytree(ROOT / package, tmp_path / package, ignore=leave)
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    modules = tmp_path / "serving" / "compiled" / "modules.py"
+    for package in ("serving", "repository", "tools", *more):
+        shutil.copytree(ROOT / package, folder / package, ignore=leave)
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    modules = folder / "serving" / "compiled" / "modules.py"
     text, replaced = re.subn(r"^MODULES = \(.*?^\)", f'MODULES = ("{MODULE}",)', modules.read_text(), flags=re.M | re.S)
     assert replaced == 1
     modules.write_text(text)
-    return tmp_path
+    return folder
 
 
 def run(tree: Path, *command: str, **variables: str) -> str:
@@ -159,6 +163,19 @@ def test_a_module_imported_before_its_compiled_form_is_an_error(tree: Path) -> N
         f"import {MODULE}\nfrom serving.compiled import loading\ntry: loading.use()\nexcept RuntimeError as e: print(e)"
     )
     assert run(tree, "-c", code) == f"{MODULE} was imported before its compiled form could be"
+
+
+def test_a_build_that_a_process_uses_is_not_to_be_removed(tree: Path) -> None:
+    folder = build_folder(tree)
+    folder.mkdir(parents=True)
+    assert not in_use(folder)
+    command = [sys.executable, "-c", f"{SAY}\nprint(flush=True)\ninput()"]
+    with subprocess.Popen(command, cwd=tree, env={}, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as user:
+        assert user.stdout is not None
+        user.stdout.readline()
+        assert in_use(folder)
+        user.communicate(b"\n")
+    assert not in_use(folder)
 
 
 @can_compile

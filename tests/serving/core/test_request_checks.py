@@ -50,6 +50,12 @@ def test_only_requests_of_equal_shapes_and_inputs_share_a_key():
             r"between 1 and 2 but got 1 inputs for model 'm'. Got input\(s\) \['B'\], but missing required input\(s\) \['A'\]",
         ),
         (_request(A=A, C=A), "unexpected inference input 'C' for model 'm', which has A, B"),
+        (_request(C=A), "unexpected inference input 'C' for model 'm', which needs 'A' in its place"),
+        (
+            _request(C=A, D=A),
+            "unexpected inference input 'C' for model 'm', which needs 'A' in place of 'C' and 'D'$",
+        ),
+        (_request(A=A, **{"C" * 300: A}), f"unexpected inference input '{'C' * 200}' for model 'm'"),
         (_request(A=A.astype(np.float64)), "has data-type FP64, but the model expects FP32"),
         (_request(A=A[:, 0]), r"unexpected shape for input 'A' for model 'm'. Expected \[-1, 2, -1\], got \[3, 5\]"),
         (_request(A=np.float32(1).reshape(())), r"got \[\]"),

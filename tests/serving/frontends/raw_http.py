@@ -19,13 +19,16 @@ class Answer(NamedTuple):
 
 
 class RawClient:
-    def __init__(self, address: str, timeout_s: float = PATIENCE_S, receive_buffer: int = 0) -> None:
-        """receive_buffer: bytes that the kernel takes for a client that does not read; 0 for its own choice."""
+    def __init__(self, address: str, timeout_s: float = PATIENCE_S, receive_buffer: int = 0, source: str = "") -> None:
+        """receive_buffer: bytes that the kernel takes for a client that does not read; 0 for its own choice. source: the
+        address that the server sees."""
         host, _, port = address.rpartition(":")
         self.socket = socket.socket()
         self.socket.settimeout(timeout_s)
         if receive_buffer:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        if source:
+            self.socket.bind((source, 0))
         self.socket.connect((host, int(port)))
         self.file = self.socket.makefile("rb")
 

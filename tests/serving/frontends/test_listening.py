@@ -18,7 +18,7 @@ def test_servers_share_ports_where_all_of_them_say_so(tmp_path: Path) -> None:
     with ServerProcess(tmp_path, *flags) as first, ServerProcess(tmp_path, *flags) as second:
         assert (first.http, first.grpc) == (second.http, second.grpc)
         second.terminate()
-        with ServerProcess(tmp_path, *ports, wait="") as third:
+        with ServerProcess(tmp_path, *ports, "--drain-secs=3600", wait="") as third:  # which nobody was sent to
             assert third.process is not None
             assert third.process.wait(PATIENCE_S) == 1
             assert (

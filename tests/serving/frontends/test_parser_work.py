@@ -36,7 +36,7 @@ from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.compression import Inflater
 from serving.resources.request_memory import RequestMemory
 from tests.serving.frontends.http2 import http2_peer as h2
-from tests.serving.frontends.work_meter import work_of
+from tests.support.work_meter import grows_evenly, work_of
 
 Work = Callable[[], Any]
 OUTPUT = '{"name":"X"}'
@@ -264,14 +264,6 @@ OTHERS: dict[str, tuple[int, Callable[[int], Work]]] = {
 
 def refused(error: ServingError) -> bytes:
     return error_response(status_of(error), error.message)
-
-
-def grows_evenly(work: Callable[[int], Work], n: int) -> bool:
-    """Whether four times as much takes about four times the work, and not sixteen times."""
-    work_of(work(n))  # what is done once: caches, imports
-    few, many = (work_of(work(count)) for count in (n, 4 * n))
-    assert few > 0
-    return many < 7 * few
 
 
 @pytest.mark.parametrize("case", JSON)

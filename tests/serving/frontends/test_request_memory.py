@@ -240,7 +240,7 @@ def impatient(server: ServerProcess) -> Iterator[ServerProcess]:
 def test_unfinished_bodies_do_not_hold_the_memory(impatient: ServerProcess) -> None:
     request = http_request()
     with ExitStack() as stack:
-        clients = [stack.enter_context(RawClient(impatient.http)) for _ in range(6)]
+        clients = [stack.enter_context(RawClient(impatient.http)) for _ in range(5)]
         for client in clients:
             client.send(request[: 5 * MB])
         assert not http_infer_succeeds(impatient)

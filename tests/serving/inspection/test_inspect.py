@@ -17,6 +17,7 @@ from repository.config import model_config
 from serving.configuration.effective_config import auto_complete_config
 from serving.inspection.report import inspect
 from tests.serving.backends.cases import AddSub, write_export
+from tests.serving.backends.test_onnx_files import external_model
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
@@ -255,6 +256,44 @@ def test_external_data_outside_the_folder_is_a_problem(tmp_path):
 
 
 # -- folders and configurations ----------------------------------------------------------------------------------------
+POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"a" * 64 + b"\nsize 438013677\n"
+PAGE = b"<!DOCTYPE html>\n<html><title>Sign in</title></html>"
+PULL, DOWNLOAD = "run `git lfs pull`", "download the file itself"
+
+
+@pytest.mark.parametrize(
+    ("beside", "named", "remedy"),
+    [
+        ({"model.onnx": None, "weights.bin": POINTER}, "weights.bin", PULL),
+        ({"model.onnx": None, "weights.bin": PAGE}, "weights.bin", DOWNLOAD),
+        ({"model.py": b"x = 1", "parts/weights.pt": POINTER}, "parts/weights.pt", PULL),
+        ({"model.py": POINTER}, "", PULL),
+        ({"model.py": PAGE}, "", DOWNLOAD),
+        ({"model.mar": POINTER}, "", PULL),
+        ({"model.mar": PAGE}, "", DOWNLOAD),
+        ({"model.py": b"x = 1", "config.pbtxt": PAGE}, "config.pbtxt", DOWNLOAD),
+    ],
+)
+def test_what_was_downloaded_in_place_of_a_file_is_told_as_what_it_is(beside, named, remedy, tmp_path):
+    """Two numbers of weights fit into a pointer: without a look at it the model would be served with its letters."""
+    for name, content in beside.items():
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(external_model("weights.bin", length=0).SerializeToString() if content is None else content)
+    [error] = [message for message in errors(inspect(tmp_path)) if remedy in message]
+    assert named in error
+
+
+def test_a_pointer_in_an_archive_of_torchserve_is_told(tmp_path):
+    with zipfile.ZipFile(tmp_path / "model.mar", "w") as archive:
+        manifest = {"model": {"modelName": "m", "handler": "image_classifier", "serializedFile": "weights.pt"}}
+        archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))
+        archive.writestr("weights.pt", POINTER)
+    [error] = errors(inspect(tmp_path))
+    assert error.startswith("'weights.pt': ")
+    assert PULL in error
+
+
 def test_a_model_folder_is_read_with_its_configuration_and_highest_version(tmp_path):
     model_factory.onnx_identity(tmp_path, dims=[3], version=1, config=None)
     folder = model_factory.onnx_identity(tmp_path, dims=[5], version=2, extra="version_policy { all { } }")

@@ -83,16 +83,20 @@ def test_an_unpacked_archive_and_a_tar_file_are_archives_too(form: str, tmp_path
         ({"serializedFile": "net.pt"}, "the archive has no 'net.pt', which its manifest names"),
         ({"config": {"parallelType": "tp"}}, "divides one model among several processes"),
         ({"runtime": "LSP"}, "its handler is a C++ library"),
-        (
-            {"files": {"model-config.yaml": "a: ["}, "configFile": "model-config.yaml"},
-            "in YAML cannot be read (line 1)",
-        ),
         ({"files": {"../evil.py": ""}}, "'../evil.py' in the archive is not a plain relative file name"),
     ],
 )
 def test_an_archive_that_cannot_be_served_says_why(contents: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     (error, *_) = said(inspect(archive(tmp_path / "cats.mar", **contents)), "error")
     assert sentence in error
+
+
+@pytest.mark.parametrize(("text", "sentence"), [("a: [", "cannot be read (line 1)"), ("- 1", "must be a mapping")])
+def test_settings_that_are_none_count_as_not_said_and_are_told(text: str, sentence: str, tmp_path: Path) -> None:
+    files = {"model-config.yaml": text}
+    report = inspect(archive(tmp_path / "cats.mar", files=files, configFile="model-config.yaml"))
+    assert said(report, "error") == []
+    assert any(sentence in warning for warning in said(report, "warning"))
 
 
 def test_a_setting_that_cannot_be_used_counts_as_not_said_and_is_told(tmp_path: Path) -> None:

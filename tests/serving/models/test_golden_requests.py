@@ -16,7 +16,7 @@ from serving.models import model_lifecycle
 from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadStopped, Step
 from tests.serving.gate import GateBackend, until
-from tests.serving.in_process import core, infer
+from tests.serving.in_process import core, index_rows, infer
 from tests.support import model_factory
 from tests.support.serving_process import new_descendants
 
@@ -63,7 +63,7 @@ async def factor(server, model="scale"):
 
 
 def row(server, model="scale", version="1"):
-    return next(one for one in server.repository_index() if (one.name, one.version) == (model, version))
+    return next(one for one in index_rows(server) if (one.name, one.version) == (model, version))
 
 
 async def test_a_model_that_answers_as_expected_is_switched_to_and_the_steps_are_told(tmp_path):
@@ -196,7 +196,8 @@ async def test_a_request_that_does_not_fit_the_model_fails_the_check(tmp_path):
         asked = InferenceRequest("scale", {"INPUT9": column(1.0)})
         error = await failed(server, prepared("old", asked, column(1.0)))
         assert (
-            "golden request 'old' failed: the answer was an error: expected 1 inputs but got 1 inputs" in error.message
+            "golden request 'old' failed: the answer was an error: unexpected inference input 'INPUT9' for model 'scale', "
+            "which needs 'INPUT0' in its place" in error.message
         )
 
 
@@ -304,9 +305,9 @@ async def test_where_a_load_is_can_be_seen_and_unloading_ends_it(tmp_path):
     async with core(tmp_path) as server:
         loading = asyncio.get_running_loop().create_task(server.load_model("gated", golden=[asked, asked]))
         try:
-            await until(lambda: server.repository_index()[0].loading and _step(server) == "golden", "golden requests")
-            assert server.repository_index()[0].loading == (8, "golden", 0, 2)
-            assert server.repository_index()[0].state == "LOADING"
+            await until(lambda: index_rows(server)[0].loading and _step(server) == "golden", "golden requests")
+            assert index_rows(server)[0].loading == (8, "golden", 0, 2)
+            assert index_rows(server)[0].state == "LOADING"
             (told,) = server.all_statistics()
             assert told.status.loading == (8, "golden", 0, 2)
             await server.unload_model("gated")
@@ -321,18 +322,18 @@ async def test_where_a_load_is_can_be_seen_and_unloading_ends_it(tmp_path):
         await until(lambda: GateBackend.loads, "the second load")
         GateBackend.latest.gate.set()
         await loading
-        assert server.repository_index()[0].state == "READY"
+        assert index_rows(server)[0].state == "READY"
 
 
 def _step(server):
-    return server.repository_index()[0].loading.step
+    return index_rows(server)[0].loading.step
 
 
 async def test_a_load_whose_caller_goes_away_goes_on(tmp_path):
     model_factory.onnx_scale(tmp_path)
     async with core(tmp_path) as server:
         caller = asyncio.get_running_loop().create_task(server.load_model("scale", golden=[golden([2.0])]))
-        await until(lambda: server.repository_index()[0].state == "LOADING", "the load")
+        await until(lambda: index_rows(server)[0].state == "LOADING", "the load")
         caller.cancel()
         await until(lambda: server.model_ready("scale"), "the model")
 
@@ -363,7 +364,7 @@ async def test_a_shutdown_does_not_wait_for_golden_requests(tmp_path):
     async with core(tmp_path) as server:
         asked = golden([2.0], 2.0, model="sleeper", seconds=600)
         loading = asyncio.get_running_loop().create_task(server.load_model("sleeper", golden=[asked]))
-        await until(lambda: server.repository_index()[0].loading and _step(server) == "golden", "golden requests")
+        await until(lambda: index_rows(server)[0].loading and _step(server) == "golden", "golden requests")
         await server.drain(30)
         with pytest.raises(LoadStopped):
             await loading

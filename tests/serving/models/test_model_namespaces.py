@@ -85,3 +85,14 @@ async def test_without_namespacing_the_repositories_are_one(repositories):
     async with core(repositories) as server:
         with pytest.raises(ServingError, match=r"failed to load 'part', .*: model appears in two or more repositories"):
             await server.load_model("whole")
+
+
+async def test_a_cycle_through_the_own_namespace_is_found_while_a_namesake_stands_in(tmp_path):
+    """Until "part" of its own repository is loaded, the step means that of the other one."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    onnx_scale(second, "part", 3.0, max_batch_size=4)
+    pass_on_ensemble(first, "whole", "part")
+    async with core([first, second], model_namespacing=True, load_model=("whole",)) as server:
+        pass_on_ensemble(first, "part", "whole")
+        with pytest.raises(ServingError, match="ensemble 'part' contains itself"):
+            await server.load_model("part")

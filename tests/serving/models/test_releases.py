@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from serving.core.errors import ServingError
-from tests.serving.in_process import core, response
+from tests.serving.in_process import core, index_rows, response
 from tests.support import model_factory
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.long]
@@ -23,7 +23,7 @@ def stamp(release: int, more: str = "", **aliases: int) -> str:
 
 
 def told(server):
-    return {(row.name, row.version): (row.release, row.aliases) for row in server.repository_index()}
+    return {(row.name, row.version): (row.release, row.aliases) for row in index_rows(server)}
 
 
 async def answering(server, name, version=""):
@@ -53,7 +53,7 @@ async def test_namesakes_have_releases_and_aliases_of_their_own(tmp_path):
         model_factory.onnx_scale(tmp_path / folder, extra=stamp(number, **{folder: 1}))
     folders = [tmp_path / "one", tmp_path / "two"]
     async with core(folders, model_namespacing=True, load_model=("scale",)) as server:
-        rows = sorted((row.release, row.aliases) for row in server.repository_index())
+        rows = sorted((row.release, row.aliases) for row in index_rows(server))
         assert rows == [(1, ("one",)), (2, ("two",))]
         with pytest.raises(ServingError, match="cannot resolve the ambiguity"):
             await answering(server, "scale", "one")

@@ -186,3 +186,35 @@ def test_a_store_that_says_nothing_does_not_hold_up_the_end(tmp_path: Path) -> N
             connection, _ = silent.accept()
             with connection:
                 assert server.terminate() == 0
+
+
+@pytest.mark.parametrize("mode", ["poll", "none", "explicit"])
+def test_a_server_is_not_ready_before_its_bucket_has_been_listed(store: ObjectStore, tmp_path: Path, mode: str) -> None:
+    store.stop()
+    flags = (f"--model-control-mode={mode}", "--repository-poll-secs=0.2", "--exit-on-error=false")
+    wanted = ("--load-model=scale",) if mode == "explicit" else ()
+    with serve(address(store), tmp_path / "cache", *flags, *wanted, wait="live") as server:
+        wait_until(lambda: "cannot be reached" in server.log, what="the trouble in the log")
+        assert server.get("/v2/health/ready")[0] == 400
+        store.start()
+        store.put_folder(onnx_scale(tmp_path / "made", factor=2.0), "production/scale")
+        wait_until(lambda: server.get("/v2/health/ready")[0] == 200, what="readiness")
+        if mode != "explicit":  # an empty bucket may have been listed before the model came
+            wait_until(lambda: mode == "none" or scaled(server) == 2.0, what="the model")
+
+
+@pytest.mark.parametrize("despite", [False, True])
+def test_a_bad_new_model_takes_readiness_away_unless_told_otherwise(
+    store: ObjectStore, tmp_path: Path, despite: bool
+) -> None:
+    store.put_folder(onnx_scale(tmp_path / "made", factor=2.0), "production/scale")
+    with serve(address(store), tmp_path / "cache", *POLL, f"--ready-despite-new-models={despite}".lower()) as server:
+        bad = onnx_scale(tmp_path / "made", "bad")
+        (bad / "1" / "model.onnx").write_bytes(b"no model")
+        store.put_folder(bad, "production/bad")
+        wait_until(lambda: "UNAVAILABLE" in versions(server, "bad").values(), what="the bad model")
+        assert server.get("/v2/health/ready")[0] == (200 if despite else 400)
+        assert scaled(server) == 2.0
+        store.put_folder(onnx_scale(tmp_path / "made", "bad"), "production/bad")
+        wait_until(lambda: scaled(server, "bad") == 2.0, what="the mended model")
+        assert server.get("/v2/health/ready")[0] == 200

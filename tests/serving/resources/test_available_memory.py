@@ -141,7 +141,7 @@ async def test_models_that_may_go_make_room_before_anything_is_refused(
         await infer(server, "one", ONE)
 
         def available() -> Available:
-            awake = [row for row in server.repository_index() if row.name == "one" and row.state == "READY"]
+            awake = [row for row in server.known_models() if row.name == "one" and row.state == "READY"]
             return Available(10 if awake else GIB, "on this machine", GIB)
 
         monkeypatch.setattr(available_memory, "host_available", available)

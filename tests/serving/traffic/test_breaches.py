@@ -1,5 +1,6 @@
 """A server remembers over a restart which candidate it has taken out."""
 
+import json
 import logging
 from pathlib import Path
 
@@ -8,13 +9,21 @@ import pytest
 from repository.core.errors import NoSpace
 from repository.files import storage
 from serving.traffic.breaches import Breach, Breaches
+from tests.support.serving_process import wait_until
 
 BREACH = Breach("r-1", 0, "errors: 9 % failed", 1.5)
 
 
+def _kept(path: Path, model: str, breach: Breach = BREACH) -> None:
+    """By a server that has ended since."""
+    breaches = Breaches(path)
+    breaches.keep(model, breach)
+    breaches.close()
+
+
 def test_a_breach_is_known_to_the_next_process(tmp_path: Path) -> None:
     path = tmp_path / "traffic.json"
-    Breaches(path).keep("chat", BREACH)
+    _kept(path, "chat")
     assert Breaches(path).of("chat", "r-1") == BREACH
     assert Breaches(path).of("chat", "r-2") is None, "another rollout is not held back"
     assert Breaches(path).of("other", "r-1") is None
@@ -26,6 +35,7 @@ def test_a_breach_is_forgotten_with_its_rollout(tmp_path: Path) -> None:
     breaches.keep("chat", BREACH)
     breaches.forget("chat")
     assert breaches.of("chat", "r-1") is None
+    breaches.close()
     assert Breaches(path).of("chat", "r-1") is None
 
 
@@ -52,7 +62,7 @@ def test_a_file_that_cannot_be_read_is_none_and_said(
 
 def test_what_is_whole_in_a_damaged_file_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "traffic.json"
-    Breaches(path).keep("chat", BREACH)
+    _kept(path, "chat")
     path.write_text(path.read_text().replace("{", '{"other": 3, ', 1))
     assert Breaches(path).of("chat", "r-1") == BREACH
 
@@ -68,10 +78,13 @@ def test_a_breach_that_cannot_be_written_holds_and_is_written_when_it_can_be(
     assert breaches.of("chat", "r-1") == BREACH
     folder.unlink()
     breaches.tick()
+    breaches.close()
     assert Breaches(folder / "traffic.json").of("chat", "r-1") == BREACH
 
 
-def test_a_breach_is_written_though_the_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_breach_is_written_though_the_disk_is_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     """A full disk may be what the candidate fails for. Room is kept; the double stands for what else would be written."""
 
     def full(*_: object) -> None:
@@ -82,10 +95,12 @@ def test_a_breach_is_written_though_the_disk_is_full(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(storage, "write_atomic", full)
         breaches.keep("chat", BREACH)
-        assert Breaches(path).of("chat", "r-1") == BREACH
+        wait_until(lambda: Breaches(path).of("chat", "r-1") == BREACH, what="the first breach on the disk")
         breaches.keep("digits", BREACH)
+        wait_until(lambda: "cannot be written" in caplog.text, what="a full disk")
     assert Breaches(path).of("digits", "r-1") is None, "there was room for one"
     breaches.tick()
+    breaches.close()
     assert Breaches(path).of("digits", "r-1") == BREACH
 
 
@@ -93,9 +108,12 @@ def test_servers_with_one_file_keep_each_others_breaches(tmp_path: Path) -> None
     path = tmp_path / "traffic.json"
     one, other = Breaches(path), Breaches(path)
     one.keep("chat", BREACH)
+    wait_until(lambda: Breaches(path).of("chat", "r-1"), what="the breach of the one")
     other.keep("digits", BREACH)
     other.keep("chat", BREACH._replace(rollout="r-2"))
+    other.close()
     one.forget("chat")
+    one.close()
     assert Breaches(path).of("digits", "r-1") == BREACH
     assert Breaches(path).of("chat", "r-2") is not None, "one forgets its own alone"
 
@@ -105,3 +123,17 @@ def test_without_a_file_a_breach_lasts_as_long_as_the_process() -> None:
     assert breaches.of("chat", "r-1") is None
     breaches.keep("chat", BREACH)
     assert breaches.of("chat", "r-1") == BREACH
+
+
+def test_a_lock_that_another_server_holds_holds_up_nobody(tmp_path: Path) -> None:
+    """The caller is the event loop: it goes on while the thread waits for the lock."""
+    path = tmp_path / "traffic.json"
+    breaches = Breaches(path)
+    with storage.locked(tmp_path / ".traffic.json.lock", "traffic.json"):
+        breaches.keep("chat", BREACH)
+        assert breaches.of("chat", "r-1") == BREACH
+        assert json.loads(path.read_text() if path.exists() else "{}") == {}, "it came back before it was written"
+    breaches.close()
+    breaches = Breaches(path)
+    assert breaches.of("chat", "r-1") == BREACH
+    breaches.close()

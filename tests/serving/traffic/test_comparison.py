@@ -105,6 +105,15 @@ def test_the_first_class_of_each_row_is_compared() -> None:
     assert (half.top1_compared, half.top1_agreed) == (3, 2)
 
 
+def test_what_differs_is_told_without_what_a_client_was_answered() -> None:
+    """Everybody who sees the rollout reads it; the answers are clients' data."""
+    stable, candidate = np.array([[0, 0, 9.25]] * 2, np.float32), np.array([[0, 8.75, 0]] * 2, np.float32)
+    rows, row = of(stable, candidate, classes=("y",)), of(stable[:1], candidate[:1], classes=("y",))
+    assert rows.details[0] == "output 'y' has another class first of stable than of the candidate in 2 of 2 rows"
+    assert row.details[0] == "output 'y' has another class first of stable than of the candidate"
+    assert not [one for one in rows.details + row.details if "9.25" in one or "8.75" in one]
+
+
 def test_outputs_with_labels_are_the_ones_with_classes_and_else_those_with_one_axis() -> None:
     config = ModelConfig()
     config.output.add(name="scores", dims=[10])

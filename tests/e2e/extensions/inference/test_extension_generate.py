@@ -179,3 +179,30 @@ def test_a_client_that_goes_away_cancels_the_request(server):
         assert next(response.iter_lines()).startswith("data: ")
     wait_until(lambda: failures() > before)
     assert len(events(server, {"text_input": "a", "max_tokens": 3})) == 3
+
+
+@pytest.mark.parametrize("route", ["generate", "generate_stream"])
+@pytest.mark.parametrize(
+    ("body", "name"),
+    [
+        ('{"text_input": "a", "text_input": "b"}', "text_input"),
+        ('{"text_input": "a", "text_\\u0069nput": "b"}', "text_input"),
+        ('{"text_input": "a", "note": 1, "note": 1}', "note"),
+        ('{"text_input": "a", "parameters": {"note": 1, "note": 2}}', "note"),
+        ('{"id": "a", "text_input": "a", "id": "b"}', "id"),
+        ('{"text_input": "%s", "text_input": "b"}' % ("x" * 200_000), "text_input"),
+    ],
+    ids=["an input", "written in two ways", "a parameter", "among parameters", "id", "large"],
+)
+def test_a_name_that_is_given_twice_is_refused(server: ServerProcess, route: str, body: str, name: str) -> None:
+    answer = httpx.post(f"{server.http_url}/v2/models/echo/{route}", content=body)
+    assert answer.status_code == 400
+    assert f"input '{name}' already exists in request" in answer.json()["error"]
+
+
+def test_a_text_that_looks_like_names_is_no_name(server: ServerProcess) -> None:
+    text = '{"a": 1, "a": 2, "text_input": "text_input": }'
+    answer = httpx.post(f"{server.http_url}/v2/models/echo/generate", json={"text_input": text})
+    assert answer.json()["echo"] == text
+    deep = json.dumps({"text_input": "\\", "note": 1})[:-1] + ', "deep": ' + "[" * 990 + "]" * 990 + "}"
+    assert httpx.post(f"{server.http_url}/v2/models/echo/generate", content=deep).status_code == 400

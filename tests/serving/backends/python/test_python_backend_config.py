@@ -1,6 +1,9 @@
 """auto_complete_config, execution environments, and loading a Python model as the server does."""
 
+import gc
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +12,7 @@ from tritonclient.grpc.model_config_pb2 import TYPE_FP32, TYPE_INT32, ModelConfi
 
 from repository.config import model_config
 from serving.backends.child import completion as child_completion
+from serving.backends.python.backend import PythonBackend
 from serving.configuration.effective_config import auto_complete_config
 from serving.core.errors import Code, ServingError
 from tests.serving import in_process
@@ -202,3 +206,35 @@ async def test_a_model_may_have_no_inputs_and_no_outputs(tmp_path):
                 await in_process.infer(server, model, {"IN": np.ones(1, np.float32)})
         with pytest.raises(ServingError, match="batch-size must be from 1 to 4 for 'rows', got 0"):
             await in_process.infer(server, "rows", {})
+
+
+class Garbage:
+    """Goes with the next collection of garbage, wherever that happens, and lets another thread run meanwhile."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+    def __del__(self) -> None:
+        time.sleep(0.0001)
+
+
+def test_many_models_are_completed_at_the_same_time(tmp_path: Path) -> None:
+    """CPython's parser fails where one thread is interrupted in it and another one comes."""
+    method = "\n".join(f"    def method_{number}(self): return [one for one in (1, 2)]" for number in range(100))
+    model = tmp_path / "model" / "1" / "model.py"
+    model.parent.mkdir(parents=True)
+    model.write_text(f"class TritonPythonModel:\n{method}\n")
+    config = ModelConfig(name="model", backend="python")
+
+    def complete(_: int) -> None:
+        for _ in range(3):
+            Garbage()
+        PythonBackend.complete_config(config, model.parent)
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(50)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(complete, range(64)))
+    finally:
+        gc.set_threshold(*thresholds)

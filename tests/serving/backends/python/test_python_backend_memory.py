@@ -226,3 +226,41 @@ def test_a_segment_above_the_limit_is_used_once():
     pool.release(segment.id)
     assert pool.acquire(KEEP_BYTES + 1).id != segment.id
     pool.close()
+
+
+COUNTED = """
+    import c_python_backend_utils as c_utils
+    import numpy as np
+    import triton_python_backend_utils as pb_utils
+
+    assert c_utils.Tensor is pb_utils.Tensor and c_utils.TritonModelException is pb_utils.TritonModelException
+
+    class TritonPythonModel:
+        def execute(self, requests):
+            free = np.array([[c_utils.shared_memory.free_memory()]], np.int64)
+            return [pb_utils.InferenceResponse([pb_utils.Tensor("OUT", free)]) for _ in requests]
+"""
+
+
+def test_a_process_that_was_killed_leaves_no_shared_memory_in_use(tmp_path: Path) -> None:
+    """As Triton's own test of restarts looks: what is free is the same before and after."""
+    pbtxt = """backend: "python" max_batch_size: 1 input { name: "IN" data_type: TYPE_INT64 dims: 1 }
+        output { name: "OUT" data_type: TYPE_INT64 dims: 1 }"""
+    python_model(tmp_path, "counted", COUNTED, pbtxt)
+    body = {"inputs": [{"name": "IN", "shape": [1, 1], "datatype": "INT64", "data": [1]}]}
+
+    def told() -> list[int]:
+        found = []
+        for _ in range(3):
+            status, answer = server.post("/v2/models/counted/infer", body)
+            assert status == 200, answer
+            found.append(answer["outputs"][0]["data"][0])
+        return found
+
+    with ServerProcess(tmp_path) as server:
+        before = told()
+        [child] = server.model_processes()
+        os.kill(child, signal.SIGKILL)
+        wait_until(lambda: server.model_processes() - {child})
+        wait_until(lambda: server.get("/v2/models/counted/ready")[0] == 200)
+        assert told() == before

@@ -111,6 +111,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ENVIRONMENTS.release(environment)
 
 
+WRITTEN_AT = 1e9  # long before it is packed and unpacked
 # As conda-pack's: writes the folder that it lies in into what names the old one.
 CONDA_UNPACK = """
 import pathlib, sys
@@ -146,6 +147,7 @@ def packed(tmp_path: Path) -> Path:
     packages = next(folder.glob("lib/python*/site-packages"))
     (packages / "numpy_too.pth").write_text(f"{Path(np.__file__).parents[1]}\n")
     (packages / "only_here.py").write_text("WHERE = 'packed environment'\nTYPE = 'TYPE_STRING'\n")
+    os.utime(packages / "only_here.py", (WRITTEN_AT, WRITTEN_AT))
     (folder / "bin" / "conda-unpack").write_text(CONDA_UNPACK)
     (folder / "conda-meta").mkdir()
     scripts = folder / "etc" / "conda" / "activate.d"
@@ -182,7 +184,7 @@ def test_a_packed_environment_is_unpacked_relocated_activated_and_used(
     assert (folder / "unpacked.txt").read_text() == f"{folder}\n", "relocated once"
     module = next(folder.glob("lib/python*/site-packages/only_here.py"))
     origin = next((tmp_path / "environment").glob("lib/python*/site-packages/only_here.py"))
-    assert int(module.stat().st_mtime) == int(origin.stat().st_mtime), "compiled modules are those of this source"
+    assert module.stat().st_mtime == origin.stat().st_mtime == WRITTEN_AT, "compiled modules are those of this source"
 
 
 def test_several_servers_and_threads_unpack_it_once(packed: Path, cache: Path) -> None:

@@ -79,9 +79,10 @@ def request_block(encoder: hpack.Encoder, path: str = SERVICE + "ServerLive", **
 class Peer:
     """One connection. `handshake=False` leaves preface and SETTINGS to the test."""
 
-    def __init__(self, address: str, handshake: bool = True, **our_settings: int) -> None:
+    def __init__(self, address: str, handshake: bool = True, source: str = "", **our_settings: int) -> None:
+        """source: the address that the server sees."""
         host, _, port = address.rpartition(":")
-        self.socket = socket.create_connection((host, int(port)), timeout=PATIENCE_S)
+        self.socket = socket.create_connection((host, int(port)), PATIENCE_S, (source, 0) if source else None)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = b""
         self._encoder = hpack.Encoder()

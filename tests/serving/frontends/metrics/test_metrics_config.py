@@ -52,7 +52,7 @@ def test_a_model_that_is_loaded_again_has_none_of_its_former_requests_in_its_qua
 
 def test_the_flag_chooses_what_is_shown(tmp_path: Path) -> None:
     onnx_scale(tmp_path)
-    flags = ("counter_latencies=false", "summary_latencies=true", "summary_quantiles=0.25:0.05,0.75:0.01")
+    flags = ("counter_latencies=false", "summary_latencies=true", "summary_quantiles=0.1:0.0.1,0.25:0.05,0.75:0.01x")
     body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
     with ServerProcess(tmp_path, *(f"--metrics-config={flag}" for flag in flags)) as server:
         assert server.post("/v2/models/scale/infer", body)[0] == 200
@@ -61,12 +61,19 @@ def test_the_flag_chooses_what_is_shown(tmp_path: Path) -> None:
     assert "nv_inference_request_success" in page
     assert not [name for name in families if name.endswith("_duration_us")]
     samples = families["nv_inference_queue_summary_us"].samples
-    assert {sample.labels["quantile"] for sample in samples if "quantile" in sample.labels} == {"0.25", "0.75"}
+    assert {sample.labels["quantile"] for sample in samples if "quantile" in sample.labels} == {"0.1", "0.25", "0.75"}
     assert {sample.value for sample in samples if sample.name.endswith("_count")} == {1}
 
 
 @pytest.mark.parametrize(
-    "value", ["nothing=1", "summary_quantiles=2:0.1", "summary_quantiles=x", "counter_latencies=maybe"]
+    "value",
+    [
+        "nothing=1",
+        "summary_quantiles=2:0.1",
+        "summary_quantiles=x",
+        "summary_quantiles=0.5:x",
+        "counter_latencies=maybe",
+    ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(
     tmp_path: Path, value: str, capsys: pytest.CaptureFixture[str]

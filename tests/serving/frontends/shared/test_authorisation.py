@@ -15,7 +15,7 @@ from serving.core.errors import PermissionDenied, ServingError, Unauthenticated
 from serving.frontends.shared.authorisation import Authoriser
 from tests.serving.frontends.raw_http import RawClient, infer_body, tensor
 from tests.support.model_factory import onnx_identity
-from tests.support.serving_process import ServerProcess
+from tests.support.serving_process import ServerProcess, wait_until
 
 
 def entry(token: str, models: list[str], rights: list[str], expires_at: float | None = None) -> dict[str, Any]:
@@ -72,21 +72,45 @@ def test_a_token_is_for_its_models_and_rights_alone(tmp_path: Path) -> None:
 
 
 def test_a_changed_file_counts_a_broken_one_does_not_and_a_missing_one_denies(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(serving.frontends.shared.authorisation, "RECHECK_S", 0.0)
+    monkeypatch.setattr(serving.frontends.shared.authorisation, "RECHECK_S", 0.01)
     checked = authoriser(tmp_path, entry("first", ["*"], ["infer"]))
     path = write_tokens(tmp_path / "auth.json", entry("second", ["*"], ["infer"]), entry("third", ["*"], ["infer"]))
-    checked.check("inference", bearer("second"), "m")
-    with pytest.raises(Unauthenticated):
-        checked.check("inference", bearer("first"), "m")
+    wait_until(lambda: _passes(checked, "second"), what="the changed file")
+    assert not _passes(checked, "first")
     path.write_text("{ half")
-    checked.check("inference", bearer("second"), "m")
+    wait_until(lambda: "the changed auth file is not used" in caplog.text, what="a look at the broken file")
+    assert _passes(checked, "second")
     os.unlink(path)
-    with pytest.raises(Unauthenticated):
-        checked.check("inference", bearer("second"), "m")
+    wait_until(lambda: not _passes(checked, "second"), what="a look for the missing file")
     write_tokens(path, entry("second", ["*"], ["infer"]))
-    checked.check("inference", bearer("second"), "m")
+    wait_until(lambda: _passes(checked, "second"), what="the new file")
+
+
+def test_a_broken_file_is_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is looked at again and again, as somebody may be writing it."""
+    monkeypatch.setattr(serving.frontends.shared.authorisation, "RECHECK_S", 0.01)
+    checked = authoriser(tmp_path, entry("first", ["*"], ["infer"]))
+    path = tmp_path / "auth.json"
+    looks = []
+    read = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda file: looks.append(file) or read(file))  # type: ignore[func-returns-value]
+    path.write_text("{ half")
+    wait_until(lambda: looks.count(path) > 5, what="looks at the broken file")
+    assert caplog.text.count("the changed auth file is not used") == 1
+    write_tokens(path, entry("second", ["*"], ["infer"]))
+    wait_until(lambda: _passes(checked, "second"), what="the mended file")
+
+
+def _passes(checked: Authoriser, token: str) -> bool:
+    try:
+        checked.check("inference", bearer(token), "m")
+    except Unauthenticated:
+        return False
+    return True
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"tokens": [{}]}', '{"tokens": [1]}', '{"tokens": [{"sha256": 1}]}'])

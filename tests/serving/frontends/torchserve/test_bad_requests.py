@@ -120,7 +120,7 @@ def test_what_is_no_valid_http_is_an_error_of_the_same_form(client: RawClient, r
 
 
 def test_kserves_v2_has_its_own_form_of_errors(client: RawClient) -> None:
-    packed = gzip.compress(b'{"inputs": []}')
+    packed = gzip.compress(b'{"inputs": [{"name": "data", "shape": [1, 1], "datatype": "NONE", "data": []}]}')
     answer = client.request("POST", "/v2/models/acts/infer", packed, content_encoding="gzip")
     assert (answer.status, set(answer.json)) == (400, {"error"})
     answer = client.request("GET", "/v2/models/nobody")

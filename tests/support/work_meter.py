@@ -65,3 +65,11 @@ def _calls_of(call: Callable[[], Any]) -> int:
     finally:
         sys.setprofile(None)
     return count
+
+
+def grows_evenly(work: Callable[[int], Callable[[], Any]], n: int) -> bool:
+    """Whether four times as much takes about four times the work, and not sixteen times."""
+    work_of(work(n))  # what is done once: caches, imports
+    few, many = (work_of(work(count)) for count in (n, 4 * n))
+    assert few > 0
+    return many < 7 * few

@@ -1,0 +1,95 @@
+"""What another version means for clients: the tensors of what answers now beside its own, and which requests it refuses."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from dashboard.configuration.signatures import served_signature
+from dashboard.models import Model, Release, Version
+from dashboard.models.upload_json import TensorRow
+from dashboard.models.version import Signature
+from dashboard.releases.selectors import serving_release, wanted_release
+from dashboard.releases.signatures import answering_number, answering_version, refused_requests, tensor_changes
+
+
+class TensorPair(NamedTuple):
+    """A tensor as each side has it; None where that has no such one."""
+
+    kind: Literal["input", "output"]
+    name: str
+    a: TensorRow | None
+    b: TensorRow | None
+
+    @property
+    def differs(self) -> bool:
+        return self.a != self.b
+
+
+@dataclass(frozen=True, slots=True)
+class ForClients:
+    """What changes for clients that name no version when something else answers them than the version of now.
+
+    then: what that is, "version 3" or "release 2". refused: why requests that `now` answers are refused then, clauses; [] where
+    they go on. changes: sentences without a full stop. pairs: the tensors of both.
+    """
+
+    now: Version
+    then: str
+    refused: list[str]
+    changes: list[str]
+    pairs: list[TensorPair]
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        return f"Version {self.now.number}, which answers now", self.then.capitalize()
+
+
+def for_clients(model: Model, number: int, after: Signature) -> ForClients | None:
+    """Return what a version with those tensors changes; None where it answers already, or nothing does."""
+    now = answering_version(model)
+    if now is None or now.number == number:
+        return None
+    return _compared(now, f"version {number}", now.signature, after)
+
+
+def for_clients_of_release(model: Model, release: Release) -> ForClients | None:
+    """Return what going back to a release changes; None where nothing answers now.
+
+    It may bring back another configuration of the same version, which names other tensors."""
+    served = serving_release(model) or wanted_release(model)
+    if served is None:
+        return None
+    numbers = answering_number(served), answering_number(release)
+    now, then = map({one.number: one for one in model.versions.filter(number__in=numbers)}.get, numbers)
+    if now is None:
+        return None
+    before, after = served_signature(served.text, now), served_signature(release.text, then)
+    return _compared(now, f"release {release.number}", before, after)
+
+
+def _compared(now: Version, then: str, before: Signature, after: Signature) -> ForClients:
+    pairs = tensor_pairs(before, after)
+    refused = [*refused_requests(before, after), *_refused_shapes(pairs)]
+    return ForClients(now, then, refused, tensor_changes(before, after), pairs)
+
+
+def _refused_shapes(pairs: list[TensorPair]) -> Iterator[str]:
+    """Yield why shapes that inputs could have are refused then."""
+    for pair in pairs:
+        if pair.kind == "input" and pair.a and pair.b and pair.a["datatype"] == pair.b["datatype"] != "":
+            was, now = pair.a["shape"], pair.b["shape"]
+            if len(was) != len(now) or any(size not in (-1, old) for old, size in zip(was, now, strict=True)):
+                yield f"its input '{pair.name}' has shape {now}, where it was {was}"
+
+
+def tensor_pairs(a: Signature, b: Signature) -> list[TensorPair]:
+    """Return the tensors of both, inputs first, each once and in the order of the first that has it."""
+    found = []
+    sides: tuple[tuple[Literal["input", "output"], list[TensorRow], list[TensorRow]], ...] = (
+        ("input", a.get("inputs", []), b.get("inputs", [])),
+        ("output", a.get("outputs", []), b.get("outputs", [])),
+    )
+    for kind, left, right in sides:
+        one, other = ({row["name"]: row for row in rows} for rows in (left, right))
+        found += [TensorPair(kind, name, one.get(name), other.get(name)) for name in {**one, **other}]
+    return found

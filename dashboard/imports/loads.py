@@ -1,0 +1,63 @@
+"""What becomes of models that an import had loaded: which serve, which did not load and why, and whether anybody loads them."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from django.utils import timezone
+
+from dashboard.models import Model
+from dashboard.releases.selectors import lives_of, newest_release
+from dashboard.servers.selectors import ANSWERING, servers
+from dashboard.shared.choices import DesiredState, ReleaseState, ServerStatus
+
+SILENCE = timedelta(seconds=60)  # in which a server that starts, or starts again, has answered
+_LOADED = {"desired_state": DesiredState.LOADED}
+_ENDED = (ServerStatus.DOWN, ServerStatus.STOPPED)
+
+
+@dataclass(slots=True)
+class Loads:
+    """The loads that an import waits for, by the bundled server's word. `waiting`: names of models, in their order."""
+
+    waiting: list[str]
+    began: datetime = field(default_factory=timezone.now)
+    answered: datetime | None = None
+
+    def settled(self) -> list[tuple[str, list[int], str]]:
+        """Return the models that have loaded, or failed to, since the last call: name, versions, and why not ("" for loaded).
+
+        A model that somebody unloads or deletes meanwhile is waited for no longer, and not among them.
+        """
+        wanted = {row.name: newest_release(row) for row in Model.objects.filter(name__in=self.waiting, **_LOADED)}
+        lives = {life.release.pk: life for life in lives_of(row for row in wanted.values() if row is not None)}
+        found: list[tuple[str, list[int], str]] = []
+        waiting: list[str] = []
+        for name in self.waiting:
+            release = wanted.get(name)
+            life = lives.get(release.pk) if release is not None else None
+            if release is None or life is None:
+                continue
+            if life.state in (ReleaseState.SERVING, ReleaseState.FAILED):
+                found.append((name, list(release.versions), life.error))
+            else:
+                waiting.append(name)
+        self.waiting = waiting
+        return found
+
+    def nobody_loads(self) -> bool:
+        """Whether no server is there to load them: it had ended before, or has not answered for SILENCE."""
+        state = getattr(servers().first(), "state", None)
+        if state is None or (state.state in _ENDED and not self.answered):
+            return True
+        if state.state in ANSWERING:
+            self.answered = state.checked_at
+            return self.answered is None or timezone.now() - self.answered > SILENCE
+        return timezone.now() - (self.answered or self.began) > SILENCE
+
+
+def to_wait_for(names: Iterable[str]) -> Loads:
+    """Return the loads of those models that are to be served."""
+    once = list(dict.fromkeys(names))
+    wanted = set(Model.objects.filter(name__in=once, **_LOADED).values_list("name", flat=True))
+    return Loads([name for name in once if name in wanted])

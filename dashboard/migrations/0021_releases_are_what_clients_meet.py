@@ -1,0 +1,75 @@
+"""Carries over releases of before: one with which clients met nothing else than with the one before it becomes a further text of
+that, and the times that it served go on with that one's."""
+
+from datetime import timedelta
+from itertools import groupby
+from typing import Any
+
+from django.db import migrations
+
+from repository.config.meaning import same_meaning
+
+_SOON = timedelta(seconds=10)  # a span that begins so soon after another goes on with it
+_AT_ONCE = 500  # rows of one statement
+# What begins a release whatever its text says: files changed by hand, a step of a rollout, the way back.
+_BEGIN = ("adopt", "rollout", "go_back")
+
+
+def carry_over(apps: Any, schema_editor: Any) -> None:
+    for model in apps.get_model("dashboard", "Model").objects.values_list("pk", flat=True).iterator():
+        texts = _further_texts(apps, model)
+        if texts:
+            _carry_model(apps, model, texts)
+
+
+def _further_texts(apps: Any, model: int) -> dict[int, int]:
+    """Return the releases of a model that begin none, each with the one that goes on."""
+    before, begun = None, 0
+    found: dict[int, int] = {}
+    rows = apps.get_model("dashboard", "Release").objects.filter(model=model).order_by("number")
+    for row in rows.only("pk", "text", "versions", "kind").iterator(chunk_size=100):
+        same = before is not None and row.kind not in _BEGIN and before.versions == row.versions
+        if before is not None and same and same_meaning(before.text, row.text, row.versions):
+            found[row.pk] = begun
+        else:
+            begun = row.pk
+        before = row
+    return found
+
+
+def _carry_model(apps: Any, model: int, texts: dict[int, int]) -> None:
+    releases, checks = (apps.get_model("dashboard", name).objects for name in ("Release", "ReleaseCheck"))
+    spans = apps.get_model("dashboard", "ReleaseSpan").objects.filter(model=model)
+    for text, begun in texts.items():
+        releases.filter(pk=text).update(continues=begun)
+        spans.filter(release=text).update(release=begun)
+        for check in checks.filter(release=text):  # the last word counts
+            checks.filter(release=begun, server=check.server_id, started_at__lte=check.started_at).delete()
+            if checks.filter(release=begun, server=check.server_id).exists():
+                check.delete()
+            else:
+                checks.filter(pk=check.pk).update(release=begun)
+    for _, of_server in groupby(spans.order_by("server", "pk"), key=lambda row: row.server_id):
+        _join(spans, list(of_server))
+
+
+def _join(spans: Any, rows: list[Any]) -> None:
+    """Make one span of those of one release that follow each other without a gap."""
+    gone = []
+    for row, after in zip(rows, rows[1:], strict=False):
+        if row.release_id == after.release_id and row.ended_at and abs(after.started_at - row.ended_at) <= _SOON:
+            after.started_at = row.started_at
+            gone.append(row.pk)
+    kept = [row for row in rows if row.pk not in set(gone)]
+    spans.bulk_update(kept, ["started_at"], batch_size=_AT_ONCE)
+    for start in range(0, len(gone), _AT_ONCE):
+        spans.filter(pk__in=gone[start : start + _AT_ONCE]).delete()
+
+
+class Migration(migrations.Migration):
+    # A migration of its own: PostgreSQL alters no table in the transaction that has written its rows.
+    dependencies = [
+        ("dashboard", "0020_release_continues"),
+    ]
+
+    operations = [migrations.RunPython(carry_over, migrations.RunPython.noop)]

@@ -1,0 +1,46 @@
+"""Gives back to the disk what was deleted from a SQLite file; PostgreSQL does so by itself."""
+
+from django.db import connection
+
+_INCREMENTAL = 2  # of PRAGMA auto_vacuum
+KEPT_PAGES = 1024  # 4 MiB that are free stay in the file, for what is written next
+_PAGES_AT_ONCE = 256  # others write between them
+
+
+def be_able_to_shrink() -> None:
+    """Rewrite a file that was made without the table by which its pages can move: once, while nothing else uses it.
+
+    A new file is as quick as it is empty. It is not said as connections open, for that waits for whoever writes.
+
+    DatabaseError: the disk has no room for a second copy, or somebody uses the file; the next start tries again.
+    """
+    if connection.vendor != "sqlite" or _pragma("auto_vacuum") == _INCREMENTAL:
+        return
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA auto_vacuum=INCREMENTAL")
+        cursor.execute("VACUUM")
+
+
+def give_space_back() -> int:
+    """Cut free pages off the end of the file, a few at a time; return how many bytes."""
+    if connection.vendor != "sqlite" or _pragma("auto_vacuum") != _INCREMENTAL:
+        return 0
+    before, free = _pragma("page_count"), _pragma("freelist_count")
+    while free > KEPT_PAGES:
+        with connection.cursor() as cursor:
+            cursor.execute(f"PRAGMA incremental_vacuum({min(_PAGES_AT_ONCE, free - KEPT_PAGES)})")
+            cursor.fetchall()  # each row frees a page
+        left, free = free, _pragma("freelist_count")
+        if free >= left:
+            break
+    if not (cut := before - _pragma("page_count")):
+        return 0
+    with connection.cursor() as cursor:
+        cursor.execute("PRAGMA wal_checkpoint(PASSIVE)")  # the file itself is cut here
+    return cut * _pragma("page_size")
+
+
+def _pragma(name: str) -> int:
+    with connection.cursor() as cursor:
+        cursor.execute(f"PRAGMA {name}")
+        return int(cursor.fetchone()[0])

@@ -1,0 +1,318 @@
+"""Files that are data wherever they lie, whoever reads them: what tools write beside a model, known by what they hold.
+
+Each end of a name has a proof, and a file is data where its content bears out its name: JSON holds nothing but JSON's tokens, a
+text no byte of a program, a picture or weights what their format demands, and none of them is an archive from its end, as a zip
+file can be. What has no proof here, or is too large to be read for one, is not known to be data.
+
+A proof reads texts whole and of other files the two ends. One question reads at most `_READ_BYTES` of all its files together.
+
+Sources: RFC 8259; the safetensors format; PKWARE's APPNOTE 4.3.16 (where a zip file is read from); Python's pickletools, for
+pickles of protocol 0, which are text; PEP 263 (the encoding of a program); sentencepiece_model.proto.
+"""
+
+import ast
+import codeop
+import os
+import pickletools
+import re
+import tarfile
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path, PurePosixPath
+from typing import BinaryIO
+
+_READ_BYTES = 256 << 20
+_TEXT_BYTES = 64 << 20
+_HEADER_BYTES = 16 << 20  # of safetensors' header
+_HEAD_BYTES = 64 << 10  # of a file in another format
+_PYTHON_BYTES = 64 << 10  # of a text, which are read as Python
+_PICKLE_STEPS = 1000
+_ZIP_END, _ZIP_END_BYTES = b"PK\x05\x06", 22 + 0xFFFF
+
+_JSON_BEGINS = re.compile(rb"[ \t\r\n]*+[\[{]")
+_JSON_TOKEN = (
+    rb'[\[\]{}:, \t\r\n]++|"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrtu])*+"|[0-9.eE+-]++|true|false|null|-?Infinity|NaN'
+)
+_ONE_TOKEN, _TOKENS = re.compile(_JSON_TOKEN), re.compile(rb"(?:" + _JSON_TOKEN + rb")*+")
+_STEP_BYTES = 1 << 20  # that are matched at once: nothing else of the process runs meanwhile
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
+# A program that is not in UTF-8 may have all of its characters in escapes.
+_ENCODED = re.compile(
+    rb"(?:[^\r\n]*+[\r\n]++)?[ \t\f]*+#[^\r\n]*?coding[:=][ \t]*+(?!utf-8|ascii|latin-1)[-\w.]", re.IGNORECASE
+)
+_DOING = re.compile(rb"[(=]|\b(?:import|for)\b")  # without which Python calls, assigns and imports nothing
+# What a program is made of that does nothing.
+_IDLE = (
+    *(ast.Module, ast.Expr, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Attribute),
+    *(ast.Assign, ast.AnnAssign, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare),
+    *(ast.expr_context, ast.unaryop, ast.operator, ast.boolop, ast.cmpop),
+)
+_STEPS = {ord(step.code): step for step in pickletools.opcodes}
+_IMPORTING = ("GLOBAL", "INST", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4")
+_RUNNING = ("REDUCE", "INST", "OBJ", "BUILD", "NEWOBJ", "NEWOBJ_EX")
+_LENGTHS = {  # of the length that stands before an argument
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
+
+
+class DataFiles:
+    """Answers one question about the files of a version or an upload, within the bytes that one question may read."""
+
+    def __init__(self) -> None:
+        self._left = _READ_BYTES
+
+    def has(self, name: str, path: Path) -> bool:
+        """Whether a file is known to be data: its name has a proof, and its content passes."""
+        proof = _proof_of(name)
+        if proof is None:
+            return False
+        size = path.stat().st_size
+        self._left -= size if proof in _WHOLE else min(size, _HEADER_BYTES + _ZIP_END_BYTES)
+        if self._left < 0:
+            return False
+        with path.open("rb") as file:
+            return proof(file, size)
+
+
+def _proof_of(name: str) -> "Callable[[BinaryIO, int], bool] | None":
+    last = PurePosixPath(name).name.lower()
+    return next((proof for end, proof in _PROOFS.items() if last.endswith(end)), _NAMES.get(last))
+
+
+# -- texts -------------------------------------------------------------------------------------------------------------
+def _is_json(file: BinaryIO, size: int) -> bool:
+    """Whether a file begins an object or array and holds JSON's tokens alone: no names, calls or operators, so no program.
+
+    Lines of JSON are that as well.
+    """
+    content = _text_bytes(file, size)
+    return content is not None and _holds_tokens(content)
+
+
+def _holds_tokens(content: bytes) -> bool:
+    begin = _JSON_BEGINS.match(content)
+    at = begin.end() if begin else -1
+    while 0 <= at < len(content):
+        some = _TOKENS.match(content, at, at + _STEP_BYTES)
+        if some is None or some.end() == at:
+            some = _ONE_TOKEN.match(content, at)  # which may be longer
+        at = some.end() if some else -1
+    return at == len(content)
+
+
+def _is_text(file: BinaryIO, size: int) -> bool:
+    """Whether a file is text for people or for a tokenizer: no control characters, no script, no pickle, no Python."""
+    content = _text_bytes(file, size)
+    if content is None or content.startswith(b"#!") or _is_pickle(content):
+        return False
+    return not _is_python(content)
+
+
+def _text_bytes(file: BinaryIO, size: int) -> bytes | None:
+    """Return the content of a file that is UTF-8 without control characters, of which every binary format has some.
+
+    None as well for a tar file, which may do without.
+    """
+    if size > _TEXT_BYTES:
+        return None
+    content = file.read(_TEXT_BYTES)
+    try:
+        content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+    return None if _CONTROL.search(content) or _is_tar(content) else content
+
+
+def _is_tar(content: bytes) -> bool:
+    """Whether a file begins with a header of tar, which is known by its checksum: it may have no other mark."""
+    try:
+        tarfile.TarInfo.frombuf(content[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
+    except tarfile.HeaderError:
+        return False
+    return True
+
+
+def _is_python(content: bytes) -> bool:
+    """Whether a text is a program: it reads as Python, and does more than name things and write values down.
+
+    Of a long text the beginning is read. Where that may be Python, and what does something may follow, it is not known to be
+    none; nor is what is encoded in a way of its own, or nested too deeply to be read here.
+    """
+    if _ENCODED.match(content):
+        return True
+    if not _DOING.search(content):
+        return False
+    whole = len(content) <= _PYTHON_BYTES
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            if not whole:
+                head = content[: content.rfind(b"\n", 0, _PYTHON_BYTES) + 1] or content[:_PYTHON_BYTES]
+                codeop.compile_command(head.decode(errors="ignore"), "<text>", "exec")  # raises for what is no Python
+                return True
+            tree = ast.parse(content)
+    except (MemoryError, RecursionError):
+        return True
+    except (SyntaxError, ValueError, OverflowError):
+        return False
+    return not all(map(_is_idle, ast.walk(tree)))
+
+
+def _is_idle(node: ast.AST) -> bool:
+    """Whether a part of a program does nothing. Who assigns to more than a name may replace what `+` or `[]` calls later."""
+    replaces = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
+    return isinstance(node, _IDLE) and not replaces
+
+
+# -- pickles -----------------------------------------------------------------------------------------------------------
+def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
+    """Whether an unpickler, asked as often as it can be, would import something and call it; or what is too long to tell.
+
+    The steps are followed with what they leave on the stack, but not with their values: so words for a tokenizer, most of
+    which are steps of a pickle, soon ask for what no earlier one has left. What an unpickler refuses for its values is taken.
+    goes_on: this is the beginning of a file alone.
+    """
+    stack: list[bool] = []  # whether each thing is a mark
+    imports = at = 0
+    for _ in range(_PICKLE_STEPS):
+        if at >= len(content):
+            return goes_on
+        step = _STEPS.get(content[at])
+        if step is None or not _taken(stack, step):
+            return False
+        imports += step.name in _IMPORTING
+        if imports and step.name in _RUNNING:
+            return True
+        at = _behind(content, at + 1, step.arg)
+        if step.name == "STOP":
+            stack.clear()
+    return True
+
+
+def _taken(stack: list[bool], step: pickletools.OpcodeInfo) -> bool:
+    """Take from the stack what a step needs, and leave there what it makes; False where that is not there."""
+    needs = step.stack_before
+    if pickletools.markobject in needs:
+        if True not in stack:
+            return False
+        while not stack.pop():
+            pass
+        needs = needs[: needs.index(pickletools.markobject)]
+    if len(needs) > len(stack) or (any(stack[len(stack) - len(needs) :]) and step.name != "POP"):
+        return False
+    del stack[len(stack) - len(needs) :]
+    stack += [one is pickletools.markobject for one in step.stack_after]
+    return True
+
+
+def _behind(content: bytes, at: int, argument: pickletools.ArgumentDescriptor | None) -> int:
+    """Return where a step's argument ends; beyond the content where it does not."""
+    if argument is None:
+        return at
+    if argument.n == pickletools.UP_TO_NEWLINE:
+        for _ in range(2 if argument.name.endswith("_pair") else 1):
+            at = content.find(b"\n", at) + 1 or len(content) + 1
+        return at
+    if argument.n >= 0:
+        return at + argument.n
+    length = _LENGTHS[argument.n]
+    return at + length + int.from_bytes(content[at : at + length], "little")
+
+
+# -- other formats -----------------------------------------------------------------------------------------------------
+def _begins(*starts: bytes) -> Callable[[BinaryIO, int], bool]:
+    """Return the proof of a format that is known by its first bytes, where `.` stands for any byte.
+
+    All of them have a zero byte soon, which no program in text has; some may begin as a pickle does.
+    """
+    patterns = [re.compile(start, re.DOTALL) for start in starts]
+
+    def proof(file: BinaryIO, size: int) -> bool:
+        head = file.read(_HEAD_BYTES)
+        if not any(pattern.match(head) for pattern in patterns) or b"\0" not in head:
+            return False
+        return not _is_pickle(head, size > len(head)) and not _ends_as_zip(file, size)
+
+    return proof
+
+
+def _is_safetensors(file: BinaryIO, size: int) -> bool:
+    """Whether a file is eight bytes of a length, a header in JSON of that length, and numbers."""
+    length = int.from_bytes(file.read(8), "little")
+    if not 2 <= length <= min(size - 8, _HEADER_BYTES):
+        return False
+    file.seek(0)
+    head = file.read(8 + length + _HEAD_BYTES)
+    header = head[8 : 8 + length]
+    if not header.startswith(b"{") or not _holds_tokens(header) or _is_pickle(head, size > len(head)):
+        return False
+    return not _ends_as_zip(file, size)
+
+
+def _is_sentencepiece(file: BinaryIO, size: int) -> bool:
+    """Whether a file is a vocabulary of SentencePiece: pieces (field 1), each with its length, then its settings."""
+    if size > _TEXT_BYTES:
+        return False
+    content = file.read(_TEXT_BYTES)
+    at = pieces = 0
+    while at < len(content):
+        field, at = content[at], at + 1
+        length, at = _varint(content, at)
+        pieces += 1
+        if field not in _SENTENCEPIECE_FIELDS or at + length > len(content) or pieces > _MAX_PIECES:
+            return False
+        at += length
+    return content.startswith(_FIRST_PIECE) and not _ends_as_zip(file, size)
+
+
+_SENTENCEPIECE_FIELDS = tuple(number << 3 | 2 for number in range(1, 6))  # 2: a field with its length
+_FIRST_PIECE = bytes(_SENTENCEPIECE_FIELDS[:1])
+_MAX_PIECES = 1 << 19  # twice as many as the largest vocabularies have
+
+
+def _varint(content: bytes, at: int) -> tuple[int, int]:
+    """Return a number of at most four bytes, and where what follows begins."""
+    value = 0
+    for shift in range(0, 28, 7):
+        if at >= len(content):
+            break
+        byte = content[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+    return _TEXT_BYTES, at  # longer than what may follow
+
+
+def _ends_as_zip(file: BinaryIO, size: int) -> bool:
+    """Whether a file has the record at its end from which zip archives are read, whatever they begin with."""
+    file.seek(max(0, size - _ZIP_END_BYTES), os.SEEK_SET)
+    return _ZIP_END in file.read(_ZIP_END_BYTES)
+
+
+_WHOLE = (_is_json, _is_text, _is_sentencepiece)
+# The end of a name -> what has to hold for its content.
+_PROOFS: Mapping[str, Callable[[BinaryIO, int], bool]] = {
+    ".json": _is_json,
+    ".jsonl": _is_json,
+    ".txt": _is_text,
+    ".vocab": _is_text,
+    ".bpe": _is_text,
+    ".csv": _is_text,
+    ".tsv": _is_text,
+    ".md": _is_text,
+    "spiece.model": _is_sentencepiece,
+    "tokenizer.model": _is_sentencepiece,
+    "sentencepiece.bpe.model": _is_sentencepiece,
+    ".spm": _is_sentencepiece,
+    ".safetensors": _is_safetensors,
+    ".png": _begins(rb"\x89PNG\r\n\x1a\n"),
+    ".jpg": _begins(rb"\xff\xd8\xff"),
+    ".jpeg": _begins(rb"\xff\xd8\xff"),
+    ".gif": _begins(rb"GIF8[79]a"),
+    ".webp": _begins(rb"RIFF....WEBP"),
+}
+_NAMES: Mapping[str, Callable[[BinaryIO, int], bool]] = dict.fromkeys(("license", "notice", "readme"), _is_text)
+ENDINGS = tuple(_PROOFS)

@@ -1,0 +1,81 @@
+"""The open connections of this process. When descriptors run short, those that have been idle longest are closed, so that a new
+connection, such as a probe's, is always answered."""
+
+import asyncio
+import os
+import resource
+import time
+from typing import Protocol
+
+_RESERVED_PART, _LEAST_RESERVED, _MOST_RESERVED = 8, 32, 256  # of the descriptors: for files, models and processes
+_LOOK_FROM = 4  # connections have the fourth part of the descriptors
+_LOOK_S = 1e-5  # for each connection, between two looks at all descriptors
+_BUSY_S = 0.25  # until the next look where no connection could be closed
+
+
+class OpenConnection(Protocol):
+    def idle_s(self) -> float | None:
+        """Return for how many seconds it has waited for its client; None while a request of it is under way."""
+
+    def close_idle(self) -> None:
+        """Close it, with whatever notice its protocol has."""
+
+
+_open: dict[OpenConnection, None] = {}  # in the order in which they came
+
+
+class _Look:
+    """When all descriptors are counted next (monotonic)."""
+
+    due = float("-inf")
+
+
+def opened(connection: OpenConnection) -> None:
+    """Note a new connection. When all that came with it are noted, others are closed where descriptors are short."""
+    _open[connection] = None
+    if _LOOK_FROM * len(_open) > _limit():
+        _look_soon()
+
+
+def _look_soon(least_s: float = 0.0) -> None:
+    now = time.monotonic()
+    if now > _Look.due:
+        delay = max(least_s, len(_open) * _LOOK_S)
+        _Look.due = now + delay
+        asyncio.get_running_loop().call_later(delay, _look)
+
+
+def _look() -> None:
+    _Look.due = float("-inf")
+    try:
+        taken = len(os.listdir("/proc/self/fd"))
+    except OSError:  # there is not even one for this
+        taken = _limit()
+    over = taken - descriptors_for_clients()
+    if over > 0 and _open:
+        # What waited to be accepted comes now; or those that are busy become idle.
+        _look_soon(0.0 if _close_idlest(over) else _BUSY_S)
+
+
+def closed(connection: OpenConnection) -> None:
+    _open.pop(connection, None)
+
+
+def descriptors_for_clients() -> int:
+    """Return how many descriptors connections may have, with all that is open beside them; the rest is for what comes."""
+    limit = _limit()
+    return limit - min(_MOST_RESERVED, max(_LEAST_RESERVED, limit // _RESERVED_PART))
+
+
+def _limit() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _close_idlest(count: int) -> bool:
+    """Close so many, as far as they are idle; return whether there was one."""
+    found = [(idle, one) for one in _open if (idle := one.idle_s()) is not None]
+    found.sort(key=lambda pair: -pair[0])  # the older one where both have been idle as long
+    for _, one in found[:count]:
+        _open.pop(one, None)
+        one.close_idle()
+    return bool(found)

@@ -1,0 +1,24 @@
+"""Files that somebody else writes, and that are read again when they change: on a thread, as a disk may be slow or hang."""
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+from serving.core.errors import safely
+
+
+def follow(name: str, refresh: Callable[[], None], every_s: float) -> None:
+    """Call a method that looks at a file, again and again on a thread of its own, for as long as its object lives."""
+    method = weakref.WeakMethod(refresh)
+    threading.Thread(target=_run, args=(name, method, every_s), name=f"follow-{name}", daemon=True).start()
+
+
+def _run(name: str, method: "weakref.WeakMethod[Callable[[], None]]", every_s: float) -> None:
+    while True:
+        time.sleep(every_s)
+        refresh = method()
+        if refresh is None:
+            return
+        safely(f"looking at the {name} file", refresh)
+        del refresh

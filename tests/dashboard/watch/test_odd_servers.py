@@ -1,0 +1,260 @@
+"""What a watched server tells is parsed at the door: one that tells nonsense is said to, and the others are watched on."""
+
+import asyncio
+import json
+import random
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.test import Client
+
+from dashboard.metrics.feed import FeedReader, follow_feed
+from dashboard.metrics.services import metrics_store_tick
+from dashboard.models import Model, ModelState, Server, ServerState
+from dashboard.servers.client import AsyncServerClient
+from dashboard.shared.choices import DesiredState, ServerStatus
+from dashboard.shared.exceptions import DashboardError
+from dashboard.watch import watcher
+from tests.dashboard.conftest import text_of
+from tests.dashboard.processes import FixedServer, fixed_server
+from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
+
+pytestmark = [pytest.mark.django_db]
+
+GOOD = {"name": "m", "version": "1", "state": "READY", "reason": ""}
+ODD: tuple[Any, ...] = (
+    *(None, True, 0, -1, 1 << 70, 1.5, "", "v1", "1\u202e", "-1", "01", "9" * 30, "\0", "x" * 5000, [], {}, [[]]),
+    *({"a": None}, [None], [1], "READY", "ready"),
+)
+INDEXES = (
+    *ODD,
+    *([{**GOOD, field: value}] for field in (*GOOD, "condition", "failed", "release", "loading") for value in ODD),
+)
+HELLO = {"server_id": "s", "instance": "i", "started": 1.0, "bounds_us": [1, 2, 4]}
+COUNT = {"count": 0, "ns": 0}
+LATENCY: dict[str, Any] = {"total": 0, "sum_ns": 0, "counts": {}}
+COUNTERS: dict[str, Any] = {
+    "name": "m",
+    "version": "1",
+    "state": "READY",
+    "pending": 0,
+    "in_flight": 0,
+    **dict.fromkeys(("success", "fail", "cancel", "queue", "compute_input", "compute_infer", "compute_output"), COUNT),
+    "inference_count": 0,
+    "execution_count": 0,
+    "failures": {},
+    "cache_hits": 0,
+    "cache_misses": 0,
+    "batches": {},
+    **dict.fromkeys(("request_latency", "queue_latency", "compute_latency"), LATENCY),
+}
+STATS: dict[str, Any] = {
+    "time": 1.0,
+    "server": {"rss_bytes": 1, "cpu_seconds": 0.0, "threads": 1, "gpus": []},
+    "models": [COUNTERS],
+    "unserved": {"m": 1},
+    "traffic": [{"model": "m", "rollout": "r"}],
+}
+
+
+class OddServer(ThreadingHTTPServer):
+    """Answers what it is told to, whatever is asked of it."""
+
+    daemon_threads = True
+    status = 200
+    body = b"[]"
+    events: tuple[tuple[str, object], ...] = ()
+
+    def row(self, name: str = "odd") -> Server:
+        url = f"http://127.0.0.1:{self.server_address[1]}"
+        row = Server.objects.create(name=name, http_url=url, grpc_url="", metrics_url=url)
+        ServerState.objects.create(server=row, state=ServerStatus.READY)
+        return row
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: OddServer
+
+    def do_GET(self) -> None:
+        events = self.server.events
+        if "live" not in self.path or not events:
+            self._answer(self.server.status, self.server.body)
+            return
+        self._answer(200, "".join(f"event: {kind}\ndata: {json.dumps(data)}\n\n" for kind, data in events).encode())
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self._answer(self.server.status, self.server.body)
+
+    def _answer(self, status: int, body: bytes) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *given: object) -> None:
+        pass
+
+
+@pytest.fixture
+def odd() -> Iterator[OddServer]:
+    server = OddServer(("127.0.0.1", 0), _Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def inference(tmp_path: Path) -> Iterator[FixedServer]:
+    with fixed_server(tmp_path / "models") as server:
+        yield server
+
+
+def changed(value: Any, chance: random.Random) -> Any:
+    """A value of which one part, somewhere in it, is another one."""
+    if isinstance(value, dict) and value and chance.random() < 0.9:
+        name = chance.choice(sorted(value))
+        return {**value, name: changed(value[name], chance)}
+    if isinstance(value, list) and value and chance.random() < 0.9:
+        return [changed(value[0], chance), *value[1:]]
+    return chance.choice(ODD)
+
+
+async def told(call: Callable[[AsyncServerClient], Any], server: Server) -> None:
+    """Ask; a DashboardError with one sentence is all that may be raised."""
+    async with AsyncServerClient(server) as client:
+        try:
+            await call(client)
+            return
+        except DashboardError as error:
+            sentence = error.message
+    assert sentence.isprintable()
+    assert 0 < len(sentence) < 6000
+
+
+@pytest.mark.parametrize("status", [200, 400, 503])
+def test_whatever_it_answers_is_a_result_or_one_sentence(odd: OddServer, status: int) -> None:
+    row, chance = odd.row(), random.Random(status)
+    bodies = [json.dumps(index).encode() for index in INDEXES] + [b"", b"{", b"\xff", b"[" * 50_000, b"NaN"]
+    bodies.append(b'{"error": "\\u001b[2J\\u202eon"}')
+    odd.status = status
+    calls: tuple[Callable[[AsyncServerClient], Any], ...] = (
+        lambda client: client.index(),
+        lambda client: client.load("m"),
+        lambda client: client.traffic("m"),
+        lambda client: client.mismatches("m", 0),
+    )
+    for body in bodies:
+        odd.body = body
+        asyncio.run(told(chance.choice(calls) if status != 200 else calls[0], row))
+        if status == 200:
+            asyncio.run(told(chance.choice(calls[1:]), row))
+
+
+def test_an_index_whose_version_is_no_number_is_told_of_that_server_alone(
+    odd: OddServer, inference: FixedServer, tmp_path: Path
+) -> None:
+    """Both sides run: a good server and odd ones, watched by the same program."""
+    model_factory.onnx_identity(tmp_path / "models", "wanted")
+    Model.objects.create(name="wanted", desired_state=DesiredState.LOADED, generation=1)
+    wrong = odd.row()
+    odd.body = json.dumps([{**GOOD, "version": "v1"}]).encode()
+    odd.events = (("hello", HELLO), ("stats", {**STATS, "time": "now"}))
+    inference.row()
+    inference.start()
+
+    def both_known() -> bool:
+        state = ServerState.objects.get(server=wrong)
+        ready = ModelState.objects.filter(model_name="wanted", state="READY").exists()
+        return ready and state.state == ServerStatus.DOWN and "version 'v1'" in state.last_reason
+
+    watched_until(both_known)
+    assert not ModelState.objects.filter(server=wrong).exists()
+
+
+def test_a_server_that_ends_its_own_tasks_ends_no_others(
+    odd: OddServer, inference: FixedServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model_factory.onnx_identity(tmp_path / "models", "wanted")
+    Model.objects.create(name="wanted", desired_state=DesiredState.LOADED, generation=1)
+    wrong = odd.row()
+    watch_as_ever = watcher.watch_server
+
+    async def broken(server: Server) -> None:
+        if server.pk == wrong.pk:
+            raise ZeroDivisionError
+        await watch_as_ever(server)
+
+    monkeypatch.setattr(watcher, "watch_server", broken)
+    inference.row()
+    inference.start()
+
+    def known() -> bool:
+        ready = ModelState.objects.filter(model_name="wanted", state="READY").exists()
+        return ready and ServerState.objects.get(server=wrong).state == ServerStatus.DOWN
+
+    watched_until(known)
+    assert "ZeroDivisionError" in ServerState.objects.get(server=wrong).last_reason
+
+
+def test_whatever_its_feed_tells_it_is_watched_on(odd: OddServer) -> None:
+    """Each event of a feed with one part of it changed: the collector reads on, or says in one sentence why it cannot."""
+    row, chance = odd.row(), random.Random(5)
+
+    async def listen() -> None:
+        async with AsyncServerClient(row) as client:
+            news = follow_feed(client, FeedReader())
+            async for one in news:
+                if isinstance(one, DashboardError):
+                    assert "\n" not in one.message
+                    break
+                await sync_to_async(metrics_store_tick)(row, one, int(one.time), 0)
+            await news.aclose()
+
+    for _ in range(150):
+        hello = changed(HELLO, chance) if chance.random() < 0.3 else HELLO
+        odd.events = (("hello", hello), ("stats", STATS), ("stats", changed({**STATS, "time": 2.0}, chance)))
+        async_to_sync(listen)()
+
+
+def test_a_feed_that_is_not_understood_is_said_on_the_page_and_once_in_the_log(
+    odd: OddServer, as_person: Callable[..., Client], caplog: pytest.LogCaptureFixture
+) -> None:
+    row = odd.row()
+    odd.body = b"[]"
+    odd.events = (("hello", HELLO), ("stats", {**STATS, "time": "now"}))
+    caplog.set_level("WARNING")
+    watched_until(lambda: bool(ServerState.objects.get(server=row).info.get("feed")))
+    warnings = [one for one in caplog.records if "live feed" in one.getMessage()]
+    assert [one.levelname for one in warnings] == ["WARNING"]
+    page = text_of(as_person(), "/servers/")
+    assert page.count("No metrics come from it") == 1
+    assert "is not understood, at" in page
+    odd.events = (("hello", HELLO), *(("stats", {**STATS, "time": float(at)}) for at in (1, 2, 3)))
+    watched_until(lambda: ServerState.objects.get(server=row).info.get("feed") == "")
+    assert "No metrics come from it" not in text_of(as_person(), "/servers/")
+
+
+def watched_until(condition: Callable[[], bool]) -> None:
+    async def scenario() -> None:
+        running = asyncio.create_task(watcher.watch_servers())
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not await sync_to_async(condition)():
+                    if running.done():
+                        running.result()
+                    await asyncio.sleep(0.05)
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async_to_sync(scenario)()

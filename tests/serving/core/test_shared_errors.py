@@ -1,0 +1,39 @@
+"""Errors of futures for which several wait: each gets one of its own, which says as much as the first."""
+
+import asyncio
+import traceback
+
+import pytest
+
+from serving.core.errors import StepFailed, invalid, outcome_of, unraised
+
+PYTHONS = [
+    UnicodeEncodeError("idna", "a..b", 1, 2, "label empty"),
+    FileNotFoundError(2, "No such file or directory", "model.onnx"),
+    KeyError("name"),
+]
+
+
+@pytest.mark.parametrize("error", PYTHONS, ids=lambda error: type(error).__name__)
+def test_an_error_that_nobody_has_raised_says_the_same(error: Exception) -> None:
+    fresh = unraised(error)
+    assert fresh is not error
+    assert (type(fresh), str(fresh)) == (type(error), str(error))
+
+
+def test_an_error_of_ours_keeps_its_code_and_what_it_tells_besides() -> None:
+    failed = StepFailed("pipeline", "double", invalid("wrong"))
+    assert (unraised(failed).code, unraised(failed).message) == (failed.code, failed.message)
+    assert unraised(failed).__dict__ == failed.__dict__
+
+
+@pytest.mark.asyncio
+async def test_the_log_can_say_where_a_shared_error_came_from() -> None:
+    async def where_it_happened() -> None:
+        raise KeyError("name")
+
+    task = asyncio.get_running_loop().create_task(where_it_happened())
+    for _ in range(2):
+        with pytest.raises(KeyError) as caught:
+            await outcome_of(task)
+        assert "in where_it_happened" in "".join(traceback.format_exception(caught.value))

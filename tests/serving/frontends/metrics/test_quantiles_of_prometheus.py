@@ -1,0 +1,106 @@
+"""What Grafana draws: histogram_quantile of the exported buckets, computed as Prometheus does, is within 10 % of the truth."""
+
+import math
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+
+import httpx
+import numpy as np
+import pytest
+
+from repository.core.histogram import BOUNDS_US, Histogram
+from serving.frontends.metrics import prometheus
+from serving.telemetry.statistics import ModelStatistics
+from tests.support.model_factory import onnx_scale
+from tests.support.serving_process import PATIENCE_S, ServerProcess
+
+QUANTILES = (0.5, 0.9, 0.95, 0.99, 0.999)
+BUCKET = re.compile(r'^slipway_request_duration_seconds_bucket\{.*le="([^"]+)"\} (\S+)$', re.MULTILINE)
+
+
+def histogram_quantile(quantile: float, buckets: list[tuple[float, float]]) -> float:
+    """Prometheus' function, of (upper bound, cumulative count) in ascending order, the last one +Inf.
+
+    Source: Prometheus, promql/quantile.go, bucketQuantile."""
+    rank = quantile * buckets[-1][1]
+    index = next(index for index, (_, count) in enumerate(buckets) if count >= rank)
+    if index == len(buckets) - 1:
+        return buckets[-2][0]
+    if index == 0 and buckets[0][0] <= 0:
+        return buckets[0][0]
+    start, end = (buckets[index - 1][0] if index else 0.0), buckets[index][0]
+    before = buckets[index - 1][1] if index else 0
+    return start + (end - start) * (rank - before) / (buckets[index][1] - before)
+
+
+def exported(durations_s: np.ndarray) -> list[tuple[float, float]]:
+    """The buckets on the page of a model whose requests took so long."""
+    model = ModelStatistics("m", 1)
+    for duration in durations_s:
+        model.request_latency.add(round(duration * 1e9))
+    return buckets_on("".join(prometheus.of_models([model])))
+
+
+def buckets_on(page: str) -> list[tuple[float, float]]:
+    return [(float(bound), float(count)) for bound, count in BUCKET.findall(page)]
+
+
+def spread(make: Callable[[np.random.Generator], np.ndarray]) -> Callable[[], np.ndarray]:
+    return lambda: np.clip(make(np.random.default_rng(7)), 40e-6, 60)
+
+
+COUNT = 20_000
+DISTRIBUTIONS = {
+    "uniform": spread(lambda random: random.uniform(0.001, 0.030, COUNT)),
+    "exponential": spread(lambda random: random.exponential(0.005, COUNT)),
+    "normal": spread(lambda random: random.normal(0.1, 0.004, COUNT)),
+    "long tail": spread(lambda random: random.lognormal(math.log(0.004), 1.5, COUNT)),
+    "heavy tail": spread(lambda random: 0.002 * (1 + random.pareto(1.1, COUNT))),
+    "two speeds": spread(lambda random: np.where(random.random(COUNT) < 0.97, 0.0033, 0.41)),
+    "a slow few": spread(
+        lambda random: np.where(random.random(COUNT) < 0.985, random.normal(0.008, 0.001, COUNT), 2.7)
+    ),
+    "tiny": spread(lambda random: random.gamma(4, 20e-6, COUNT)),
+    "minutes": spread(lambda random: random.uniform(20, 58, COUNT)),
+}
+
+
+@pytest.mark.parametrize("name", DISTRIBUTIONS)
+def test_every_quantile_is_within_a_tenth(name: str) -> None:
+    durations = DISTRIBUTIONS[name]()
+    buckets = exported(durations)
+    for quantile in QUANTILES:
+        right = float(np.quantile(durations, quantile, method="inverted_cdf"))
+        assert histogram_quantile(quantile, buckets) == pytest.approx(right, rel=0.1), quantile
+
+
+def test_whatever_one_latency_is_its_quantiles_are_within_a_tenth() -> None:
+    """The worst there is: all requests take equally long, just behind a bound or just before the next."""
+    for bound in [bound for bound in prometheus.LATENCY_BOUNDS_US if bound < prometheus.LATENCY_BOUNDS_US[-1]]:
+        for microseconds in (bound, bound + 1, bound * 1.03, bound * 1.09):
+            buckets = exported(np.full(100, microseconds / 1e6))
+            for quantile in (0.01, 0.5, 0.99):
+                assert histogram_quantile(quantile, buckets) == pytest.approx(microseconds / 1e6, rel=0.1)
+
+
+def test_no_bound_is_more_than_a_tenth_above_the_one_before_and_each_is_one_of_the_fine_ones() -> None:
+    bounds = prometheus.LATENCY_BOUNDS_US
+    assert all(after <= 1.1 * before for before, after in pairwise(bounds))
+    assert set(bounds) <= set(BOUNDS_US)
+    assert len(bounds) == 211
+    assert Histogram().counts == {}
+
+
+def test_a_model_that_nobody_has_asked_has_few_buckets_and_all_of_them_from_its_first_request_on(
+    tmp_path: Path,
+) -> None:
+    onnx_scale(tmp_path)
+    body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
+    with ServerProcess(tmp_path) as server:
+        before = buckets_on(httpx.get(server.metrics_url, timeout=PATIENCE_S).text)
+        assert server.post("/v2/models/scale/infer", body)[0] == 200
+        after = buckets_on(httpx.get(server.metrics_url, timeout=PATIENCE_S).text)
+    assert (len(before), len(after)) == (23, 212)
+    assert {bound for bound, _ in before} <= {bound for bound, _ in after}

@@ -1,0 +1,112 @@
+"""Descriptors run short: the idlest connections make room, and who has just come is answered."""
+
+import contextlib
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import tritonclient.http
+
+from tests.serving.frontends.http2.http2_peer import Peer
+from tests.support.model_factory import onnx_scale
+from tests.support.serving_process import ServerProcess, wait_until
+
+pytestmark = pytest.mark.long
+DESCRIPTORS, IDLE = 256, 900
+
+
+@contextlib.contextmanager
+def short_of_descriptors(server: ServerProcess) -> Iterator[None]:
+    """Let the server, with its workers, have few; and this process many."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    try:
+        for pid in server.pids:
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def connect(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=60)
+
+
+def waiting(address: str) -> int:
+    """How many connections the kernel has that nobody has accepted."""
+    port = f":{int(address.rpartition(':')[2]):04X}"
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1].endswith(port) and row[3] == "0A")
+
+
+@pytest.mark.parametrize("workers", [0, 2], ids=["alone", "workers"])
+@pytest.mark.parametrize("protocol", ["http", "grpc"])
+def test_liveness_is_answered_with_hundreds_of_idle_connections(tmp_path: Path, workers: int, protocol: str) -> None:
+    onnx_scale(tmp_path)
+    with ServerProcess(tmp_path, f"--frontend-workers={workers}") as server, short_of_descriptors(server):
+        with contextlib.ExitStack() as idle:
+            for _ in range(IDLE):
+                idle.enter_context(connect(getattr(server, protocol)))
+            wait_until(lambda: not waiting(getattr(server, protocol)), what="their being accepted")
+            if protocol == "http":
+                for _ in range(IDLE):  # through a worker each has a connection to the core then
+                    asked = idle.enter_context(connect(server.http))
+                    asked.sendall(b"GET /v2 HTTP/1.1\r\nHost: test\r\n\r\n")
+                    assert asked.recv(12) == b"HTTP/1.1 200"
+            for _ in range(5):
+                assert server.get("/v2/health/live")[0] == 200
+                with Peer(server.grpc) as peer:
+                    assert peer.is_served(1)
+        assert server.get("/v2/health/ready")[0] == 200
+        assert "Traceback" not in server.log
+        assert all(len(os.listdir(f"/proc/{pid}/fd")) < DESCRIPTORS for pid in server.pids)
+
+
+def test_one_shared_memory_object_costs_one_descriptor_however_often_it_is_registered(tmp_path: Path) -> None:
+    name = f"slipway-test-{os.getpid()}"
+    path = Path("/dev/shm", name)
+    path.write_bytes(bytes(4096))
+    try:
+        flags = ("--allow-client-shm=true", "--frontend-workers=0")
+        with ServerProcess(tmp_path, *flags) as server, tritonclient.http.InferenceServerClient(server.http) as client:
+            before = server.descriptors()
+            for number in range(300):
+                client.register_system_shared_memory(f"region-{number}", f"/{name}", 64, offset=number)
+            assert server.descriptors() - before <= 2
+            client.unregister_system_shared_memory()
+            assert server.descriptors() <= before + 1
+            registering = "/v2/systemsharedmemory/region/more{}/register"
+            body = {"key": f"/{name}", "offset": 0, "byte_size": 64}
+            answers = [server.post(registering.format(number), body) for number in range(4097)]
+            assert [status for status, _ in answers].count(200) == 4096
+            assert "takes no more: unregister some" in answers[-1][1]["error"]
+    finally:
+        path.unlink()
+
+
+def test_objects_without_end_are_refused_and_what_was_let_go_is_free(tmp_path: Path) -> None:
+    paths = [Path("/dev/shm", f"slipway-test-{os.getpid()}-{number}") for number in range(80)]
+    for path in paths:
+        path.write_bytes(bytes(64))
+    try:
+        with ServerProcess(tmp_path, "--allow-client-shm=true", "--frontend-workers=0") as server:
+            resource.prlimit(server.pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+            with tritonclient.http.InferenceServerClient(server.http) as client:
+                answers = [
+                    server.post(
+                        f"/v2/systemsharedmemory/region/{path.name}/register",
+                        {"key": f"/{path.name}", "offset": 0, "byte_size": 64},
+                    )
+                    for path in paths
+                ]
+                assert [status for status, _ in answers].count(200) == DESCRIPTORS // 4
+                assert "unregister some" in answers[-1][1]["error"]
+                client.unregister_system_shared_memory()
+                client.register_system_shared_memory("again", f"/{paths[-1].name}", 64)
+    finally:
+        for path in paths:
+            path.unlink()

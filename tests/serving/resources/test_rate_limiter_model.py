@@ -1,0 +1,120 @@
+"""The rate limiter against a model of it: whatever instances want and withdraw, none waits for what nobody holds."""
+
+from collections import Counter, deque
+from collections.abc import Callable
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from serving.resources.rate_limiter import ANYWHERE, Demand, RateLimiter
+
+LIMITS = {"A": 2, "B": 3}
+HOLDERS = st.integers(0, 5)
+DEMANDS = st.builds(
+    Demand,
+    st.dictionaries(st.sampled_from(list(LIMITS)), st.integers(1, 2)).map(
+        lambda counts: tuple(((name, ANYWHERE), count) for name, count in counts.items())
+    ),
+    st.integers(1, 4),
+)
+
+
+class LimiterMachine(RuleBasedStateMachine):
+    """Instances with work to do, which may go away at any moment; the loop turns when hypothesis says so.
+
+    work: how many executions each instance still wants. running: those that execute now.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.callbacks: deque[Callable[[], None]] = deque()
+        self.limiter = RateLimiter([(name, count, None) for name, count in LIMITS.items()], self.callbacks.append)
+        self.demands: dict[int, Demand] = {}
+        self.work: Counter[int] = Counter()
+        self.running: dict[int, Demand] = {}
+
+    @initialize(demands=st.lists(DEMANDS, min_size=2, max_size=6))
+    def load(self, demands: list[Demand]) -> None:
+        for holder, demand in enumerate(demands):
+            self.register(holder, demand)
+
+    @rule(holder=HOLDERS, demand=DEMANDS)
+    def register(self, holder: int, demand: Demand) -> None:
+        if holder not in self.demands and holder not in self.running:
+            self.demands[holder] = demand
+            self.limiter.register(holder, demand)
+
+    @rule(holder=HOLDERS)
+    def unregister(self, holder: int) -> None:
+        if self.demands.pop(holder, None) is not None:
+            del self.work[holder]
+            self.limiter.unregister(holder)
+
+    @rule(holder=HOLDERS)
+    def want(self, holder: int) -> None:
+        if holder in self.demands:
+            self.work[holder] += 1
+            self.dispatch(holder)
+
+    @rule(holder=HOLDERS)
+    def withdraw(self, holder: int) -> None:
+        """The clients go away, and nobody says so to the limiter."""
+        del self.work[holder]
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def end(self, data: st.DataObject) -> None:
+        holder = data.draw(st.sampled_from(sorted(self.running)))
+        del self.running[holder]
+        self.limiter.release(holder)
+        self.dispatch(holder)
+
+    @precondition(lambda self: self.callbacks)
+    @rule()
+    def turn(self) -> None:
+        self.callbacks.popleft()()
+
+    def dispatch(self, holder: int) -> None:
+        """As a scheduler does: ask for an instance that is idle and has something to execute."""
+        wants = self.work[holder] and holder not in self.running
+        if wants and self.limiter.acquire(holder, lambda: self.dispatch(holder)):
+            self.work[holder] -= 1
+            self.running[holder] = self.demands[holder]
+
+    def left(self) -> Counter[str]:
+        left = Counter(LIMITS)
+        for demand in self.running.values():
+            left.subtract({name: count for (name, _), count in demand.resources})
+        return left
+
+    @invariant()
+    def nothing_is_given_twice(self) -> None:
+        assert all(count >= 0 for count in self.left().values())
+
+    @invariant()
+    def nobody_waits_for_what_nobody_holds(self) -> None:
+        if self.callbacks:
+            return  # the loop has not come to it yet
+        left = self.left()
+        for holder, work in self.work.items():
+            if work and holder not in self.running:
+                demand = self.demands[holder]
+                lacks = any(count > left[name] for (name, _), count in demand.resources)
+                assert lacks or self.running, f"{holder} waits for ever"
+
+    def teardown(self) -> None:
+        """What is wanted is executed to the last, however it began."""
+        for _ in range(10 * (sum(self.work.values()) + len(self.running) + 10)):
+            while self.callbacks:
+                self.turn()
+            for holder in list(self.running)[:1]:
+                del self.running[holder]
+                self.limiter.release(holder)
+                self.dispatch(holder)
+        assert not self.running
+        assert not +self.work, "some executions never came"
+
+
+LimiterMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+test_limiter = LimiterMachine.TestCase

@@ -1,0 +1,53 @@
+"""A server whose event loop is watched: whatever its thread opens, locks, renames or syncs after the start is found.
+
+with guarded_server(folder, repository, *flags) as (server, calls):
+    ...
+assert calls() == []
+
+What is allowed, as it cannot wait for a disk or a network:
+* /proc and /sys, which the kernel makes, and /dev/shm and memory files, which are memory;
+* imports and the lines of tracebacks: once for each module.
+"""
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from tests.support.serving_process import ROOT, ServerProcess
+
+GUARD = ROOT / "tests" / "support" / "loop_guard"
+MEMORY = ("/proc/", "/sys/", "/dev/shm/", "/dev/null")
+ONCE = ("<frozen importlib", "linecache.py")
+
+Calls = Callable[[], list[str]]
+
+
+@contextlib.contextmanager
+def guarded_server(
+    folder: Path, repository: Path, *flags: str, wait: str = "ready"
+) -> Iterator[tuple[ServerProcess, Calls]]:
+    """Gives the server, and what its loop's thread has done to files since it was ready, a line for each place."""
+    log = folder / "loop-guard"
+    environment = {"LOOP_GUARD": str(log), "PYTHONPATH": f"{GUARD}:{ROOT}"}
+    with ServerProcess(repository, *flags, wait=wait, environment=environment) as server:
+        begun = log.stat().st_size
+        assert begun, "the guard sees what is read while the server starts"
+        yield server, lambda: _calls(log.read_bytes()[begun:])
+
+
+def _calls(noted: bytes) -> list[str]:
+    found = dict.fromkeys(_shown(json.loads(line)) for line in noted.splitlines())
+    return [line for line in found if line]
+
+
+def _shown(call: dict[str, str | list[str]]) -> str:
+    what, path, stack = call["what"], str(call["path"]), call["stack"]
+    if path.startswith(MEMORY) or any(part in frame for frame in stack for part in ONCE):
+        return ""
+    if what == "os.truncate" and path.isdigit():  # a memory file that has just been made
+        return ""
+    own = [
+        frame.removeprefix(f"{ROOT}/") for frame in stack if frame.startswith(str(ROOT)) and "loop_guard" not in frame
+    ]
+    return f"{what} {path}: {' < '.join(own[:4])}"
