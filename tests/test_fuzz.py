@@ -69,7 +69,8 @@ def test_a_soak_that_was_stopped_goes_on_from_its_count(tmp_path: Path) -> None:
     second.segment.answered["HTTP, ONNX"] += 38
     second.segment.fail("HTTP, ONNX", "a wrong answer", "nothing", False)
     second.save()
-    page = markdown(second, "a machine")
+    page = markdown(second, "1a2b3c4", "a machine")
+    assert "Commit 1a2b3c4; machine: a machine." in page
     assert "100 requests" in page
     assert "| expected | a Python child killed | 503 the model '...' ended after N s | 1 |" in page
     assert "| UNEXPECTED | nothing | a wrong answer | 1 |" in page

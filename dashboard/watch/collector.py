@@ -44,7 +44,7 @@ class Collector:
         if self._trouble is not None and bool(self._trouble) == bool(trouble):
             return
         if trouble:
-            logger.warning("server %s: its live feed has no metrics: %s", self._client.server.name, trouble)
+            logger.warning("server %s: what it streams has no metrics: %s", self._client.server.name, trouble)
         try:
             await sync_to_async(server_info_record)(server=self._client.server, key=FEED, value=trouble)
         except DatabaseError as error:

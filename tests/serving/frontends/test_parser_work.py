@@ -38,6 +38,9 @@ from serving.resources.request_memory import RequestMemory
 from tests.serving.frontends.http2 import http2_peer as h2
 from tests.support.work_meter import grows_evenly, work_of
 
+# Where the kernel counts no instructions, calls of functions are counted; nobody sees those that compiled code makes.
+pytestmark = pytest.mark.interpreted
+
 Work = Callable[[], Any]
 OUTPUT = '{"name":"X"}'
 OPEN_INPUT = '{"name":"X","datatype":"FP32","shape":[1],"data":[1]'
