@@ -122,7 +122,7 @@ def test_what_cannot_be_asked_again_is_passed_over_and_counted(server: ServerPro
     assert found["skipped"]["too_large"] > 0
 
     def wrong() -> None:
-        with pytest.raises(Exception, match="expected 1 inputs"):
+        with pytest.raises(Exception, match="unexpected inference input 'NONE'"):
             client.infer("scale", {"NONE": one["INPUT0"]})
 
     found = sampled(server, "scale", wrong, count=1, seconds=0.5)
@@ -133,7 +133,7 @@ def test_what_cannot_be_asked_again_is_passed_over_and_counted(server: ServerPro
 def test_without_traffic_the_time_ends_it(server: ServerProcess) -> None:
     found = ask(server, "scale", count=1, seconds=0.1).json()
     assert found["samples"] == []
-    assert found["seconds"] >= 0.1
+    assert found["seconds"] >= 0.09  # a timer may ring a tick of its clock early
 
 
 @pytest.mark.parametrize(
