@@ -1,8 +1,9 @@
 """What was last known of a rollout's stable arm, in a file: a server that restarts where stable gets no requests any more, or
 hardly any, still knows what to hold the candidate against.
 
-The file lies beside that of the breaches. It is written on a thread, once a minute while rollouts are under way, and at once
-when a weight changes: what a kill loses is a minute of figures at the same weight.
+The file lies beside that of the breaches, and servers that share that one share this one: each writes what it knows into what
+the others have left there. It is written on a thread, once a minute while rollouts are under way, and at once when a weight
+changes: what a kill loses is a minute of figures at the same weight.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, cast
 
 from repository.core.errors import RepositoryError
-from repository.core.histogram import Counts
+from repository.core.histogram import BUCKETS, Counts
 from repository.files import storage
 from serving.traffic.figures import Compared, Window
 
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 WRITTEN_S = 60
 MOST_MODELS = 1000
 MAX_BYTES = 64 << 20
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Known(NamedTuple):
@@ -47,7 +49,7 @@ class StableMemory:
     def __init__(self, breaches: Path | None) -> None:
         self._path = None if breaches is None else breaches.with_name(f"{breaches.stem}.stable.json")
         self._known: dict[str, Memory] = {} if self._path is None else _read(self._path)
-        self._unwritten = False
+        self._unwritten: dict[str, tuple[Memory, bool]] = {}  # by the model; whether its rollout goes on
         self._second = 0
         self._writing: asyncio.Future[None] | None = None
         self._failed = False
@@ -63,18 +65,16 @@ class StableMemory:
         if not first and self._known[model] == memory:
             self._second = 0 if at_once else self._second
             return
-        self._known.pop(model, None)
-        self._known[model] = memory
-        while len(self._known) > MOST_MODELS:
-            del self._known[next(iter(self._known))]
-        self._unwritten = True
+        _keep(self._known, model, memory)
+        self._unwritten[model] = memory, True
         if first or at_once:
             self._second = 0
 
     def forget(self, model: str) -> None:
         """Its rollout is over."""
-        if self._known.pop(model, None) is not None:
-            self._unwritten = True
+        before = self._known.pop(model, None)
+        if before is not None:
+            self._unwritten[model] = before, False
 
     def tick(self, loop: asyncio.AbstractEventLoop) -> None:
         """A second has passed: write what is new, where it is time."""
@@ -83,28 +83,48 @@ class StableMemory:
         due = self._second <= 0
         self._second -= 1
         if due and self._unwritten and (self._writing is None or self._writing.done()):
-            self._second, self._unwritten = WRITTEN_S, False
-            self._writing = loop.run_in_executor(None, self._write, self._path, _told(self._known))
+            self._second = WRITTEN_S
+            self._writing = loop.create_task(self._write(self._path))
 
     async def close(self) -> None:
         """Write what is new, and wait until it is on the disk."""
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
         if self._path is not None and self._unwritten:
-            await asyncio.to_thread(self._write, self._path, _told(self._known))
+            await self._write(self._path)
 
-    def _write(self, path: Path, content: object) -> None:
+    async def _write(self, path: Path) -> None:
+        changes, self._unwritten = self._unwritten, {}
         try:
-            storage.write_atomic(path, json.dumps(content).encode())
+            await asyncio.to_thread(_write, path, changes)
         except (OSError, RepositoryError) as error:
             if not self._failed:
                 log.error("what is known of stable versions cannot be written to %s: %s", path, error)
-            self._failed = self._unwritten = True  # it is tried again, for nothing newer may come
+            self._failed = True
+            self._unwritten = {**changes, **self._unwritten}  # it is tried again, for nothing newer may come
         else:
             self._failed = False
 
 
+def _keep(known: dict[str, Memory], model: str, memory: Memory) -> None:
+    known.pop(model, None)
+    known[model] = memory
+    while len(known) > MOST_MODELS:
+        del known[next(iter(known))]
+
+
 # -- the file ------------------------------------------------------------------------------------------------------------
+def _write(path: Path, changes: dict[str, tuple[Memory, bool]]) -> None:
+    with storage.locked(path.with_name(f".{path.name}.lock"), path.name):
+        known = _read(path)
+        for model, (memory, goes_on) in changes.items():
+            if goes_on:
+                _keep(known, model, memory)
+            elif model in known and known[model].rollout == memory.rollout:
+                del known[model]
+        storage.write_atomic(path, json.dumps(_told(known)).encode())
+
+
 def _told(known: dict[str, Memory]) -> object:
     return {
         model: {
@@ -122,17 +142,25 @@ def _row(known: Known | None) -> object:
 
 
 def _read(path: Path) -> dict[str, Memory]:
-    """Return what an earlier process left; {} where there is nothing, or nothing that can be read, which is logged."""
+    """Return what an earlier process left; without what cannot be read, which is logged."""
+    known: dict[str, Memory] = {}
     try:
         if path.stat().st_size > MAX_BYTES:
             raise ValueError("it is too large")
-        content = json.loads(path.read_bytes())
-        return {str(model): _memory(row) for model, row in content.items()}
+        rows = list(json.loads(path.read_bytes()).items())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, *_DAMAGED) as error:
         log.error("what is known of stable versions could not be read from %s (%s)", path, type(error).__name__)
         return {}
+    for model, row in rows:
+        try:
+            known[model] = _memory(row)
+        except _DAMAGED as error:
+            log.error(
+                "what %s says of the stable version of '%s' is passed over (%s)", path, model, type(error).__name__
+            )
+    return known
 
 
 def _memory(row: dict[str, object]) -> Memory:
@@ -166,7 +194,10 @@ def _window(row: dict[str, object]) -> Window:
 
 
 def _counts(value: object) -> Counts:
-    return {int(bucket): _count(count) for bucket, count in cast(dict[str, object], value).items()}
+    counts = {int(bucket): _count(count) for bucket, count in cast(dict[str, object], value).items()}
+    if not all(0 <= bucket < BUCKETS for bucket in counts):
+        raise ValueError("no bucket of ours")
+    return counts
 
 
 def _count(value: object) -> int:

@@ -9,6 +9,7 @@ from serving.traffic.remotes.http_client import HttpClient
 from serving.traffic.remotes.protocol import refused
 
 TIMEOUT_S = 5.0
+MAX_PAGE = 1 << 20  # bytes: it holds room that clients' requests need
 
 
 class RemotePages:
@@ -25,7 +26,7 @@ class RemotePages:
         access = await asyncio.to_thread(self._allow_list.of, page)
         client = self._clients.get(access)
         if client is None:
-            client = self._clients[access] = HttpClient(access, self._memory)
+            client = self._clients[access] = HttpClient(access, self._memory, MAX_PAGE)
         path = f"{access.address.path or '/'}{query and '?'}{query}"
         try:
             async with asyncio.timeout(TIMEOUT_S):

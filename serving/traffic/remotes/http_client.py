@@ -53,10 +53,11 @@ class _Broken(Exception):
 class HttpClient:
     """Used on the event loop's thread. Each request under way has a connection of its own; more than MAX_CONNECTIONS wait."""
 
-    def __init__(self, access: RemoteAccess, memory: RequestMemory) -> None:
-        """memory: what answers take until they are whole."""
+    def __init__(self, access: RemoteAccess, memory: RequestMemory, most: int = MAX_ANSWER) -> None:
+        """memory: what answers take until they are whole. most: bytes of an answer's body."""
         self.address = access.address
         self.memory = memory
+        self.most = most
         self._tls = access.tls
         self._addresses = HostAddresses(access.address.host.strip("[]"))
         self._places = asyncio.Semaphore(MAX_CONNECTIONS)
@@ -262,8 +263,9 @@ class _Connection(asyncio.Protocol):
         self._keep = self._parser.should_keep_alive()
 
     def on_body(self, data: bytes) -> None:
-        if self._size + len(data) > MAX_ANSWER:
-            raise unavailable(f"the server at {self._client.address} answers with more than {MAX_ANSWER >> 20} MiB")
+        most = self._client.most
+        if self._size + len(data) > most:
+            raise unavailable(f"the server at {self._client.address} answers with more than {most >> 20} MiB")
         self._client.memory.take(len(data))
         self._size += len(data)
         self._body.append(data)

@@ -88,6 +88,50 @@ def test_it_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(story())
 
 
+def test_servers_that_share_a_file_leave_each_other_what_they_know(path: Path) -> None:
+    """At 100 % a server has nothing newer to write: what another one wrote over would be gone."""
+
+    async def story() -> None:
+        one, other = StableMemory(path), StableMemory(path)
+        one.note("chat", MEMORY)
+        await written(one)
+        other.note("vision", MEMORY)
+        await written(other)
+        again = StableMemory(path)
+        assert again.of("chat", "r-1", ARMS) == again.of("vision", "r-1", ARMS) == MEMORY
+        newer = MEMORY._replace(rollout="r-2")
+        other.note("chat", newer)
+        await other.close()
+        one.forget("chat")
+        await one.close()
+        assert StableMemory(path).of("chat", "r-2", ARMS) == newer, "another rollout by now"
+        other.forget("chat")
+        await other.close()
+        assert StableMemory(path).of("chat", "r-2", ARMS) is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("latency", ['{"448": 1}', '{"-1": 1}', '{"a": 1}', "[]", "null"])
+def test_a_damaged_row_is_passed_over_and_the_others_are_known(
+    path: Path, latency: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A bucket that there is not would keep the guardrail from being judged for as long as the file is there."""
+
+    async def story() -> None:
+        memory, file = StableMemory(path), path.with_name("traffic.stable.json")
+        memory.note("chat", MEMORY)
+        memory.note("vision", MEMORY)
+        await memory.close()
+        file.write_text(file.read_text().replace('{"3": 499}', latency, 1))
+
+    asyncio.run(story())
+    again = StableMemory(path)
+    assert again.of("chat", "r-1", ARMS) is None
+    assert again.of("vision", "r-1", ARMS) == MEMORY
+    assert len(caplog.records) == 1
+
+
 @pytest.mark.parametrize("content", ["{", "[]", '{"chat": 1}', '{"chat": {"rollout": "r-1", "arms": ["a", "b"]}}'])
 def test_a_damaged_file_is_told_and_nothing_is_known(
     path: Path, content: str, caplog: pytest.LogCaptureFixture

@@ -36,3 +36,13 @@ async def test_what_is_wrong_with_a_query_is_told(tmp_path: Path) -> None:
         with pytest.raises(ServingError, match="HTTP 400: parse error"):
             await pages.fetch(f"{prometheus.url}/api/v1/query?query=%7B")
         await pages.close()
+
+
+async def test_a_page_that_never_ends_takes_no_room_from_the_requests_of_clients(tmp_path: Path) -> None:
+    memory = RequestMemory(8 << 20)
+    with service(lambda received: (200, {}, b" " * (4 << 20))) as prometheus:
+        pages = RemotePages(allow_list(tmp_path, {prometheus.url: {}}), memory)
+        with pytest.raises(ServingError, match="more than 1 MiB"):
+            await pages.fetch(f"{prometheus.url}/api/v1/query?query=up")
+        assert memory.taken == 0
+        await pages.close()
