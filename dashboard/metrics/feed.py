@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Any, cast
 
 from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Usage, since
@@ -30,6 +30,7 @@ from repository.core.histogram import BOUNDS_US, Counts, merge
 logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.5
+_FAR_FUTURE = 1e11  # Unix seconds, which every calendar has
 NO_VERSION = 0  # stands for the version where a request found none that served
 
 Key = tuple[str, int]  # model name, version
@@ -56,13 +57,17 @@ class BucketMap:
     def __init__(self, bounds_us: Sequence[int]) -> None:
         last = len(BOUNDS_US) - 1
         same = list(bounds_us) == BOUNDS_US
+        self._buckets = len(bounds_us)
         self._map = None if same else [min(bisect_left(BOUNDS_US, bound), last) for bound in bounds_us]
 
     def read(self, counts: Mapping[str, int]) -> Counts:
-        """Return a histogram in our buckets; its keys are text, as in JSON."""
+        """Return a histogram in our buckets; its keys are text, as in JSON. ValueError: there is no such one."""
+        found = {int(bucket): count for bucket, count in counts.items()}
+        if found and not (min(found) >= 0 and max(found) < self._buckets and min(found.values()) >= 0):
+            raise ValueError("a histogram has a bucket that there is not")
         if self._map is None:
-            return {int(bucket): count for bucket, count in counts.items()}
-        return merge({self._map[int(bucket)]: count} for bucket, count in counts.items())
+            return found
+        return merge({self._map[bucket]: count} for bucket, count in found.items())
 
 
 @dataclass(slots=True)
@@ -102,6 +107,8 @@ class FeedReader:
         self.instance = data["instance"]
 
     def _tick(self, data: Stats) -> Tick | None:
+        if not 0 <= data["time"] < _FAR_FUTURE:
+            raise ValueError("its clock shows no time")
         models = {key: usage for entry in data["models"] for key, usage in [self._difference(entry)]}
         for key, usage in self._readings.items():
             if key not in models and (usage.pending or usage.in_flight):
@@ -127,13 +134,18 @@ class FeedReader:
             del self.traffic[before]
         if self._buckets is None or name is None:
             return
-        if wrong := misfit(told, TrafficTold):
+        wrong = misfit(told, TrafficTold) or _impossible(cast(TrafficTold, told))
+        try:
+            heard = None if wrong else _in_our_buckets(cast(TrafficTold, told), self._buckets)
+        except ValueError as error:
+            heard, wrong = None, str(error)
+        if heard is None:
             if name not in self._odd:
                 logger.error("what the server tells of rollout %s is not understood, at %s: it waits", name, wrong)
             self._odd.add(name)
             return
         self._at[model] = name
-        self.traffic[name] = _in_our_buckets(cast(TrafficTold, told), self._buckets)
+        self.traffic[name] = heard
 
     def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:
         """Return what was refused for want of a version: it is filed under NO_VERSION of the model."""
@@ -220,6 +232,25 @@ def _tick_of(reader: FeedReader, event: FeedEvent) -> Tick | None:
         return reader.read(event)
     except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Refused(f"what the inference server tells is not understood ({error!r})") from error
+
+
+def _impossible(told: TrafficTold) -> str:
+    """Return which part of a word no server can have counted, such as ".arms.stable.errors"; "" for none."""
+    parts: list[tuple[str, Mapping[str, Any], str]] = []
+    for name, arm in told["arms"].items():
+        parts += [(f".arms.{name}", arm, "requests"), (f".arms.{name}.window", arm.get("window") or {}, "requests")]
+    shadow: Mapping[str, Any] = told["shadow"] or {}
+    parts += [(".shadow", shadow, "compared"), (".shadow.dropped", shadow.get("dropped", {}), "")]
+    for place, part, whole in parts:
+        for what, value in part.items():
+            if isinstance(value, int | float) and value < 0:
+                return f"{place}.{what}"
+        if part.get("errors", 0) > part.get(whole, 0):
+            return f"{place}.errors"
+    if any(len(one["samples"]) not in (0, 2) for one in told["guardrails"]):
+        return ".guardrails.samples"
+    trouble = shadow.get("trouble")
+    return ".shadow.trouble.at" if trouble is not None and not 0 <= trouble["at"] < _FAR_FUTURE else ""
 
 
 def _in_our_buckets(told: TrafficTold, buckets: BucketMap) -> TrafficTold:

@@ -7,8 +7,10 @@ Both have the same methods; those of the second are awaited. Every failure is ra
 Unreachable where no answer came, else the class that belongs to the status (_REFUSALS), with the server's own words.
 """
 
+import asyncio
 import atexit
 import threading
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, closing
 from dataclasses import dataclass
@@ -45,14 +47,18 @@ from repository.core.plain_text import plain
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
+WHOLE_S = 60.0  # in which an answer that has begun to come is whole
 # What a server tells of itself and its models. Answers to inference requests are passed on, whatever their size.
 ANSWER_BYTES = 64 << 20
-LINE_BYTES = 16 << 20  # of the feed
+EVENT_BYTES = 16 << 20  # of the feed
+LINE_COST = 64  # bytes that a line takes beside its characters
 INFER_TIMEOUT_S = 300.0
 # A model may compile or download for long; the server goes on loading even when nobody waits.
 LOAD_TIMEOUT_S = 3600.0
 # The feed sends an event every second.
 FEED_SILENCE_S = 5.0
+# A few compressed bytes may become gigabytes before anybody has counted them.
+_PLAIN = {"Accept-Encoding": "identity"}
 
 _SHOWN = 100  # characters of where an answer is not understood
 
@@ -224,7 +230,7 @@ class _Peer:
         )
 
     def _request(self, client: httpx.Client | httpx.AsyncClient, call: Call[T]) -> httpx.Request:
-        headers = {**(call.headers or {}), **(self._key if call.control else {})}
+        headers = {**_PLAIN, **(call.headers or {}), **(self._key if call.control else {})}
         timeout = httpx.Timeout(call.timeout, connect=CONNECT_TIMEOUT_S)
         url = f"{self.server.http_url}{call.path}"
         return client.build_request(call.method, url, content=call.content, headers=headers, timeout=timeout)
@@ -234,9 +240,15 @@ class _Peer:
             return call.read(RawAnswer(response.status_code, dict(response.headers), content))
         raise _refusal(self.server.name, response.status_code, content)
 
-    def _refuse_larger(self, call: Call[T], size: int) -> None:
+    def _refuse_compressed(self, response: httpx.Response) -> None:
+        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+            raise Refused(f"inference server {self.server.name} answers compressed, which it was not asked for")
+
+    def _refuse_larger(self, call: Call[T], size: int, began: float) -> None:
         if call.limit is not None and size > call.limit:
             raise Refused(f"inference server {self.server.name} answered with more than {call.limit >> 20} MiB")
+        if call.limit is not None and time.monotonic() - began > WHOLE_S:
+            raise Unreachable(f"inference server {self.server.name} does not answer: its answer never ends")
 
     def _unreachable(self, error: httpx.HTTPError) -> Unreachable:
         reasons = {
@@ -298,10 +310,11 @@ class ServerClient(_Peer):
         try:
             response = client.send(self._request(client, call), stream=True)
             with closing(response):
-                content = bytearray()
+                self._refuse_compressed(response)
+                content, began = bytearray(), time.monotonic()
                 for piece in response.iter_bytes():
                     content += piece
-                    self._refuse_larger(call, len(content))
+                    self._refuse_larger(call, len(content), began)
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
         return self._result(call, response, bytes(content))
@@ -364,29 +377,38 @@ class AsyncServerClient(_Peer):
         try:
             response = await self._client.send(self._request(self._client, call), stream=True)
             async with aclosing(response):
-                content = bytearray()
+                self._refuse_compressed(response)
+                content, began = bytearray(), time.monotonic()
                 async for piece in response.aiter_bytes():
                     content += piece
-                    self._refuse_larger(call, len(content))
+                    self._refuse_larger(call, len(content), began)
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
         return self._result(call, response, bytes(content))
 
     async def feed(self) -> AsyncGenerator[FeedEvent, None]:
-        """Yield the events of the live feed. It ends with Unreachable, once the server ends it or falls silent."""
+        """Yield the events of the live feed. It ends with Unreachable, once the server ends it or sends no whole event."""
         timeout = httpx.Timeout(FEED_SILENCE_S, connect=CONNECT_TIMEOUT_S)
         url = f"{self.server.metrics_url}/v2/slipway/live"
+        headers = {**_PLAIN, **self._key}
         try:
-            async with self._client.stream("GET", url, headers=self._key, timeout=timeout) as response:
+            async with self._client.stream("GET", url, headers=headers, timeout=timeout) as response:
                 if not response.is_success:
                     raise _refusal(self.server.name, response.status_code, b"")
-                async for kind, data in _server_sent_events(_lines(response.aiter_bytes())):
+                self._refuse_compressed(response)
+                events = _server_sent_events(_lines(response.aiter_bytes()))
+                while (event := await _next_event(events)) is not None:
+                    kind, data = event
                     if kind == "hello":
                         yield HelloEvent(_parsed(data, Hello))
                     elif kind == "stats":
                         yield StatsEvent(_parsed(data, Stats))
         except httpx.HTTPError as error:
             raise self._unreachable(error) from None
+        except TimeoutError:
+            raise Unreachable(
+                f"inference server {self.server.name} does not answer: its feed has no whole event"
+            ) from None
         raise Unreachable(f"inference server {self.server.name} does not answer: its feed ended", midway=True)
 
 
@@ -429,6 +451,12 @@ def release_of(error: DashboardError) -> int | None:
     return None if misfit(release, int) else cast(int, release)
 
 
+async def _next_event(events: AsyncIterator[tuple[str, bytes]]) -> tuple[str, bytes] | None:
+    """Return the next event, None at the end. TimeoutError: not even a part of one that comes byte by byte is an event."""
+    async with asyncio.timeout(FEED_SILENCE_S):
+        return await anext(events, None)
+
+
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
     """Yield the lines of a stream without their ends. Refused: one is longer than any of a feed."""
     rest = bytearray()
@@ -439,25 +467,30 @@ async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
             rest = bytearray(last)
             for line in whole:
                 yield line.removesuffix(b"\r").decode(errors="replace")
-        if len(rest) > LINE_BYTES:
-            raise Refused(
-                f"what the inference server tells is not understood: a line of more than {LINE_BYTES >> 20} MiB"
-            )
+        _refuse_larger_event(len(rest))
 
 
 async def _server_sent_events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[str, bytes]]:
     """Yield the kind and the data of each event (WHATWG HTML, 9.2.6); comments and other fields are skipped."""
     kind = "message"
     data: list[str] = []
+    size = 0
     async for line in lines:
         if not line:
             if data:
                 yield kind, "\n".join(data).encode()
-            kind, data = "message", []
+            kind, data, size = "message", [], 0
             continue
+        _refuse_larger_event(size := size + len(line) + LINE_COST)
         name, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if name == "event":
             kind = value
         elif name == "data":
             data.append(value)
+
+
+def _refuse_larger_event(size: int) -> None:
+    if size > EVENT_BYTES:
+        told = f"an event of more than {EVENT_BYTES >> 20} MiB"
+        raise Refused(f"what the inference server tells is not understood: {told}")

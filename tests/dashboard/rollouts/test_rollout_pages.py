@@ -1,5 +1,6 @@
 """The pages of rollouts: what changed last and how to undo it, how one stands, the form, its end, what differed."""
 
+import random
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +11,14 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.access.authorisation import SYSTEM, Actor
-from dashboard.models import Model, Rollout, Server, ServerState, Version
+from dashboard.metrics.feed import FeedReader
+from dashboard.models import Model, Rollout, RolloutFigures, Server, ServerState, Version
 from dashboard.rollouts.figures import figures_store, mismatches_store
 from dashboard.rollouts.selectors import rollout_now
 from dashboard.rollouts.services import rollout_promote, rollout_roll_back, rollout_start
+from dashboard.servers.messages import HelloEvent
 from dashboard.versions.services import version_annotate
+from repository.core.histogram import BOUNDS_US
 from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
 from tests.dashboard.rollouts.told import guardrail, latency, mismatch, shadow_told, told
@@ -36,6 +40,60 @@ def figures(rollout: Rollout, server: Server, **more: Any) -> None:
 @pytest.fixture
 def canary(model: Model, server: Server, actor: Actor) -> Rollout:
     return started(model, server, actor)
+
+
+ODD_NUMBERS: tuple[Any, ...] = (
+    -1,
+    1,
+    1 << 62,
+    -(1 << 62),
+    1e300,
+    -0.5,
+    [],
+    [1],
+    {"9999": 1},
+    {"-1": 1},
+    {"5": -9},
+    None,
+)
+
+
+def changed(value: Any, chance: random.Random) -> Any:
+    """A word with another number, or list or histogram of them, somewhere in it."""
+    inside = [key for key in value if not isinstance(value[key], str)] if isinstance(value, dict) else []
+    if inside and chance.random() < 0.95:
+        key = chance.choice(inside)
+        return {**value, key: changed(value[key], chance)}
+    if isinstance(value, list) and value and chance.random() < 0.8:
+        return [changed(value[0], chance), *value[1:]]
+    return chance.choice(ODD_NUMBERS)
+
+
+def test_whatever_a_server_counts_the_pages_are_shown(
+    canary: Rollout, server: Server, as_person: Callable[..., Client]
+) -> None:
+    """What no server can have counted is not kept; anything else can be reckoned with."""
+    client, chance, kept = as_person(), random.Random(3), 0
+    window = {"seconds": 60.0, "requests": 400, "errors": 3, "latency": latency(397, 1000)}
+    word: Any = told(canary, stable=4000, candidate=400, errors=3, shadow=shadow_told())
+    word["arms"]["candidate"]["window"] = window
+    word["shadow"]["trouble"] = {"reason": "no memory", "at": 1.8e9}
+    for _ in range(300):
+        reader = FeedReader()
+        reader.read(HelloEvent({"server_id": "s", "instance": "i", "started": 1.0, "bounds_us": [*BOUNDS_US]}))
+        part = chance.choice([key for key in word if not isinstance(word[key], str)])
+        reader.hear({**word, part: changed(word[part], chance)} if kept else word)
+        if canary.name in reader.traffic:
+            kept += 1
+            figures_store(rollout=canary, server=server, told=reader.traffic[canary.name], instance=f"{kept}")
+            RolloutFigures.objects.update(earlier={})
+            for place in (
+                RELEASES,
+                f"/models/relu/rollouts/{canary.name}/",
+                f"/api/v1/models/relu/rollouts/{canary.name}",
+            ):
+                assert client.get(place, follow=True).status_code == 200, reader.traffic
+    assert kept > 50
 
 
 # -- how it stands -------------------------------------------------------------------------------------------------------

@@ -1,10 +1,14 @@
 """What a watched server tells is parsed at the door: one that tells nonsense is said to, and the others are watched on."""
 
 import asyncio
+import gzip
+import itertools
 import json
 import random
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -15,11 +19,14 @@ from django.test import Client
 
 from dashboard.metrics.feed import FeedReader, follow_feed
 from dashboard.metrics.services import metrics_store_tick
+from dashboard.metrics.usage import figures
 from dashboard.models import Model, ModelState, Server, ServerState
-from dashboard.servers.client import AsyncServerClient
+from dashboard.servers import client as server_client
+from dashboard.servers.client import AsyncServerClient, ServerClient, ServerConnections
 from dashboard.shared.choices import DesiredState, ServerStatus
 from dashboard.shared.exceptions import DashboardError
 from dashboard.watch import watcher
+from repository.core.histogram import BOUNDS_US
 from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, fixed_server
 from tests.support import model_factory
@@ -29,6 +36,7 @@ pytestmark = [pytest.mark.django_db]
 
 GOOD = {"name": "m", "version": "1", "state": "READY", "reason": ""}
 ODD: tuple[Any, ...] = (
+    *({"9999": 5}, {"-1": 5}, {"3": -5}),
     *(None, True, 0, -1, 1 << 70, 1.5, "", "v1", "1\u202e", "-1", "01", "9" * 30, "\0", "x" * 5000, [], {}, [[]]),
     *({"a": None}, [None], [1], "READY", "ready"),
 )
@@ -69,6 +77,8 @@ class OddServer(ThreadingHTTPServer):
     daemon_threads = True
     status = 200
     body = b"[]"
+    encoding = ""
+    stream: Iterable[bytes] | None = None  # in place of events and of bodies: pieces until whoever reads has gone
     events: tuple[tuple[str, object], ...] = ()
 
     def row(self, name: str = "odd") -> Server:
@@ -83,6 +93,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         events = self.server.events
+        if self.server.stream is not None:
+            self._stream(self.server.stream)
+            return
         if "live" not in self.path or not events:
             self._answer(self.server.status, self.server.body)
             return
@@ -90,11 +103,25 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.server.stream is not None:
+            self._stream(self.server.stream)
+            return
         self._answer(self.server.status, self.server.body)
+
+    def _stream(self, pieces: Iterable[bytes]) -> None:
+        self.send_response(200)
+        self.end_headers()
+        with suppress(OSError):
+            for piece in pieces:
+                self.wfile.write(piece)
+                self.wfile.flush()
+        self.close_connection = True
 
     def _answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        if self.server.encoding:
+            self.send_header("Content-Encoding", self.server.encoding)
         self.end_headers()
         self.wfile.write(body)
 
@@ -218,10 +245,12 @@ def test_whatever_its_feed_tells_it_is_watched_on(odd: OddServer) -> None:
                     assert "\n" not in one.message
                     break
                 await sync_to_async(metrics_store_tick)(row, one, int(one.time), 0)
+                json.dumps([figures(usage, one.seconds) for usage in one.models.values()])
             await news.aclose()
 
-    for _ in range(150):
-        hello = changed(HELLO, chance) if chance.random() < 0.3 else HELLO
+    for _ in range(300):
+        ours = {**HELLO, "bounds_us": BOUNDS_US} if chance.random() < 0.5 else HELLO
+        hello = changed(ours, chance) if chance.random() < 0.3 else ours
         odd.events = (("hello", hello), ("stats", STATS), ("stats", changed({**STATS, "time": 2.0}, chance)))
         async_to_sync(listen)()
 
@@ -234,7 +263,7 @@ def test_a_feed_that_is_not_understood_is_said_on_the_page_and_once_in_the_log(
     odd.events = (("hello", HELLO), ("stats", {**STATS, "time": "now"}))
     caplog.set_level("WARNING")
     watched_until(lambda: bool(ServerState.objects.get(server=row).info.get("feed")))
-    warnings = [one for one in caplog.records if "live feed" in one.getMessage()]
+    warnings = [one for one in caplog.records if "what it streams" in one.getMessage()]
     assert [one.levelname for one in warnings] == ["WARNING"]
     page = text_of(as_person(), "/servers/")
     assert page.count("No metrics come from it") == 1
@@ -242,6 +271,61 @@ def test_a_feed_that_is_not_understood_is_said_on_the_page_and_once_in_the_log(
     odd.events = (("hello", HELLO), *(("stats", {**STATS, "time": float(at)}) for at in (1, 2, 3)))
     watched_until(lambda: ServerState.objects.get(server=row).info.get("feed") == "")
     assert "No metrics come from it" not in text_of(as_person(), "/servers/")
+
+
+def test_what_is_compressed_is_never_opened(odd: OddServer) -> None:
+    """A few bytes would become gigabytes in one piece, before anything is counted."""
+    row = odd.row()
+    odd.body, odd.encoding = gzip.compress(gzip.compress(b"[]")), "gzip, gzip"
+
+    async def ask() -> None:
+        async with AsyncServerClient(row) as client:
+            with pytest.raises(DashboardError, match="answers compressed"):
+                await client.index()
+            with pytest.raises(DashboardError, match="answers compressed"):
+                await anext(client.feed())
+
+    asyncio.run(ask())
+    with pytest.raises(DashboardError, match="answers compressed"):
+        ServerClient(row, ServerConnections()).index()
+
+
+@pytest.mark.parametrize("line", [b"data: " + b"x" * 1000 + b"\n", b"data:\n" * 200, b"x" * 1000])
+def test_an_event_of_a_feed_that_never_ends_is_refused(
+    odd: OddServer, line: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = odd.row()
+    odd.stream = itertools.repeat(line)
+    monkeypatch.setattr(server_client, "EVENT_BYTES", 1 << 20)
+
+    async def ask() -> None:
+        async with AsyncServerClient(row) as client:
+            with pytest.raises(DashboardError, match="an event of more than 1 MiB"):
+                await anext(client.feed())
+
+    asyncio.run(ask())
+
+
+def test_what_comes_byte_by_byte_for_ever_is_no_answer(odd: OddServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    row = odd.row()
+    monkeypatch.setattr(server_client, "WHOLE_S", 0.3)
+    monkeypatch.setattr(server_client, "FEED_SILENCE_S", 0.3)
+
+    def drip() -> Iterator[bytes]:
+        while True:
+            yield b" "
+            time.sleep(0.02)
+
+    async def ask() -> None:
+        async with AsyncServerClient(row) as client:
+            odd.stream = drip()
+            with pytest.raises(DashboardError, match="its answer never ends"):
+                await client.index()
+            odd.stream = drip()
+            with pytest.raises(DashboardError, match="no whole event"):
+                await anext(client.feed())
+
+    asyncio.run(ask())
 
 
 def watched_until(condition: Callable[[], bool]) -> None:
