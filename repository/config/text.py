@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from repository.core.python_source import syntax_tree
+
 # A quote that is not closed ends with its line: so each character is read once, in texts with mistakes too.
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)|(?P<string>"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)"""
@@ -150,7 +152,7 @@ def entry_key(text: str, value: Value) -> str | int | None:
 def unquoted(literal: str) -> str | int | None:
     """Return a string or a whole number of the text format as Python's; None for anything else."""
     try:
-        value = ast.literal_eval(literal)
+        value = ast.literal_eval(syntax_tree(literal, "eval"))
     except (ValueError, SyntaxError):
         return None
     return value if isinstance(value, str | int) else None

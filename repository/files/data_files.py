@@ -21,6 +21,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from repository.core.python_source import syntax_tree
+
 _READ_BYTES = 256 << 20
 _TEXT_BYTES = 64 << 20
 _HEADER_BYTES = 16 << 20  # of safetensors' header
@@ -152,7 +154,7 @@ def _is_python(content: bytes) -> bool:
                 head = content[: content.rfind(b"\n", 0, _PYTHON_BYTES) + 1] or content[:_PYTHON_BYTES]
                 codeop.compile_command(head.decode(errors="ignore"), "<text>", "exec")  # raises for what is no Python
                 return True
-            tree = ast.parse(content)
+            tree = syntax_tree(content)
     except (MemoryError, RecursionError):
         return True
     except (SyntaxError, ValueError, OverflowError):

@@ -23,6 +23,7 @@ import yaml
 from repository.core.errors import InvalidArchive, NotFound, RepositoryError, UnsafeArchive, UnsafePath
 from repository.core.json_types import Json
 from repository.core.layout import OVERLAY_FILE, relative_path
+from repository.core.python_source import syntax_tree
 from repository.files import archive as zip_archive
 from repository.files import storage
 from repository.files.archive import Limits
@@ -148,7 +149,7 @@ def _names(source: bytes, name: str) -> bool:
     if name.encode() not in source:
         return False
     try:
-        nodes = list(ast.walk(ast.parse(source)))
+        nodes = list(ast.walk(syntax_tree(source)))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False
     return any(

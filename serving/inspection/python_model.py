@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tritonclient.grpc import model_config_pb2 as mc
 
+from repository.core.python_source import syntax_tree
+
 _MAX_SOURCE_BYTES = 8 << 20
 _CLASS = "TritonPythonModel"
 _DATA_TYPES = frozenset(mc.DataType.keys())
@@ -38,7 +40,7 @@ def read_python_model(path: Path) -> PythonModel:
         model.problems.append(f"the source has more than {_MAX_SOURCE_BYTES >> 20} MiB")
         return model
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = syntax_tree(path.read_bytes())
     except SyntaxError as error:
         place = f"line {error.lineno}: {error.msg}" if error.lineno else "the source is no Python text"
         model.problems.append(place)

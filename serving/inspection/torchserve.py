@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from repository.core.errors import RepositoryError
 from repository.core.json_types import Json
+from repository.core.python_source import syntax_tree
 from repository.files import torchserve_archive
 from repository.files.foreign_formats import POINTER_BYTES, stand_in
 from repository.files.torchserve_archive import Manifest, ModelSettings
@@ -115,7 +116,7 @@ class ArchiveReport:
     def _parsed(self, file: str) -> ast.Module | None:
         """Return the syntax tree of a source; a source that is none is an error where it is the handler, else a warning."""
         try:
-            return ast.parse(torchserve_archive.read_file(self._path, file))
+            return syntax_tree(torchserve_archive.read_file(self._path, file))
         except SyntaxError as error:
             sentence = f"'{file}', line {error.lineno}: {error.msg}" if error.lineno else f"'{file}' is no Python text"
         except (ValueError, RecursionError, MemoryError, RepositoryError):

@@ -5,13 +5,13 @@ Source of the API: the README of triton-inference-server/python_backend. The chi
 
 import ast
 import json
-import threading
 from pathlib import Path
 from typing import ClassVar
 
 from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
+from repository.core.python_source import syntax_tree
 from serving.backends.base.backend import Backend, BackendInstance
 from serving.backends.channel.messages import InitializePython
 from serving.backends.child.completion import complete_in_child
@@ -22,7 +22,6 @@ from serving.core.errors import invalid, not_found
 from serving.core.message_json import message_to_json
 
 _ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host with "no" too: models must expect either place
-_PARSING = threading.Lock()  # CPython's parser fails (SystemError) where two threads make trees at the same time
 
 
 class PythonBackend(Backend):
@@ -85,8 +84,7 @@ def _completes_itself(model_file: Path) -> bool:
         source = model_file.read_bytes()
         if any(b"auto_complete_config" in path.read_bytes() for path in model_file.parent.rglob("*.py")):
             return True
-        with _PARSING:
-            classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef)]
+        classes = [node for node in syntax_tree(source).body if isinstance(node, ast.ClassDef)]
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return True  # whoever runs it says what is wrong
     own = [one for one in classes if one.name == "TritonPythonModel"]
