@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, cast
@@ -91,17 +91,18 @@ class TorchserveStub(Stub):
     def _call(self, data: list[Entry]) -> object:
         """Call the handler, and measure it where somebody wants to know."""
         if self._measured is None:
-            answers = self._handle(data, self._context)
-            return self._finished(answers) if type(answers) is CoroutineType else answers
+            return self._finished(data)
         began = time.perf_counter()
         try:
-            answers = self._handle(data, self._context)
-            return self._finished(answers) if type(answers) is CoroutineType else answers
+            return self._finished(data)
         finally:
             self._measured(round((time.perf_counter() - began) * 1000, 2))
 
-    def _finished(self, answers: Coroutine[object, object, object]) -> object:
-        """Run a handler that is a coroutine to its end, on one event loop for all batches: what it keeps belongs to that."""
+    def _finished(self, data: list[Entry]) -> object:
+        """Run the handler to its end; a coroutine on one event loop for all batches: what it keeps belongs to that."""
+        answers = self._handle(data, self._context)
+        if type(answers) is not CoroutineType:
+            return answers
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
             asyncio.set_event_loop(self._loop)
