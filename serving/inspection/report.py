@@ -34,9 +34,8 @@ from serving.inspection.formats import MEANT, Format, detect, find_model
 from serving.inspection.python_model import read_python_model
 from serving.inspection.torchserve import ArchiveObject, ArchiveReport
 
-_CHECK_LOADS_BELOW = (
-    512 << 20
-)  # bytes of an ONNX model with its weights: larger ones are not loaded to see whether they do
+# Bytes of an ONNX model with its weights: larger ones are not loaded to see whether they do.
+_CHECK_LOADS_BELOW = 512 << 20
 _MAX_POINTERS = 5  # that are named
 
 
@@ -85,9 +84,8 @@ class Report:
         self.archive: ArchiveObject | None = None
         self.problems: list[dict[str, str]] = []
         self.config = ""
-        self.batching_config = (
-            ""  # one in which a model that was exported for one row takes any number, where it bears that
-        )
+        # One in which a model that was exported for one row takes any number, where it bears that.
+        self.batching_config = ""
 
     def error(self, message: str, code: str = "") -> None:
         """Add what keeps the files from being served. code: lines for Python or a shell that mend it."""

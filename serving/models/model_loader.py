@@ -39,9 +39,8 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 
-MAX_NESTED = (
-    32  # levels of ensembles and their steps: a request, its answer and its readiness go through all of them at once
-)
+# Levels of ensembles and their steps: a request, its answer and its readiness go through all of them at once.
+MAX_NESTED = 32
 
 
 class LoadFailed(ServingError):

@@ -128,7 +128,7 @@ class RateLimiter:
         self._asking = False
         kept: set[Key] = set()  # for those with an earlier turn
         for holder in sorted(self._waiting, key=self._turns.__getitem__):
-            keys = self._keys(holder)
+            keys = _keys(self._demands[holder])
             if kept.isdisjoint(keys) and self._free(self._demands[holder]):
                 resume = self._waiting.pop(holder)
                 self._ask_soon()
@@ -147,9 +147,9 @@ class RateLimiter:
 
     def _comes_free(self, holder: object) -> bool:
         """Whether what a holder needs is given back whatever becomes of those that wait."""
-        keys = self._keys(holder)
+        keys = _keys(self._demands[holder])
         return not any(
-            self._models.get(other) in self._callers and not keys.isdisjoint(key for key, _ in demand.resources)
+            self._models.get(other) in self._callers and not keys.isdisjoint(_keys(demand))
             for other, demand in self._granted.items()
         )
 
@@ -159,15 +159,10 @@ class RateLimiter:
         return min((self._turns[other] - self._demands[other].priority for other in active), default=0)
 
     def _contenders(self, holder: object, others: Iterable[object]) -> list[object]:
-        keys = self._keys(holder)
+        keys = _keys(self._demands[holder])
         return [
-            other
-            for other in others
-            if other in self._demands and not keys.isdisjoint(key for key, _ in self._demands[other].resources)
+            other for other in others if other in self._demands and not keys.isdisjoint(_keys(self._demands[other]))
         ]
-
-    def _keys(self, holder: object) -> set[Key]:
-        return {key for key, _ in self._demands[holder].resources}
 
     def _free(self, demand: Demand) -> bool:
         return all(self._used[key] + count <= self._copies(key) for key, count in demand.resources)
@@ -187,3 +182,7 @@ class RateLimiter:
             if limited == name and (device is None or str(device) == number):
                 found = copies if device is not None or found is None else found
         return found
+
+
+def _keys(demand: Demand) -> set[Key]:
+    return {key for key, _ in demand.resources}

@@ -136,9 +136,8 @@ class StepLimits:
     def __init__(self) -> None:
         self._limit = 0
         self._inflight: Counter[int] = Counter()
-        self._waiting: defaultdict[int, dict[Callable[[int], None], None]] = defaultdict(
-            dict
-        )  # in the order of arrival
+        # In the order of arrival.
+        self._waiting: defaultdict[int, dict[Callable[[int], None], None]] = defaultdict(dict)
         self._resuming: set[int] = set()
 
     def configure(self, limit: int) -> None:

@@ -23,9 +23,8 @@ from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
 MAX_HEAD = 16 << 10  # bytes
 MAX_PIPELINED = 32  # requests of one connection under way at once; further ones wait unread
-MAX_BEHIND = (
-    16 << 10
-)  # bytes behind the last request of a connection: clients with old habits send a few; more wait unread
+# Bytes behind the last request of a connection: clients with old habits send a few; more wait unread.
+MAX_BEHIND = 16 << 10
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # before the first head of a connection
 

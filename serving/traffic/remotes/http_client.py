@@ -24,10 +24,8 @@ Chunk = bytes | memoryview
 
 MAX_CONNECTIONS = 64  # that are in use at a time
 MAX_ANSWER = 256 << 20  # bytes of a body
-MAX_FRAMING = (
-    64 << 10
-)  # bytes of an answer that are no body, headers above all; and as many more for each byte of that:
-FRAMING_OF_BYTE = 16  # it may come in chunks of one byte
+# Bytes of an answer that are no body, headers above all; and as many more for each byte of that: it may come in chunks of one.
+MAX_FRAMING, FRAMING_OF_BYTE = 64 << 10, 16
 PAUSE_S = 0.2  # in which none is connected to that could not be reached
 PIECE = 256 << 10  # bytes of a request that are handed to the transport at a time: TLS encrypts them all at once
 IDLE_S = 30.0  # a connection that waited longer is not used again: the other side may be about to close it

@@ -88,9 +88,8 @@ class Context:
         self.header_key_sequence_start = os.environ.get("TS_REQUEST_SEQUENCE_START", "ts_request_sequence_start")
         self.header_key_sequence_end = os.environ.get("TS_REQUEST_SEQUENCE_END", "ts_request_sequence_end")
         self.stopping_criteria: Any = None
-        self.send_intermediate: Callable[[Sequence[Any], Mapping[int, str]], None] | None = (
-            None  # where answers in several parts go
-        )
+        # Where answers in several parts go.
+        self.send_intermediate: Callable[[Sequence[Any], Mapping[int, str]], None] | None = None
 
     @property
     def system_properties(self) -> dict[str, Any]:
