@@ -21,7 +21,7 @@ GIVEN_UP_NS = 1_000_000_000  # what its client cancelled after so long counts as
 class Window(NamedTuple):
     """What an arm did in the last so many seconds. latency: of the requests that did not fail, which took `sum_ns` together.
     given_up: how long those had waited that their clients cancelled. refused: those that it took for the client's mistake.
-    begun: those that came. moments: of their own at which requests failed, were refused, or were given up as too late."""
+    begun: those that came. moments: of their own at which requests failed, or were given up as too late."""
 
     requests: int
     errors: int
@@ -163,11 +163,10 @@ class ArmFigures(Windowed[Window]):
         else:
             self.latency.add(took_ns)
 
-    def refuse(self, at_ns: int = 0) -> None:
+    def refuse(self) -> None:
         """It has taken one for the client's mistake."""
         self.withdrawn += 1
         self.refused += 1
-        self._fail(at_ns)
 
     def give_up(self, waited_ns: int, at_ns: int = 0) -> None:
         """A client has cancelled one."""

@@ -261,7 +261,7 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     stable, candidate = (_counts(arm, _failed, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate))
     asked = _Question(lambda mine, other: share_exceeds(mine, other, guardrail.margin), MOMENTS_OF_ERRORS)
     few = _too_few(sample, sample.policy.min_samples, stable, candidate)
-    span = _judge_few(sample, stable, candidate, guardrail.margin) if few else None
+    span = _judge_few(sample, guardrail.margin) if few else None
     if few and span is None:
         return few
     span = span or _judge(sample.policy, stable, candidate, asked, sample.policy.min_samples)
@@ -270,7 +270,7 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     told = (
         f"{share(failed)} of {span.candidate[1]:.0f} requests failed {_when(sample, sample.candidate.window_s, span)}"
     )
-    if refused := sample.candidate.window.refused:
+    if (refused := sample.candidate.window.refused) and not few:
         told += f" ({refused} refused as the client's mistake)"
     told += (
         f"; the limit is {share(limit)}, stable had {share(before)} of {span.stable[1]:.0f}{_remembered(sample.stable)}"
@@ -278,9 +278,12 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     return _Finding(told, before, failed, limit, _samples(span), p_value(span.evidence))
 
 
-def _judge_few(sample: _Sample, stable: _Counts, candidate: _Counts, margin: float) -> _Span | None:
+def _judge_few(sample: _Sample, margin: float) -> _Span | None:
     """Return what accuses an arm that has had few requests, None where nothing does yet: each moment at which it failed counts
-    as one failure, however many requests failed then."""
+    as one failure, however many requests failed then. What it refused is left out: a few such requests may be one client's."""
+    stable, candidate = (
+        _counts(arm, _failed_itself, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate)
+    )
     (failed, of), before = candidate.whole, stable.whole
     moments = sample.candidate.window.moments + len(candidate.late)
     if moments < SEVERAL or not before[1]:
@@ -296,8 +299,14 @@ def _seldom(policy: TrafficPolicy, of: float) -> float:
 
 def _failed(window: Window) -> Counted:
     """Return how many requests were not answered as asked, and of how many."""
-    others = window.refused + _beyond(window.given_up, _GIVEN_UP)
-    return window.errors + others, window.requests + others
+    failed, of = _failed_itself(window)
+    return failed + window.refused, of + window.refused
+
+
+def _failed_itself(window: Window) -> Counted:
+    """Return the same without those that it refused as the client's mistake."""
+    given_up = _beyond(window.given_up, _GIVEN_UP)
+    return window.errors + given_up, window.requests + given_up
 
 
 def _bucket_beyond(limit_ms: float) -> int:

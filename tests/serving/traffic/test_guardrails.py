@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from repository.config.traffic import Guardrail, TrafficPolicy
-from serving.traffic.figures import ArmFigures, ShadowFigures
+from serving.traffic.figures import MOMENT_NS, ArmFigures, ShadowFigures
 from serving.traffic.guardrails import METRICS, Guardrails, GuardrailState
 from serving.traffic.prometheus_values import Readings
 
@@ -90,6 +90,32 @@ def test_a_candidate_that_refuses_what_the_stable_version_answers_is_found() -> 
     assert found.detail.startswith(
         "100 % of 210 requests failed in the last 10 s (210 refused as the client's mistake)"
     )
+
+
+def test_a_few_requests_that_the_candidate_refuses_accuse_nobody() -> None:
+    """They may all be those of one client, which is sent to the candidate each time."""
+    arms = Arms(ERRORS)
+    serve(arms.stable, 4000)
+    for _ in range(10):
+        serve(arms.candidate, 2)
+        arms.candidate.begin()
+        arms.candidate.refuse()
+        arms.candidate._failed_ns -= MOMENT_NS  # a moment later
+        found = arms.tick()
+    assert (found.state, found.samples) == ("waiting", (4000, 30))
+
+
+def test_few_requests_that_fail_accuse_it_beside_those_that_it_refuses() -> None:
+    arms = Arms(ERRORS)
+    serve(arms.stable, 4000)
+    for _ in range(10):
+        serve(arms.candidate, 1, failed=1)
+        arms.candidate.begin()
+        arms.candidate.refuse()
+        arms.candidate._failed_ns -= MOMENT_NS
+        found = arms.tick()
+    assert (found.state, found.samples) == ("breached", (4000, 10))
+    assert found.detail.startswith("100 % of 10 requests failed in the last 10 s; the limit is 1 %")
 
 
 def test_few_samples_are_waited_for() -> None:
