@@ -11,6 +11,7 @@ import argparse
 import fcntl
 import hashlib
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -63,7 +64,8 @@ def _give_way() -> None:
 
 def _check_compiler() -> None:
     header = Path(sysconfig.get_path("include"), "Python.h")
-    if shutil.which(os.environ.get("CC", "gcc")) is None or not header.exists():
+    compiler, *_ = shlex.split(os.environ.get("CC", "")) or ["gcc"]  # it may have arguments: "ccache gcc"
+    if shutil.which(compiler) is None or not header.exists():
         sys.exit("a C compiler or Python's header files are missing: sudo apt-get install gcc python3-dev")
 
 

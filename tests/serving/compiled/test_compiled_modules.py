@@ -14,6 +14,7 @@ from serving.compiled.loading import COMMON, SUFFIX, VARIABLE, in_use
 from serving.compiled.modules import BUILDS, MODULES, build_folder, fingerprint
 from serving.server.inference_server import VERSION
 from tests.support.serving_process import PATIENCE_S, ROOT, ServerProcess
+from tools import compile_serving
 
 MODULE = "serving.core.varints"  # the only one that these trees compile
 SAY = f"""
@@ -192,3 +193,16 @@ def test_a_build_is_used_until_a_source_changes(tree: Path) -> None:
     used, sentence, loader = said(tree)
     assert (used, loader) == ("False", "SourceFileLoader")
     assert sentence.startswith("interpreted: those compiled are of other sources")
+
+
+@can_compile
+@pytest.mark.parametrize("compiler", ["gcc -pipe", "env gcc", ""])
+def test_the_compiler_may_be_named_with_arguments(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", compiler)
+    compile_serving._check_compiler()
+
+
+def test_a_compiler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler -pipe")
+    with pytest.raises(SystemExit, match="a C compiler or Python's header files are missing"):
+        compile_serving._check_compiler()
