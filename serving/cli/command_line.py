@@ -28,6 +28,7 @@ from serving.cli.option_values import (
     gpu_limit,
     heartbeat_timeout,
     host_policy,
+    latency_buckets,
     lowered,
     metrics_setting,
     number,
@@ -73,6 +74,7 @@ OWN_FLAGS = frozenset(
         "--log-console",
         "--log-file-max-bytes",
         "--memory-budget",
+        "--metrics-buckets-per-doubling",
         "--model-environment",
         "--models",
         "--ncs",
@@ -441,6 +443,7 @@ def _other_flags(add: Add) -> None:
         action="append",
         default=[],
     )
+    add("--metrics-buckets-per-doubling", latency_buckets, "how finely latencies are counted: 1, 2, 5 or 10")
     add("--metrics-interval-ms", count, "what the machine's metrics show is read anew after so many milliseconds")
     add("--allow-cpu-metrics", boolean, "show the machine's CPU and memory")
     add("--allow-gpu-metrics", boolean, "show its GPUs")

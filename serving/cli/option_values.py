@@ -152,6 +152,12 @@ def count(text: str) -> int:
     return int(text)
 
 
+def latency_buckets(text: str) -> int:
+    if text not in ("1", "2", "5", "10"):
+        raise argparse.ArgumentTypeError(f"expected 1, 2, 5 or 10, got '{text}'")
+    return int(text)
+
+
 def seconds(text: str) -> float:
     """Return seconds; what is below 0 counts as 0, as in tritonserver."""
     try:

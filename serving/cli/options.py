@@ -88,6 +88,7 @@ class Options:
     metrics_port: int = 8002
     metrics_config: tuple[tuple[str, str], ...] = ()
     metrics_interval_ms: int = 2000
+    metrics_buckets_per_doubling: int = 10
     allow_cpu_metrics: bool = True
     allow_gpu_metrics: bool = True
     auth_file: Path | None = None

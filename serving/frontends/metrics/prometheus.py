@@ -13,7 +13,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
-from repository.core.histogram import BOUNDS_US, Histogram
+from repository.core.histogram import BOUNDS_US, Counts, Histogram
 from serving.frontends.metrics.hardware import Gpu, HardwareReadings
 from serving.frontends.metrics.summaries import Summaries
 from serving.resources.response_cache import ResponseCache
@@ -25,15 +25,11 @@ from serving.traffic.rollout import Rollout
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-# Upper bounds of the exported buckets, in microseconds: 32 us to 67 s. Each is a bound of the fine buckets too, and at most 1.1
-# times the one before: a quantile that is interpolated inside a bucket is then at most a tenth away from the right one.
 _DOUBLINGS_US = [1 << power for power in range(5, 27)]
-_STEPS = (16, 17, 18, 19, 20, 22, 24, 26, 28, 30)  # sixteenths of a doubling's first bound
-LATENCY_BOUNDS_US = [*(start * step // 16 for start in _DOUBLINGS_US[:-1] for step in _STEPS), _DOUBLINGS_US[-1]]
-_BUCKET_OF = [bisect_left(LATENCY_BOUNDS_US, bound) for bound in BOUNDS_US]  # of a fine bucket, the exported one
+# Sixteenths of a doubling's first bound. Each is at most 1.1 times the one before: a quantile that is interpolated inside a
+# bucket is then at most a tenth away from the right one.
+_STEPS = (16, 17, 18, 19, 20, 22, 24, 26, 28, 30)
 BATCH_BOUNDS = [1 << power for power in range(11)]
-_LATENCY_LE = [*(f"{bound / 1e6:.12g}" for bound in LATENCY_BOUNDS_US), "+Inf"]
-_UNUSED_LE = [*(f"{bound / 1e6:.12g}" for bound in _DOUBLINGS_US), "+Inf"]  # of what has counted nothing yet
 _BATCH_LE = [*map(str, BATCH_BOUNDS), "+Inf"]
 MODELS_IN_PIECE = 50
 HISTOGRAMS_IN_PIECE = 5
@@ -113,10 +109,35 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 ]  # fmt: skip
 
 
+class LatencyBuckets:
+    """The exported buckets of latencies, of 32 us to 67 s: 1, 2, 5 or 10 to each doubling.
+
+    Their upper bounds are bounds of the fine buckets too, and those of more to a doubling have all of those of fewer.
+    """
+
+    def __init__(self, to_a_doubling: int) -> None:
+        steps = _STEPS[:: len(_STEPS) // to_a_doubling]
+        self.bounds_us = [*(start * step // 16 for start in _DOUBLINGS_US[:-1] for step in steps), _DOUBLINGS_US[-1]]
+        self.le = [*(f"{bound / 1e6:.12g}" for bound in self.bounds_us), "+Inf"]
+        self._of_fine = [bisect_left(self.bounds_us, bound) for bound in BOUNDS_US]
+
+    def merged(self, counts: Counts) -> list[int]:
+        """Return how many durations each has: a fine bucket belongs to the first bound that is not below its own."""
+        merged = [0] * len(self.le)
+        for index, count in counts.items():
+            merged[self._of_fine[index]] += count
+        return merged
+
+
+FINEST = LatencyBuckets(len(_STEPS))
+_UNUSED = LatencyBuckets(1)  # of what has counted nothing yet
+
+
 class _Model(NamedTuple):
     label_values: dict[str, str]
     labels: str  # as they stand between the braces
     statistics: ModelStatistics
+    buckets: LatencyBuckets
 
 
 class _Side(NamedTuple):
@@ -125,6 +146,7 @@ class _Side(NamedTuple):
     labels: str  # as they stand between the braces
     rollout: Rollout
     arm: Arm
+    buckets: LatencyBuckets
 
     @property
     def shadow(self) -> ShadowFigures | None:
@@ -148,13 +170,14 @@ def render(
     counter_latencies: bool = True,
     cpu: bool = True,
     rollouts: Iterable[Rollout] = (),
+    buckets: LatencyBuckets = FINEST,
 ) -> Iterator[str]:
     """Yield the page in pieces that each take about a millisecond, so that the caller can let requests through between them.
 
     Without `counter_latencies` the cumulative durations and the counters of the cache are left out, as --metrics-config
     has it. A family that no model has is left out too.
     """
-    yield from of_models(models, summaries, counter_latencies)
+    yield from of_models(models, summaries, counter_latencies, buckets)
     if cache is not None:
         yield "".join(f"{_header(name, 'gauge', text)}{name} {value(cache)}\n" for name, text, value in _CACHE_GAUGES)
     if request_log is not None:
@@ -164,15 +187,18 @@ def render(
         name = "slipway_unserved_request_count"
         rows = "".join(f"{name}{{{_labels({'model': model})}}} {count}\n" for model, count in sorted(unserved.items()))
         yield f"{_header(name, 'counter', 'Requests to a model of which no version served')}{rows}"
-    yield from of_rollouts(list(rollouts))
+    yield from of_rollouts(list(rollouts), buckets)
     yield _machine(hardware, cpu)
 
 
 def of_models(
-    models: Iterable[ModelStatistics], summaries: Summaries | None = None, counter_latencies: bool = True
+    models: Iterable[ModelStatistics],
+    summaries: Summaries | None = None,
+    counter_latencies: bool = True,
+    buckets: LatencyBuckets = FINEST,
 ) -> Iterator[str]:
     """Yield what the page has of these models' versions; see `render`."""
-    labelled = [_Model(values := _label_values(model), _labels(values), model) for model in models]
+    labelled = [_Model(values := _label_values(model), _labels(values), model, buckets) for model in models]
     for name, attribute, text in _COUNTERS:
         if counter_latencies or not name.endswith("_duration_us"):
             yield from _family(name, "counter", text, labelled, _counter_lines(name, attribute))
@@ -198,10 +224,10 @@ def of_models(
         yield from summaries.render([(model.labels, model.statistics) for model in labelled])
 
 
-def of_rollouts(rollouts: list[Rollout]) -> Iterator[str]:
+def of_rollouts(rollouts: list[Rollout], buckets: LatencyBuckets = FINEST) -> Iterator[str]:
     """Yield what the arms of rollouts did, and what shadows have found, with the candidate's labels. A model on another server
     has its address as `remote`, and no version."""
-    sides = [_Side(_arm_labels(one, arm), one, arm) for one in rollouts for arm in (one.stable, one.candidate)]
+    sides = [_Side(_arm_labels(one, arm), one, arm, buckets) for one in rollouts for arm in (one.stable, one.candidate)]
     for name, kind, text, lines in _SIDE_FAMILIES:
         yield from _family(name, kind, text, sides, functools.partial(lines, name))
 
@@ -220,7 +246,7 @@ def _of_arm(value: Callable[[_Side], float]) -> SideSamples:
 
 
 def _arm_latency(name: str, side: _Side) -> list[str]:
-    return _merged_lines(name, side.labels, side.arm.figures.latency)
+    return _merged_lines(name, side.labels, side.arm.figures.latency, side.buckets)
 
 
 def _breached(name: str, side: _Side) -> list[str]:
@@ -332,20 +358,16 @@ def _memory_lines(model: _Model) -> list[str]:
 
 
 def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogram], model: _Model) -> list[str]:
-    return _merged_lines(name, model.labels, histogram_of(model.statistics))
+    return _merged_lines(name, model.labels, histogram_of(model.statistics), model.buckets)
 
 
-def _merged_lines(name: str, labels: str, histogram: Histogram) -> list[str]:
-    """Merge the histogram's buckets into the exported ones: each belongs to the first bound that is not below its own.
+def _merged_lines(name: str, labels: str, histogram: Histogram, buckets: LatencyBuckets) -> list[str]:
+    """Return a histogram in the exported buckets.
 
     Before anything is counted there are the doublings alone: with many models most wait for their first request, and all bounds
     of each are ten times the page."""
-    if not histogram.total:
-        return _histogram_lines(name, labels, _UNUSED_LE, [0] * len(_UNUSED_LE), 0.0)
-    merged = [0] * len(_LATENCY_LE)
-    for index, count in histogram.counts.items():
-        merged[_BUCKET_OF[index]] += count
-    return _histogram_lines(name, labels, _LATENCY_LE, merged, histogram.sum_ns / 1e9)
+    found = buckets if histogram.total else _UNUSED
+    return _histogram_lines(name, labels, found.le, found.merged(histogram.counts), histogram.sum_ns / 1e9)
 
 
 def _batch_lines(model: _Model) -> list[str]:

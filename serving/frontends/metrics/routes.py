@@ -29,6 +29,7 @@ class MetricsSource:
         self.summaries = Summaries(options.summary_quantiles) if options.metric_enabled("summary_latencies") else None
         self.counter_latencies = options.metric_enabled("counter_latencies")
         self.cpu = options.allow_cpu_metrics
+        self.buckets = prometheus.LatencyBuckets(options.metrics_buckets_per_doubling)
         server.rollouts.page = self.pieces_of
 
     def pieces(self) -> Iterator[str]:
@@ -43,13 +44,15 @@ class MetricsSource:
             self.counter_latencies,
             self.cpu,
             self.server.rollouts,
+            self.buckets,
         )
         yield self.server.custom_metrics()
 
     def pieces_of(self, model: ModelIdentifier) -> Iterator[str]:
         """Yield what the page has of one model; of what Python models add all, for they name their labels themselves."""
-        yield from prometheus.of_models(self.server.statistics(model), self.summaries, self.counter_latencies)
-        yield from prometheus.of_rollouts([one for one in [self.server.rollouts.of(model)] if one is not None])
+        statistics, rollout = self.server.statistics(model), self.server.rollouts.of(model)
+        yield from prometheus.of_models(statistics, self.summaries, self.counter_latencies, self.buckets)
+        yield from prometheus.of_rollouts([] if rollout is None else [rollout], self.buckets)
         yield self.server.custom_metrics()
 
 

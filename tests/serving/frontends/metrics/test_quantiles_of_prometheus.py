@@ -78,7 +78,7 @@ def test_every_quantile_is_within_a_tenth(name: str) -> None:
 
 def test_whatever_one_latency_is_its_quantiles_are_within_a_tenth() -> None:
     """The worst there is: all requests take equally long, just behind a bound or just before the next."""
-    for bound in [bound for bound in prometheus.LATENCY_BOUNDS_US if bound < prometheus.LATENCY_BOUNDS_US[-1]]:
+    for bound in prometheus.FINEST.bounds_us[:-1]:
         for microseconds in (bound, bound + 1, bound * 1.03, bound * 1.09):
             buckets = exported(np.full(100, microseconds / 1e6))
             for quantile in (0.01, 0.5, 0.99):
@@ -86,21 +86,31 @@ def test_whatever_one_latency_is_its_quantiles_are_within_a_tenth() -> None:
 
 
 def test_no_bound_is_more_than_a_tenth_above_the_one_before_and_each_is_one_of_the_fine_ones() -> None:
-    bounds = prometheus.LATENCY_BOUNDS_US
+    bounds = prometheus.FINEST.bounds_us
     assert all(after <= 1.1 * before for before, after in pairwise(bounds))
     assert set(bounds) <= set(BOUNDS_US)
     assert len(bounds) == 211
     assert Histogram().counts == {}
 
 
+@pytest.mark.parametrize(("to_a_doubling", "widest", "count"), [(1, 2.0, 22), (2, 1.46, 43), (5, 1.2, 106)])
+def test_fewer_buckets_to_a_doubling_have_bounds_that_more_have(to_a_doubling: int, widest: float, count: int) -> None:
+    bounds = prometheus.LatencyBuckets(to_a_doubling).bounds_us
+    assert len(bounds) == count
+    assert all(after <= widest * before for before, after in pairwise(bounds))
+    assert set(bounds) <= set(prometheus.FINEST.bounds_us)
+
+
+@pytest.mark.parametrize(("flags", "buckets"), [((), 212), (("--metrics-buckets-per-doubling=2",), 44)])
 def test_a_model_that_nobody_has_asked_has_few_buckets_and_all_of_them_from_its_first_request_on(
-    tmp_path: Path,
+    tmp_path: Path, flags: tuple[str, ...], buckets: int
 ) -> None:
     onnx_scale(tmp_path)
     body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
-    with ServerProcess(tmp_path) as server:
+    with ServerProcess(tmp_path, *flags) as server:
         before = buckets_on(httpx.get(server.metrics_url, timeout=PATIENCE_S).text)
         assert server.post("/v2/models/scale/infer", body)[0] == 200
         after = buckets_on(httpx.get(server.metrics_url, timeout=PATIENCE_S).text)
-    assert (len(before), len(after)) == (23, 212)
+    assert (len(before), len(after)) == (23, buckets)
     assert {bound for bound, _ in before} <= {bound for bound, _ in after}
+    assert after[-1] == (math.inf, 1)
