@@ -6,7 +6,7 @@ that was there before, or that people have gone on with since, is left as it is 
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import sleep
 from typing import Any, Literal, TypedDict, cast
@@ -20,7 +20,15 @@ from dashboard.catalog.services import model_load
 from dashboard.configuration.services import config_apply
 from dashboard.imports import workflows
 from dashboard.imports.loads import to_wait_for
-from dashboard.imports.sources import CONFIG, MAX_PROPERTIES_BYTES, Source, allowed_folder, kept_properties, read_source
+from dashboard.imports.sources import (
+    CONFIG,
+    MAX_PROPERTIES_BYTES,
+    Source,
+    allowed_folder,
+    archive_name,
+    kept_properties,
+    read_source,
+)
 from dashboard.imports.taking import (
     NOTE,
     Taking,
@@ -95,8 +103,15 @@ def import_create(
     return job_create(kind=KIND, params={"store": params}, actor=actor, title=title, announce=announce)
 
 
-def asked(*, actor: Actor, folder: str = "", uploads: Sequence[str] = (), properties: str = "") -> StoreParams:
-    """Return what a job of that begins with, checked."""
+def asked(
+    *,
+    actor: Actor,
+    folder: str = "",
+    uploads: Sequence[str] = (),
+    properties: str = "",
+    names: Mapping[str, str] | None = None,
+) -> StoreParams:
+    """Return what a job of that begins with, checked. names: of the archives, where an earlier job knew them."""
     for right in (Right.UPLOAD_DATA, Right.UPLOAD_CODE):
         require(actor, right)
     if bool(folder) == bool(uploads):
@@ -108,12 +123,15 @@ def asked(*, actor: Actor, folder: str = "", uploads: Sequence[str] = (), proper
         return {"folder": str(allowed_folder(folder)), "load": load}
     if len(properties.encode()) > MAX_PROPERTIES_BYTES:
         raise TooLarge(f"{CONFIG} has at most {MAX_PROPERTIES_BYTES} bytes")
+    own_names = dict[str, str]()
     for pk in uploads:
         upload = upload_get(pk, with_files=False)
         upload_require_own(upload=upload, actor=actor)
+        own_names[str(pk)] = (names or {}).get(str(pk)) or archive_name(upload)
         if upload.state == UploadState.RECEIVING and upload.received_bytes < upload.size_bytes:
-            raise Conflict(f"'{upload.files.all()[0].path}' has not arrived whole; send the rest first")
-    return {"uploads": [str(pk) for pk in uploads], "properties": kept_properties(properties), "load": load}
+            raise Conflict(f"'{own_names[str(pk)]}' has not arrived whole; send the rest first")
+    kept = kept_properties(properties)
+    return {"uploads": list(own_names), "names": own_names, "properties": kept, "load": load}
 
 
 def import_resume(*, job: Job, actor: Actor) -> Job:
@@ -132,6 +150,7 @@ def import_resume(*, job: Job, actor: Actor) -> Job:
             folder=before.get("folder", ""),
             uploads=before.get("uploads", []),
             properties=before.get("properties", ""),
+            names=before.get("names"),
         )
     return job_create(kind=KIND, params={"store": params}, actor=actor, title=job.title)
 

@@ -31,6 +31,7 @@ from repository.torchserve.snapshot_files import last_snapshot
 
 CONFIG = "config.properties"
 WAR = ".war"  # the end of a workflow's archive
+ARCHIVE = "model.mar"  # what an archive is called in its version
 MAX_PROPERTIES_BYTES = 1 << 20  # that come with uploaded archives
 # What of config.properties says how models are served. The rest is about listeners.
 _OF_MODELS = (
@@ -116,12 +117,10 @@ def _of_uploads(params: StoreParams) -> Source:
     uploads: dict[str, Upload] = {}
     gone = []
     for upload in Upload.objects.filter(pk__in=params["uploads"]).prefetch_related("files"):
+        name = params.get("names", {}).get(str(upload.pk)) or archive_name(upload)
         if upload.state not in (*UNFINISHED, UploadState.PUBLISHED):
-            file = upload.files.first()  # whose names go with an upload that has ended
-            name = file.path if file is not None else upload.model_name
             gone.append(Failure(name, upload.error or "its upload was cancelled; choose it again"))
             continue
-        name = upload.files.all()[0].path
         if name in uploads:
             raise Invalid(f"two archives are called '{name}'; rename one of them")
         uploads[name] = upload
@@ -137,12 +136,20 @@ def _of_uploads(params: StoreParams) -> Source:
     return Source(read, options, frozenset(properties.values), told, [*notes, *read.notes], uploads)
 
 
+def archive_name(upload: Upload) -> str:
+    """Return the name of an uploaded archive; the model's, where that has gone, or is that which all have in versions."""
+    file = upload.files.first()
+    if file is None:
+        return upload.model_name
+    return file.path if file.path != ARCHIVE else f"{upload.model_name}.mar"
+
+
 def _bytes_of(upload: Upload) -> Path:
     """Return where an upload's archive lies: as it was received, or, once it is published, in its version's folder."""
     version = upload.versions.first()
     if version is None:
         return upload.folder / "files" / "0"
-    return managed_repository().version_dir(upload.model_name, version.number) / "model.mar"
+    return managed_repository().version_dir(upload.model_name, version.number) / ARCHIVE
 
 
 def kept_properties(text: str) -> str:

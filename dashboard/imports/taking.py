@@ -16,7 +16,7 @@ from django.conf import settings
 from django.db import transaction
 
 from dashboard.access.authorisation import Actor
-from dashboard.imports.sources import WAR, Source
+from dashboard.imports.sources import ARCHIVE, WAR, Source
 from dashboard.imports.wanted_config import own_settings, settings_of, speaks_for, text_of
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
 from dashboard.models import Model, Upload, UploadFile, Version
@@ -35,7 +35,6 @@ from repository.files.torchserve_archive import MANIFEST
 from repository.torchserve.set_up import UNNAMED_VERSION, SetUpModel, SetUpVersion
 
 NOTE = "Imported from TorchServe"
-ARCHIVE = "model.mar"
 FORMAT = "torchserve"
 
 

@@ -27,6 +27,7 @@ class StoreParams(TypedDict, total=False):
     models: list[str]  # what is registered at start: "all", or [name=]archive, in place of load_models and the snapshot
     snapshots: bool  # whether the last snapshot has a say
     uploads: list[str]  # archives that were uploaded, in place of a folder
+    names: dict[str, str]  # their own, by the upload: one that is taken over lies in its version by another
     properties: str  # the text of config.properties that came with them
     system: bool  # asked by a command, on behalf of nobody
     load: bool  # whether who asked may have models served

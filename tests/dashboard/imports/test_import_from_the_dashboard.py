@@ -162,6 +162,29 @@ def test_an_import_that_was_cancelled_goes_on_from_its_page(
     assert "Import allowed" in pages.get("/jobs/").content.decode()
 
 
+@pytest.mark.parametrize("told", [True, False])
+def test_uploads_that_were_taken_keep_their_names_when_the_import_goes_on(
+    api: APIClient, tmp_path: Path, received: Callable[..., Upload], told: bool
+) -> None:
+    """Its worker may be killed while the models load; in their versions all archives have one name.
+
+    told: by the job, which those of an earlier release did not do."""
+    uploads = [
+        str(received({f"{one}.mar": archive(tmp_path / f"{one}.mar").read_bytes()}).pk) for one in ("one", "two")
+    ]
+    job = Job.objects.get(pk=api.post("/api/v1/imports", {"uploads": uploads}).json()["id"])
+    if not told:
+        del job.params["store"]["names"]
+        job.save()
+    job_run(job_id=job.pk)
+    Job.objects.filter(pk=job.pk).update(state="queued")
+    job_run(job_id=job.pk)
+    again = api.post(f"/api/v1/imports/{job.pk}/resume").json()["id"]
+    job_run(job_id=again)
+    for row in Job.objects.filter(pk__in=(job.pk, again)):
+        assert (row.state, rows_of(row.result)) == ("succeeded", {"one.mar": "there", "two.mar": "there"}), row.error
+
+
 # -- an import ends when what it took has loaded -----------------------------------------------------------------------
 @pytest.fixture
 def loading(server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[int], None]], None]:
