@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from google.protobuf.message import Message
 
-from serving.core.errors import ServingError
+from serving.core.errors import Exhausted, ServingError
 from serving.frontends.grpc.call_headers import (
     ENCODINGS,
     MAX_STATUS_MESSAGE,
@@ -36,6 +36,7 @@ from serving.frontends.http2.frames import NO_HEADERS, ErrorCode
 from serving.frontends.http2.stream import Buffer, Stream, StreamConnection
 from serving.frontends.shared.authorisation import Authoriser
 from serving.frontends.shared.client_limits import CONTROL_BODY, Awaited
+from serving.resources.request_memory import COUNTED_FROM
 from serving.server.inference_server import InferenceServer
 
 log = logging.getLogger(__name__)
@@ -136,9 +137,19 @@ class Call(MessageStream):
             self.fail(
                 Status.UNIMPLEMENTED, f"grpc-encoding is '{head.encoding[:40]}'; expected one of {', '.join(ENCODINGS)}"
             )
-        elif head.timeout_s is not None:
-            self.ending = self.services.deadlines.add(self, head.timeout_s)
+        else:
+            if head.timeout_s is not None:
+                self.ending = self.services.deadlines.add(self, head.timeout_s)
+            if head.size > COUNTED_FROM:
+                self._count_headers(head.size)
         return not self.answered
+
+    def _count_headers(self, size: int) -> None:
+        """Count large headers: a few bytes on the wire refer to them again and again."""
+        try:
+            self.take(size)
+        except Exhausted as error:
+            self.fail_with(error)
 
     def aborted(self) -> None:
         self._finish(Status.CANCELLED)

@@ -13,6 +13,7 @@ from serving.frontends.http2.frames import HeaderFrame, header_frame
 from serving.frontends.http2.header_decompression import HeaderList
 from serving.frontends.http2.headers import encode_headers
 from serving.frontends.shared.bounded_cache import BoundedCache
+from serving.resources.request_memory import COUNTED_FROM
 
 ENCODINGS = ("identity", "deflate", "gzip")
 MAX_STATUS_MESSAGE = 6000  # bytes: clients take 8 KiB of headers
@@ -23,6 +24,7 @@ _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _PSEUDO_FIELDS = frozenset((b":method", b":scheme", b":path", b":authority"))
 _FORBIDDEN_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
 _READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # whose values decide what becomes of the call
+_HEADER_SIZE = 128  # bytes that a header takes beside its text
 _KEPT_NAMES = 256
 _KEPT_NAME_SIZE = 64  # bytes
 _NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # of fields that are no pseudo-fields and not forbidden
@@ -35,7 +37,7 @@ class CallHead:
     headers: lower-case name -> value; values of a name that is repeated are joined by commas.
     timeout_s: grpc-timeout, in seconds. encoding: grpc-encoding.
     malformed: this is no valid HTTP/2 request. http_status: 200, or what answers HTTP that is no gRPC.
-    usual: nothing is wrong, and no deadline is asked for.
+    size: bytes that the headers take. usual: nothing is wrong, no deadline is asked for, and they are small.
     """
 
     path: str = ""
@@ -45,6 +47,7 @@ class CallHead:
     malformed: bool = False
     http_status: int = 200
     error: str = ""  # INVALID_ARGUMENT, from the headers alone
+    size: int = 0
     usual: bool = False
 
 
@@ -129,15 +132,19 @@ def _call_head(pseudo: dict[bytes, bytes], headers: dict[str, str]) -> CallHead:
 
 def _with_deadline(path: str, headers: dict[str, str], encoding: str) -> CallHead:
     """Return the head of a call whose other headers are in order."""
+    size = len(path) + _HEADER_SIZE * len(headers)
+    for name, value in headers.items():
+        size += len(name) + len(value)
     timeout = headers.get("grpc-timeout")
     if timeout is None:
-        return CallHead(path, headers, encoding=encoding, usual=encoding in ENCODINGS)
+        usual = encoding in ENCODINGS and size <= COUNTED_FROM
+        return CallHead(path, headers, encoding=encoding, size=size, usual=usual)
     match = _TIMEOUT.fullmatch(timeout)
     if match is None:
         return CallHead(
             path, headers, error=f"grpc-timeout is '{timeout[:40]}'; expected digits and one of H M S m u n"
         )
-    return CallHead(path, headers, int(match[1]) * _UNIT_S[match[2]], encoding)
+    return CallHead(path, headers, int(match[1]) * _UNIT_S[match[2]], encoding, size=size)
 
 
 def request_fields(head: CallHead, timeout_s: float | None = None) -> HeaderList:

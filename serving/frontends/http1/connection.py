@@ -358,11 +358,15 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._since = self._connections.tick
         if self._pipeline.closing and self._incoming is None:
-            if self._discarding or self._behind:
+            if self._discarding or self._behind or self._pending:
                 self._linger(transport)
             else:
                 transport.close()
-        elif (self._pending or not self._reading) and not self._consuming:
+            return
+        incoming = self._incoming
+        if incoming is not None and incoming.head.expects_continue and not incoming.received:
+            transport.write(CONTINUE)  # which had to wait for the answers before it
+        if (self._pending or not self._reading) and not self._consuming:
             self._resume()
 
     def _linger(self, transport: asyncio.Transport) -> None:
@@ -457,7 +461,8 @@ class Connection(asyncio.BufferedProtocol):
         return min(limits.idle_s, limits.leaving_s) if self._draining else limits.idle_s
 
     def idle_s(self) -> float | None:
-        if self._pipeline.exchanges:
+        pipeline = self._pipeline
+        if pipeline.exchanges and not pipeline.write_paused:
             return None
         idle_s = float(self._connections.tick - self._since)
         incoming = self._incoming
@@ -467,8 +472,11 @@ class Connection(asyncio.BufferedProtocol):
         return idle_s
 
     def close_idle(self) -> None:
-        if self._pipeline.transport is not None:
-            self._pipeline.transport.close()
+        pipeline = self._pipeline
+        if pipeline.write_paused:  # what is written would keep it open
+            self.abort()
+        elif pipeline.transport is not None:
+            pipeline.transport.close()
 
     def drain(self) -> None:
         """Close once the requests under way are answered. An idle connection has one more, as in Triton: its client may be

@@ -462,11 +462,16 @@ class Connection(FrameReader, Generic[Head]):
             self.transport.close()
 
     def idle_s(self) -> float | None:
-        return None if self._streams.by_id else self._keepalive.silent_s(time.monotonic())
+        for stream in self._streams.by_id.values():
+            if not stream.waits_for_peer():
+                return None
+        return self._keepalive.silent_s(time.monotonic())
 
     def close_idle(self) -> None:
-        """Close a connection without streams, which its client may open again."""
-        if not self.closing:
+        """Close a connection on which nothing is under way but what its client is to do; it may open it again."""
+        if self.writer.paused:  # what is written would keep it open
+            self.transport.abort()
+        elif not self.closing:
             self.transport.write(h2.goaway(self._streams.last_id, ErrorCode.NO_ERROR))
             self.close()
 

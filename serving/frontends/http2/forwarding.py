@@ -210,6 +210,7 @@ class ForwardedStream(Stream):
     # -- from the client ---------------------------------------------------------------------------------------------
     def opened(self) -> None:
         self._origin_id = self._origin.open(self, self._fields)
+        self._fields = []
 
     def receive(self, data: "bytes | memoryview", end: bool) -> None:
         if self.origin_ended or not (data or end):
@@ -236,6 +237,10 @@ class ForwardedStream(Stream):
     def wants_more(self) -> bool:
         """Return False: the client may send more when the origin says so, and `connection.replenish` is not asked."""
         return False
+
+    def waits_for_peer(self) -> bool:
+        """Return whether the request may go on: what the origin does meanwhile is not known here."""
+        return bool(self.outgoing) or not self.remote_ended
 
     def padded(self, size: int) -> None:
         self._let_send(size)

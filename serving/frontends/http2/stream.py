@@ -110,6 +110,10 @@ class Stream:
         """Return what the peer is to do next, and how many bytes it has done of it; None while it is the server's turn."""
         return (Awaited.RESPONSE, self.bytes_flushed) if self.outgoing else None
 
+    def waits_for_peer(self) -> bool:
+        """Return whether nothing happens until the peer does something."""
+        return self.awaited() is not None
+
     def overdue(self, awaited: Awaited) -> None:
         """The peer has not done it in time."""
         self.connection.reset(self, ErrorCode.CANCEL)

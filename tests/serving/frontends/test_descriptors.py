@@ -4,13 +4,13 @@ import contextlib
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import tritonclient.http
 
-from tests.serving.frontends.http2.http2_peer import Peer
+from tests.serving.frontends.http2.http2_peer import Peer, framed
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import ServerProcess, wait_until
 
@@ -64,6 +64,40 @@ def test_liveness_is_answered_with_hundreds_of_idle_connections(tmp_path: Path, 
         assert server.get("/v2/health/ready")[0] == 200
         assert "Traceback" not in server.log
         assert all(len(os.listdir(f"/proc/{pid}/fd")) < DESCRIPTORS for pid in server.pids)
+
+
+def silent(peer: Peer) -> None:
+    """Open a stream and ask nothing."""
+    peer.open(1, "ModelStreamInfer")
+
+
+def unfinished(peer: Peer) -> None:
+    peer.open(1, "ModelInfer")
+
+
+def unread(peer: Peer) -> None:
+    """Take nothing of an answer."""
+    peer.open(1, "ServerMetadata")
+    peer.data(1, framed(b""))
+
+
+@pytest.mark.parametrize("workers", [0, 2], ids=["alone", "workers"])
+@pytest.mark.parametrize("call", [silent, unfinished, unread])
+def test_liveness_is_answered_with_hundreds_of_calls_that_wait_for_their_clients(
+    tmp_path: Path, workers: int, call: Callable[[Peer], None]
+) -> None:
+    onnx_scale(tmp_path)
+    with ServerProcess(tmp_path, f"--frontend-workers={workers}") as server, short_of_descriptors(server):
+        with contextlib.ExitStack() as calls:
+            for _ in range(IDLE // 2):
+                with contextlib.suppress(OSError):  # it made room for others already
+                    call(calls.enter_context(Peer(server.grpc, initial_window_size=0)))
+            wait_until(lambda: not waiting(server.grpc), what="their being accepted")
+            for _ in range(5):
+                assert server.get("/v2/health/live")[0] == 200
+                with Peer(server.grpc) as peer:
+                    assert peer.is_served(1)
+        assert "Traceback" not in server.log
 
 
 def test_one_shared_memory_object_costs_one_descriptor_however_often_it_is_registered(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack
 
+import hpack
 import numpy as np
 import pytest
 import tritonclient.grpc
@@ -15,8 +16,18 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.utils import InferenceServerException
 
 from serving.core.errors import Exhausted
+from serving.frontends.http2.headers import encode_headers
 from serving.resources.request_memory import RequestMemory, machine_memory
-from tests.serving.frontends.http2.http2_peer import RST_STREAM, Peer, frame, framed, window_update
+from tests.serving.frontends.http2.http2_peer import (
+    END_HEADERS,
+    HEADERS,
+    RST_STREAM,
+    SERVICE,
+    Peer,
+    frame,
+    framed,
+    window_update,
+)
 from tests.serving.frontends.raw_http import RawClient
 from tests.support.model_factory import onnx_identity
 from tests.support.serving_process import ServerProcess, wait_until
@@ -101,6 +112,23 @@ def http_infer_succeeds(server: ServerProcess) -> bool:
         return bool(http_infer(server, VALUES).size)
     except (InferenceServerException, OSError):  # refused, perhaps while it was still sending
         return False
+
+
+def test_headers_that_refer_to_large_ones_cannot_fill_the_memory(server: ServerProcess) -> None:
+    usual = {":method": "POST", ":scheme": "http", ":path": SERVICE + "ModelStreamInfer", "te": "trailers"}
+    usual["content-type"] = "application/grpc"
+    block = encode_headers((name.encode(), value.encode()) for name, value in usual.items())
+    taken_up = hpack.Encoder().encode([("large", "x" * 3900)])  # by the dynamic table
+    newest = b"\xbe"  # of that table
+    with Peer(server.grpc) as peer:
+        peer.send(frame(HEADERS, END_HEADERS, 1, block + taken_up))
+        for stream in range(3, 2001, 2):
+            number = encode_headers([(b"number", b"%d" % stream)])  # so that no block is like the one before
+            peer.send(frame(HEADERS, END_HEADERS, stream, block + newest * 15 + number))
+        refused = peer.answer(1999)
+        assert refused.status == RESOURCE_EXHAUSTED
+        assert grpc_infer(server, VALUES[:, :4]).size == 4
+    wait_until(lambda: http_infer_succeeds(server), what="room after the connection closed")
 
 
 def test_many_slow_big_calls_cannot_fill_the_memory(server: ServerProcess) -> None:

@@ -1,12 +1,21 @@
 """What a client sends behind a request that still answers is bounded: memory and other clients are spared."""
 
+import asyncio
 import select
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from serving.frontends.http1.connection import MAX_PIPELINED, Connection, Connections
+from serving.frontends.http1.context import Context
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.message import Reply
+from serving.frontends.http1.routes import Route, RouteTable
+from serving.frontends.shared.authorisation import Authoriser
+from serving.resources.request_memory import RequestMemory
 from tests.e2e.gated_model import GatedModel
 from tests.serving.frontends.raw_http import RawClient, build, infer_body, tensor
 from tests.support.serving_process import ServerProcess
@@ -101,3 +110,27 @@ def test_requests_that_wait_are_counted_in_the_memory_for_requests(tmp_path: Pat
         assert [client.answer().status for _ in range(33)] == [200] * 32 + [503]
         assert client.closed()
         assert server.get("/v2/health/live")[0] == 200
+
+
+def test_the_last_answers_of_a_server_that_ends_arrive_though_more_was_asked() -> None:
+    connections = Connections()
+    exchanges: list[Exchange] = []
+    route = Route("GET", "/", "", lambda _, exchange: exchanges.append(exchange))
+    context, routes = Context(Authoriser((), "", None), RequestMemory()), RouteTable((route,), None, 0)
+
+    async def run() -> bytes:
+        ours, theirs = socket.socketpair()
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: Connection(context, routes, connections), ours)
+        reader, writer = await asyncio.open_unix_connection(sock=theirs)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 8000)  # more than is read at once
+        while len(exchanges) < MAX_PIPELINED:
+            await asyncio.sleep(0)
+        connections.drain()
+        for exchange in exchanges:
+            exchange.reply(Reply(204))
+        answers = await reader.read(-1)
+        writer.close()
+        await connections.all_closed()
+        return answers
+
+    assert asyncio.run(run()).count(b"HTTP/1.1 204") == MAX_PIPELINED

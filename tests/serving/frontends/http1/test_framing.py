@@ -169,6 +169,15 @@ def test_continue_is_sent_before_the_body_and_not_for_a_refused_one(http_server:
     assert raw.closed()
 
 
+def test_continue_is_sent_behind_the_answers_before_it(raw: RawClient) -> None:
+    slow = build("POST", "/v2/models/slow/infer", infer_body(tensor([1.0])))
+    head, _, body = build("POST", INFER, BODY, Expect="100-continue").partition(b"\r\n\r\n")
+    raw.send(slow + head + b"\r\n\r\n")
+    assert [raw.answer().status, raw.answer().status] == [200, 100]
+    raw.send(body)
+    assert sums(raw.answer()) == SUM
+
+
 def test_connection_close_is_honoured_after_the_answers_before_it(raw: RawClient) -> None:
     raw.send(build("POST", INFER, BODY) + build("GET", "/v2", Connection="close") + build("GET", "/v2"))
     first = raw.answer()

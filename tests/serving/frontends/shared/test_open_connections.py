@@ -9,6 +9,7 @@ import pytest
 
 from serving.frontends.http1.connection import Connection, Connections
 from serving.frontends.http1.context import Context
+from serving.frontends.http1.exchange import Exchange
 from serving.frontends.http1.routes import Route, RouteTable
 from serving.frontends.shared import open_connections
 from serving.frontends.shared.authorisation import Authoriser
@@ -65,6 +66,33 @@ def test_the_idlest_are_closed_and_what_waited_is_looked_at_soon(look: Callable[
     assert delay < 0.01
     assert [one.is_closed for one in idle] == [False] * 14 + [True] * 26  # 250 are open, and clients may have 224
     assert not any(one.is_closed for one in busy)
+
+
+def test_a_client_that_does_not_read_is_idle_and_closed_at_once() -> None:
+    connections = Connections()
+    exchanges: list[Exchange] = []
+    route = Route("POST", "/", "", lambda _, exchange: exchanges.append(exchange))
+    connection = Connection(
+        Context(Authoriser((), "", None), RequestMemory()), RouteTable((route,), None, 0), connections
+    )
+
+    async def run() -> tuple[float | None, float | None]:
+        ours, theirs = socket.socketpair()
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
+        request = b"POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n"
+        connection.get_buffer(-1)[: len(request)] = request
+        connection.buffer_updated(len(request))
+        exchanges[0].start_stream("text/plain")
+        busy = connection.idle_s()
+        exchanges[0].write(bytes(8 << 20))
+        connections.tick += 20
+        idle = connection.idle_s()
+        connection.close_idle()
+        await connections.all_closed()
+        theirs.close()
+        return busy, idle
+
+    assert asyncio.run(run()) == (None, 20.0)
 
 
 @pytest.mark.parametrize(("received", "idle_s"), [(4 << 20, 0.0), (1000, 20.0)])
