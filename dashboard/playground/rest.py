@@ -18,6 +18,7 @@ from dashboard.servers.fair_shares import async_inference_slot, inference_slot
 from dashboard.servers.selectors import server_get
 from dashboard.servers.services import LOCAL
 from dashboard.servers.streaming import Part, parts_of, request_of
+from dashboard.shared.client_gone import go_on
 from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.web.rest.endpoint import Endpoint, data_of
 from dashboard.web.rest.parsers import RawParser, read_body
@@ -47,6 +48,7 @@ class Infer(Endpoint):
         body = read_body(request, self.max_body_bytes)
         client = ServerClient(server_get(LOCAL), self.connections)
         with inference_slot(self.actor):
+            go_on()  # it may have waited for longer than its client
             answer = client.infer_raw(name, body, headers, version=version)
         response = HttpResponse(answer.body, status=answer.status)
         for key in _RESPONSE_HEADERS:

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
-from django.core.handlers.asgi import ASGIHandler
 from django.http import QueryDict
 from django.test import Client
 
@@ -19,7 +17,6 @@ from dashboard.configuration.services import config_apply, config_preview
 from dashboard.models import Version
 from dashboard.releases.signatures import tensor_changes
 from dashboard.rollouts.form import Form
-from dashboard.shared.client_gone import noticing_clients_that_go
 from dashboard.uploads.services import _checked_files
 from repository.config import model_config
 from repository.config.file_check import ModelFile, misfits
@@ -32,6 +29,7 @@ from repository.config.validation import validate
 from repository.core import golden
 from repository.core.errors import InvalidConfig
 from repository.torchserve import java_properties
+from tests.dashboard.client_that_goes import asking, go
 from tests.support.work_meter import grows_evenly
 
 HEAD = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
@@ -297,33 +295,11 @@ def test_a_preview_ends_when_its_client_has_gone(
     monkeypatch.setattr(services, "_change", lambda *given: steps.append("changes"))
 
     async def ask_and_go() -> None:
-        client = ApplicationCommunicator(
-            noticing_clients_that_go(ASGIHandler()),
-            {
-                "type": "http",
-                "method": "POST",
-                "path": "/api/v1/models/relu/config/preview",
-                "query_string": b"",
-                "headers": [(b"content-type", b"application/json"), (b"host", b"localhost"), *_signed_in(cookie)],
-            },
-        )
-        await client.send_input({"type": "http.request", "body": json.dumps({"text": HEAD + TENSORS}).encode()})
+        client = await asking("/api/v1/models/relu/config/preview", {"text": HEAD + TENSORS}, cookie)
         assert await asyncio.to_thread(began.wait, 30)
-        await client.send_input({"type": "http.disconnect"})
-        while not client.input_queue.empty():
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0)
+        await go(client)
         closed.set()
         await client.wait(30)
 
     asyncio.run(ask_and_go())
     assert steps == []
-
-
-def _signed_in(cookie: str) -> list[tuple[bytes, bytes]]:
-    secret = "a" * 32
-    return [
-        (b"cookie", f"{settings.SESSION_COOKIE_NAME}={cookie}; {settings.CSRF_COOKIE_NAME}={secret}".encode()),
-        (b"x-csrftoken", secret.encode()),
-        (b"origin", b"http://localhost"),
-    ]

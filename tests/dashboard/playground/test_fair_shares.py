@@ -3,19 +3,24 @@
 import asyncio
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from django.conf import settings
+from django.test import Client
 from rest_framework.test import APIClient
 
 from dashboard.servers import fair_shares
+from dashboard.servers.client import ServerClient
 from dashboard.servers.fair_shares import SHARE, FairShares
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.exceptions import TooMany
+from tests.dashboard.client_that_goes import asking, go
 from tests.dashboard.web_process import finished, listening
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
@@ -153,3 +158,30 @@ def test_rest_says_so_and_when_to_try_again(api: APIClient, monkeypatch: pytest.
     answer = api.post("/api/v1/models/gated/infer", BODY)
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "2")
     assert "are under way" in answer.json()["error"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_request_whose_client_went_while_it_waited_is_not_run(
+    as_person: Callable[..., Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server_ensure_local()
+    shares, asked = FairShares(slots=1), []
+    monkeypatch.setattr(fair_shares, "INFERENCE", shares)
+
+    def ask(client: ServerClient, name: str, *given: Any, **more: Any) -> Any:
+        asked.append(name)
+        raise TooMany("the model was asked")
+
+    monkeypatch.setattr(ServerClient, "infer_raw", ask)
+    cookie = as_person().cookies[settings.SESSION_COOKIE_NAME].value
+
+    async def ask_and_go() -> None:
+        with shares.slot(0):
+            client = await asking("/api/v1/models/gated/infer", BODY, cookie)
+            await asyncio.to_thread(wait_until, lambda: shares._waiting, what="a request that waits")
+            await go(client)
+        await client.wait(30)
+
+    asyncio.run(ask_and_go())
+    wait_until(lambda: not shares._taken and not shares._waiting, what="the slot's return")
+    assert asked == []
