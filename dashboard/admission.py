@@ -6,13 +6,15 @@ are complete and its body is not: in Twisted's `Request.gotLength`.
 * A body of at most SMALL_BODY bytes is taken and the application judges the request, as long as all of these together
   have at most SMALL_BODIES bytes.
 * Any other needs a route that takes as much (404, 405, 413) and somebody who may call it (401, 403). Nothing is read from
-  the connection while that is looked up. All of these together have at most LARGE_BODIES bytes (503 with Retry-After).
+  the connection while that is looked up. All of these together have at most LARGE_BODIES bytes (503 with Retry-After), those
+  of one person at most ONE_PERSONS (429), so that others are answered too.
 * A body that comes too slowly is given up (408): see DEADLINE_S and SLOWEST.
 """
 
 import asyncio
 import json
 from asyncio import TimerHandle
+from collections import Counter
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -36,6 +38,7 @@ from dashboard.shared.exceptions import Forbidden
 SMALL_BODY = 64 << 10
 SMALL_BODIES = 32 << 20
 LARGE_BODIES = 192 << 20
+ONE_PERSONS = 128 << 20  # beside it there is room for a body of any route
 # A body has this long, and a second more for each SLOWEST bytes. A connection that is idle is closed by Twisted.
 DEADLINE_S, SLOWEST = 60.0, 16 << 10
 # A client that was refused may be sending still: it is heard out so far, so that it reads the answer.
@@ -68,19 +71,27 @@ class _Endpoint(Protocol):
 
 
 class Budget:
-    """A bound on the bytes of all bodies together that are announced or held at one time."""
+    """A bound on the bytes of all bodies together that are announced or held at one time, and on each person's among them."""
 
-    def __init__(self, limit: int) -> None:
-        self.limit, self.taken = limit, 0
+    def __init__(self, limit: int, one_persons: int) -> None:
+        self._limit, self._one_persons = limit, one_persons
+        self._taken: Counter[int] = Counter()  # by person
 
-    def take(self, size: int) -> bool:
-        if self.taken + size > self.limit:
-            return False
-        self.taken += size
-        return True
+    def take(self, size: int, person: int) -> Refusal | None:
+        """Hold so many bytes for a person; return why that cannot be."""
+        if self._taken[person] + size > self._one_persons:
+            return Refusal(
+                429, "as much of yours is under way already as one person may have; try again later", _retry()
+            )
+        if self._taken.total() + size > self._limit:
+            return Refusal(503, "as much is being received already as fits; try again in a moment", _retry())
+        self._taken[person] += size
+        return None
 
-    def give(self, size: int) -> None:
-        self.taken -= size
+    def give(self, size: int, person: int) -> None:
+        self._taken[person] -= size
+        if not self._taken[person]:
+            del self._taken[person]
 
 
 def route_of(method: str, path: str) -> Route | Refusal:
@@ -111,10 +122,10 @@ def actor_of_headers(authorization: str, cookie: str, *, api: bool) -> Actor:
     return actor_of_session(key) if key else NOBODY
 
 
-def judge(route: Route, authorization: str, cookie: str) -> Refusal | None:
-    """Return why the body may not come, or None. It asks the database, and only where the request says who sends it."""
+def judge(route: Route, authorization: str, cookie: str) -> Actor | Refusal:
+    """Return whose body may come, or why it may not. It asks the database, and only where the request says who sends it."""
     if route.right is None:
-        return None
+        return NOBODY
     actor = actor_of_headers(authorization, cookie, api=route.api)
     if actor.user is None:
         challenge = {"WWW-Authenticate": "Bearer"} if route.api else {}
@@ -123,17 +134,18 @@ def judge(route: Route, authorization: str, cookie: str) -> Refusal | None:
         require(actor, route.right)
     except Forbidden as error:
         return Refusal(403, error.message)
-    return None
+    return actor
 
 
 class Admission:
     """What the requests of one process share: the bytes that they hold, and how many are looked up at a time."""
 
     def __init__(self) -> None:
-        self.small_bodies, self.large_bodies = Budget(SMALL_BODIES), Budget(LARGE_BODIES)
+        self.small_bodies = Budget(SMALL_BODIES, SMALL_BODIES)  # nobody knows whose they are
+        self.large_bodies = Budget(LARGE_BODIES, ONE_PERSONS)
         self._lookups = asyncio.Semaphore(LOOKUPS)
 
-    async def judge(self, route: Route, authorization: str, cookie: str) -> Refusal | None:
+    async def judge(self, route: Route, authorization: str, cookie: str) -> Actor | Refusal:
         async with self._lookups, ThreadSensitiveContext():
             return await database_sync_to_async(judge)(route, authorization, cookie)
 
@@ -146,7 +158,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
     _refused = False
     _judging: "asyncio.Task[None] | None" = None
     _deadline: TimerHandle | None = None
-    _held: tuple[Budget, int] | None = None
+    _held: tuple[Budget, int, int] | None = None  # how much, and whose
 
     # -- Twisted's callbacks ---------------------------------------------------------------------------------------
     def gotLength(self, length: int | None) -> None:
@@ -156,7 +168,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             return
         route = route_of(self._method(), self._path())
         size = self._announced(length, route)
-        if size <= SMALL_BODY and self._take(self.admission.small_bodies, size):
+        if size <= SMALL_BODY and self._take(self.admission.small_bodies, size, NOBODY) is None:
             self._wait_for_body(size)
         elif isinstance(route, Refusal):
             self._refuse(route)
@@ -199,8 +211,8 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
     def _look_up(self, route: Route, size: int) -> None:
         """Leaves the connection unread until it is known whether the body may come."""
         authorization, cookie = self._header(b"authorization"), self._header(b"cookie")
-        if route.right is not None and not authorization and not cookie:
-            self._refuse(judge(route, "", ""))
+        if not authorization and not cookie and isinstance(refusal := judge(route, "", ""), Refusal):
+            self._refuse(refusal)
             return
         expects = self._header(b"expect").lower() == "100-continue"
         self.requestHeaders.removeHeader(b"expect")  # or Twisted would ask for the body at once
@@ -209,14 +221,15 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             self._admit(self.admission.judge(route, authorization, cookie), size, expects)
         )
 
-    async def _admit(self, judging: Awaitable[Refusal | None], size: int, expects: bool) -> None:
+    async def _admit(self, judging: Awaitable[Actor | Refusal], size: int, expects: bool) -> None:
+        refusal: Refusal | None
         try:
-            refusal = await judging
+            judged = await judging
         except Exception:
             daphne.http_protocol.logger.exception("could not tell who sends a body")
             refusal = Refusal(503, "who you are cannot be looked up at the moment; try again", _retry())
-        if refusal is None and not self._take(self.admission.large_bodies, size):
-            refusal = Refusal(503, "as much is being received already as fits; try again in a moment", _retry())
+        else:
+            refusal = judged if isinstance(judged, Refusal) else self._take(self.admission.large_bodies, size, judged)
         self._judging = None
         if refusal is not None:
             self._refuse(refusal)
@@ -226,23 +239,24 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             self.channel.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self.channel.transport.resumeProducing()
 
-    def _take(self, budget: Budget, size: int) -> bool:
-        if not budget.take(size):
-            return False
-        self._held = (budget, size)
-        return True
+    def _take(self, budget: Budget, size: int, actor: Actor) -> Refusal | None:
+        person = actor.user.pk if actor.user is not None else 0
+        refusal = budget.take(size, person)
+        if refusal is None:
+            self._held = (budget, size, person)
+        return refusal
 
     def _let_go(self) -> None:
         """What was announced is free again when the application, which may outlive the connection, has ended."""
         held, self._held = self._held, None
         if held is None:
             return
-        budget, size = held
+        budget, size, person = held
         application = self.server.connections.get(self, {}).get("application_instance")
         if application is None or application.done():
-            budget.give(size)
+            budget.give(size, person)
         else:
-            application.add_done_callback(lambda _: budget.give(size))
+            application.add_done_callback(lambda _: budget.give(size, person))
 
     def _wait_for_body(self, size: int) -> None:
         late = Refusal(408, "the body came too slowly")
@@ -261,9 +275,9 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             self._deadline = None
 
     # -- refusal ---------------------------------------------------------------------------------------------------
-    def _refuse(self, refusal: Refusal | None) -> None:
+    def _refuse(self, refusal: Refusal) -> None:
         """Answers, reads no more into memory, and closes."""
-        if refusal is None or self._refused:
+        if self._refused:
             return
         self._refused = True
         self._stop_waiting()

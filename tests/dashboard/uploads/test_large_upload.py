@@ -13,7 +13,7 @@ import httpx
 import psutil
 import pytest
 
-from dashboard.admission import LARGE_BODIES
+from dashboard.admission import LARGE_BODIES, ONE_PERSONS
 from tests.dashboard.web_process import answers, finished, listening
 from tests.support.serving_process import PATIENCE_S, wait_until
 
@@ -29,7 +29,9 @@ from dashboard.accounts.tokens import token_create
 from django.contrib.auth import get_user_model
 administrator_ensure()
 user = get_user_model().objects.get()
-print(token_create(user=user, actor=Actor(user=user), name="t", rights=["read", "write"])[1])
+other = get_user_model().objects.create_superuser("other")
+for user in (user, other):
+    print(token_create(user=user, actor=Actor(user=user), name="t", rights=["read", "write"])[1])
 """
 
 
@@ -39,12 +41,23 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def daphne(data: Path) -> Iterator[Daphne]:
-    """(address, token, process) of a dashboard with an administrator."""
+def tokens(data: Path) -> list[str]:
+    """Those of two administrators."""
     finished(data, "manage.py", "migrate", "-v0")
-    token = finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE)
+    return finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE).split()
+
+
+@pytest.fixture(scope="module")
+def daphne(data: Path, tokens: list[str]) -> Iterator[Daphne]:
+    """(address, token, process) of a dashboard with administrators."""
     with listening(data, "-m", "daphne") as (address, process):
-        yield address, token, process
+        yield address, tokens[0], process
+
+
+@pytest.fixture
+def other(tokens: list[str]) -> str:
+    """The token of another one."""
+    return tokens[1]
 
 
 def test_the_web_process_stays_small_while_a_large_file_arrives(daphne: Daphne) -> None:
@@ -178,18 +191,23 @@ def test_a_body_in_chunks_ends_at_the_limit_of_its_route(daphne: Daphne) -> None
             assert status_of(client)[0] == 413
 
 
-def test_all_bodies_together_are_bounded_and_free_again_when_they_end(daphne: Daphne) -> None:
+def test_all_bodies_together_are_bounded_and_so_are_those_of_one_person(daphne: Daphne, other: str) -> None:
     address, token, _ = daphne
-    request = head("POST", "/api/v1/uploads", 8 * MIB, f"Authorization: Bearer {token}", "Expect: 100-continue")
-    fitting = LARGE_BODIES // (8 * MIB)
+    hers, all_together = ONE_PERSONS // (8 * MIB), LARGE_BODIES // (8 * MIB)
     with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(connect(address)) for _ in range(fitting + 1)]
-        for client in clients:
-            client.sendall(request)
-        found = [status_of(client) for client in clients]
-        assert sorted(status for status, _ in found) == [100] * fitting + [503]
-        [refusal] = [answer for status, answer in found if status == 503]
-        assert "Retry-After: " in refusal
+
+        def begin(whose: str, count: int) -> list[tuple[int, str]]:
+            clients = [stack.enter_context(connect(address)) for _ in range(count)]
+            for client in clients:
+                client.sendall(head("POST", "/api/v1/uploads", 8 * MIB, *request_lines(whose)))
+            return sorted(status_of(client) for client in clients)
+
+        found = begin(token, hers + 1)
+        assert [status for status, _ in found] == [100] * hers + [429]
+        assert "Retry-After: " in found[-1][1]
+        found = begin(other, all_together - hers + 1)
+        assert [status for status, _ in found] == [100] * (all_together - hers) + [503]
+        assert "Retry-After: " in found[-1][1]
         assert asked(address, "POST", "/sign-in", 60_000, "Expect: 100-continue")[0] == 100
     wait_until(lambda: asked(address, "POST", "/api/v1/uploads", 8 * MIB, *request_lines(token))[0] == 100)
 
