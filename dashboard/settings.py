@@ -168,11 +168,24 @@ TEMPLATES = [
 ]
 
 
+# A database machine that vanished sends no word of it. Without these a thread waits for its answer for 15 minutes where
+# something was sent to it, and for two hours where it was at work.
+_DATABASE_GONE_S = 30
+_NOTICING_ITS_END = {
+    "keepalives": 1,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": (_DATABASE_GONE_S - 10) // 5,
+    "tcp_user_timeout": _DATABASE_GONE_S * 1000,
+}
+
+
 def _bounded(found: Mapping[str, Any]) -> Mapping[str, object]:
     """Return how PostgreSQL is reached, with bounds of sessions and times; what the address says of itself goes before them."""
     options: dict[str, object] = {
         "max_sessions": _env["SLIPWAY_DATABASE_SESSIONS"],
         "connect_timeout": _env["SLIPWAY_DATABASE_CONNECT_TIMEOUT"],
+        **_NOTICING_ITS_END,
     }
     if _env["SLIPWAY_DATABASE_STATEMENT_TIMEOUT"]:
         options["options"] = f"-c statement_timeout={_env['SLIPWAY_DATABASE_STATEMENT_TIMEOUT']}s"

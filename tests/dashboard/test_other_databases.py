@@ -284,3 +284,26 @@ from django.test import Client
 answer = Client(headers={"host": "localhost"}).get("/healthz")
 print(answer.status_code, answer.json()["status"])
 """
+
+
+def test_a_database_machine_that_vanishes_is_noticed_while_it_works_and_while_it_is_sent_to(
+    postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", postgres)
+    assert finished(tmp_path / "data", "-c", SOCKET).split() == ["1", "30", "30000"]
+    monkeypatch.setenv("DATABASE_URL", f"{postgres}?tcp_user_timeout=7000&keepalives_idle=1")
+    assert finished(tmp_path / "data", "-c", SOCKET).split() == ["1", "21", "7000"]
+
+
+SOCKET = """
+import socket
+import django
+django.setup()
+from django.db import connection
+connection.ensure_connection()
+ours = socket.socket(fileno=connection.connection.fileno())
+of_tcp = [ours.getsockopt(socket.IPPROTO_TCP, name) for name in (
+    socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)]
+print(ours.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE), of_tcp[0] + of_tcp[1] * of_tcp[2], of_tcp[3])
+ours.detach()
+"""
