@@ -1,6 +1,6 @@
 """What one version is served with in place of what the model says: shown with where each value comes from, and changed.
 
-It is a part of the model's configuration (`slipway.version_settings`), so that every change is a release and going back brings
+It is a part of the model's configuration (`slipway.version_settings`), so that every change is kept and going back brings
 the settings back.
 """
 

@@ -57,10 +57,15 @@ def text_to_return(model: Model, release: Release) -> str:
     """Return the text with which a release serves again what it served, whatever versions came since.
 
     "The latest" may mean another version now than it meant then: where it does, the text names those of then. Shares of the
-    requests, which a rollout gave, do not come back: its stable version answers all.
+    requests, which a rollout gave, do not come back: its stable version answers all. Of several texts of the release it is the
+    last, which may say more of versions that it does not serve.
     """
-    text = without_traffic(unstamped(release.text))
+    text = without_traffic(unstamped(_last_text(release)))
     return text if chosen_versions(model, text) == release.versions else pinned_text(model, text, release.versions)
+
+
+def _last_text(release: Release) -> str:
+    return (release.texts.first() or release).text
 
 
 def _refusals(model: Model, release: Release) -> list[str]:
@@ -76,7 +81,7 @@ def _refusals(model: Model, release: Release) -> list[str]:
 def _mistakes(model: Model, release: Release) -> list[str]:
     """Return what a server of now would refuse about its text: rules may have come since."""
     try:
-        config = model_config.parse(release.text)
+        config = model_config.parse(_last_text(release))
     except InvalidConfig as error:
         return [f"its configuration is not valid: {error.message}"]
     return [

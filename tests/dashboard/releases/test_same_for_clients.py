@@ -11,14 +11,17 @@ from rest_framework.test import APIClient
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import model_summary
 from dashboard.configuration.services import config_apply
+from dashboard.configuration.version_settings import version_settings_apply
 from dashboard.models import Model, ReleaseSpan, Version
 from dashboard.releases import life
 from dashboard.releases.going_back import going_back
-from dashboard.releases.selectors import newest_release, release_get, releases, serving_release, way_back
+from dashboard.releases.selectors import current_text, newest_release, release_get, releases, serving_release, way_back
 from dashboard.servers.services import server_ensure_local
 from dashboard.versions.services import release_go_back, release_promote
+from repository.config import model_config
 from repository.config.meaning import same_meaning
 from repository.config.release_stamp import stamped
+from repository.config.version_settings import settings_of
 from tests.dashboard.conftest import CONFIG, serve, text_of
 
 pytestmark = pytest.mark.django_db
@@ -101,6 +104,32 @@ def test_a_default_that_answers_anyhow_begins_none(model: Model, actor: Actor) -
     named = 'parameters { key: "slipway.aliases" value { string_value: "{\\"default\\": 1}" } }\n'
     config_apply(model=model, text=CONFIG + named, actor=actor)
     assert numbers(model) == [1]
+
+
+def parameter(name: str, value: str) -> str:
+    return f"{CONFIG}parameters {{ key: \"slipway.{name}\" value {{ string_value: '{value}' }} }}\n"
+
+
+def test_settings_of_a_version_that_is_not_served_begin_none_and_come_back_with_the_release(
+    model: Model, published: Callable[..., Version], actor: Actor
+) -> None:
+    second = published(load=False, make_live=False)
+    version_settings_apply(version=second, fields={"max_batch_size": 2}, actor=actor)
+    serve(model)
+    assert numbers(model) == [1]
+    release_promote(version=second, actor=actor)
+    config_apply(model=model, text=CONFIG + "# without them\n", actor=actor)
+    serve(model)
+    assert len(numbers(model)) == 3, "those of the version that serves are met"
+    release_go_back(model=model, actor=actor, release=release_get(model, 1))
+    assert settings_of(model_config.parse(current_text(model)))[2].max_batch_size == 2
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"), [("true", "1", False), ("1.0", "1", True), ("[NaN]", "[ NaN ]", True)]
+)
+def test_what_json_tells_apart_is_another_value(one: str, other: str, same: bool) -> None:
+    assert same_meaning(parameter("x", one), parameter("x", other), [1]) is same
 
 
 def test_a_parameter_too_deep_for_json_is_told_apart_as_a_text() -> None:
