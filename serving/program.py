@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import uvloop
 
+from repository.core import shutdown
 from repository.torchserve.options import TorchServeOptions
 from serving.backends.environments.child_variables import set_model_environment
 from serving.cli.command_line import parse
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from serving.torchserve.side import TorchServeSide
 
 log = logging.getLogger("serving")
-
-BALANCER_DRAIN_S = 5.0  # two probes of most load balancers
 
 
 class Frontend(Protocol):
@@ -231,7 +230,7 @@ async def _shut_down(
     await server.drain(max(0.0, deadline - time.monotonic()))
     draining = asyncio.gather(*drains.values(), return_exceptions=True)
     try:
-        async with asyncio.timeout(min(2.0, timeout_s)):
+        async with asyncio.timeout(min(shutdown.CLOSING_S, timeout_s)):
             await draining
     except TimeoutError:
         log.debug("connections stayed open")
@@ -240,9 +239,7 @@ async def _shut_down(
 
 async def _drain_of_clients(options: Options) -> None:
     """Serve on for --drain-secs, in which a load balancer sends its clients elsewhere."""
-    drain_s = options.drain_secs
-    if drain_s is None:
-        drain_s = BALANCER_DRAIN_S if options.behind_load_balancer else 0.0
+    drain_s = shutdown.drain_s(options.drain_secs, options.behind_load_balancer)
     if drain_s:
         log.info("not ready any more, and serving on for %g s: see --drain-secs", drain_s)
         await asyncio.sleep(drain_s)

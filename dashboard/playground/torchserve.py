@@ -5,6 +5,7 @@ from pathlib import Path
 
 from django.conf import settings
 
+from dashboard.servers.bundled_flags import flag, is_on
 from repository.torchserve import properties
 from repository.torchserve.options import TorchServeOptions
 
@@ -13,8 +14,8 @@ _ANYWHERE = ("0.0.0.0", "::", "[::]")  # a listener's address that no client ask
 
 def inference_address() -> str:
     """Return the address of its inference API; "" where the server does not speak it, or on no port."""
-    config = settings.TORCHSERVE_CONFIG or _flag("--ts-config")
-    if not config and _flag("--torchserve").lower() not in ("true", "1", "on"):
+    config = settings.TORCHSERVE_CONFIG or flag("--ts-config")
+    if not config and not is_on("--torchserve"):
         return ""
     try:
         options = _options(Path(config)) if config else TorchServeOptions()
@@ -30,12 +31,3 @@ def inference_address() -> str:
 def _options(path: Path) -> TorchServeOptions:
     options, _ = properties.torchserve_options(properties.read(path, os.environ), os.environ)
     return options
-
-
-def _flag(name: str) -> str:
-    """Return the value of a flag of the bundled server, "true" for one without; "" where it is not there."""
-    for flag in settings.SERVER_FLAGS:
-        key, equals, value = flag.partition("=")
-        if key == name:
-            return value if equals else "true"
-    return ""

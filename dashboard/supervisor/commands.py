@@ -10,6 +10,7 @@ from typing import Any
 
 from django.conf import settings
 
+from dashboard.servers.bundled_flags import flag, is_on
 from dashboard.servers.server_state import BUILD
 from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import Invalid
@@ -18,6 +19,7 @@ from dashboard.shared.model_logs import model_logs_folder
 from dashboard.supervisor import torchserve
 from dashboard.supervisor.probes import probe_grpc, probe_http
 from dashboard.supervisor.process import Probe, ProcessSpec, Stop
+from repository.core import shutdown
 
 # Seconds that requests under way have to finish when the inference server stops.
 EXIT_TIMEOUT_S = 30
@@ -141,10 +143,20 @@ def _server() -> ProcessSpec:
         "inference server",
         *("-m", "serving", f"@{_write_server_arguments()}"),
         make_probe=lambda: answers,
-        stop=((signal.SIGTERM, EXIT_TIMEOUT_S + 5.0),),
+        stop=((signal.SIGTERM, _server_stop_s()),),
         model_logs=model_logs_folder(),
         **where,
     )
+
+
+def _server_stop_s() -> float:
+    """Return the seconds that the server may take to end by its flags, and some more for what it does beside waiting."""
+    try:
+        said = max(0.0, float(flag("--drain-secs")))
+    except ValueError:
+        said = None
+    drain_s = shutdown.drain_s(said, is_on("--behind-load-balancer"))
+    return shutdown.longest_s(EXIT_TIMEOUT_S, drain_s) + 3.0
 
 
 def server_arguments() -> list[str]:

@@ -17,6 +17,8 @@ from dashboard.supervisor import commands
 from dashboard.supervisor.backoff import DELAYS_S, STABLE_S, Backoff
 from dashboard.supervisor.preflight import DataFolderLock, check_ports, lock_data_folder
 from dashboard.supervisor.probes import probe_http
+from repository.core import shutdown
+from serving.cli.command_line import parse
 
 HOST = "127.0.0.1"
 
@@ -124,6 +126,15 @@ def test_flags_for_the_inference_server_come_after_those_of_up_itself(settings: 
         "--cache-config=local,size=1000",
         "--trace-rate=7",
     ]
+
+
+@pytest.mark.parametrize("flags", ["", "--drain-secs=60", "--behind-load-balancer", "--drain-secs=1 --drain-secs=40.5"])
+def test_the_server_is_given_as_long_to_end_as_it_takes_by_its_flags(settings: Any, tmp_path: Path, flags: str) -> None:
+    settings.DATA_DIR, settings.SERVER_FLAGS = tmp_path, VARIABLES["SLIPWAY_SERVER_FLAGS"].parse(flags)
+    [waited] = [spec.stop[0][1] for spec in commands.process_specs() if spec.name == "server"]
+    read, _ = parse([f"@{tmp_path / 'server.args'}"])
+    drain_s = shutdown.drain_s(read.drain_secs, read.behind_load_balancer)
+    assert waited > shutdown.longest_s(read.exit_timeout_secs, drain_s)
 
 
 def test_models_do_not_see_the_environment_of_the_dashboard(settings: Any) -> None:
