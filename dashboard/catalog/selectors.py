@@ -310,8 +310,8 @@ def _judge(desired: str, wanted: list[int], states: list[_Said], error: str) -> 
         return "loading", ""
     if wanted and set(wanted) <= ready | asleep and not error:
         return ("ready" if set(wanted) & ready else "asleep"), ""
-    unavailable = (s for s in states if s.word == "unavailable" and (s.version in wanted or not wanted))
-    reason = error or next((s.reason for s in unavailable if s.reason), "")
+    failed = (s for s in states if s.word == "failed" and (s.version in wanted or not wanted))
+    reason = error or next((s.reason for s in failed if s.reason), "")
     if ready and reason:
         return "degraded", reason
     return ("failed", reason) if reason else ("loading", "")

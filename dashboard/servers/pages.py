@@ -12,7 +12,7 @@ from dashboard.web.pages import act, respond
 
 EVENTS = 30
 SHOWN = 100  # versions on a page, in the order of _ORDER
-_ORDER = {word: place for place, word in enumerate(("unavailable", "loading", "unloading", "ready", "asleep"))}
+_ORDER = {word: place for place, word in enumerate(("failed", "loading", "unloading", "ready", "asleep"))}
 
 
 @require_GET

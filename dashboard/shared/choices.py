@@ -88,17 +88,17 @@ class ModelStatus(TextChoices):
 
 
 def version_word(state: str, condition: str, failed: bool) -> str:
-    """Return the word that a person reads of a version: its state, or "asleep" or "unloaded" where nothing is wrong with it.
+    """Return the word that a person reads of a version, as its model has it: ready, loading, unloading, asleep, unloaded, failed.
 
-    state: a ModelStatus. condition: a repository.core.condition.Condition. failed: its last load failed. A sleeping version
-    whose last load failed is unavailable, and so is a ready one that does not answer: their requests fail.
+    state: a ModelStatus. condition: a repository.core.condition.Condition. failed: its last load failed. What is unavailable has
+    failed, unless it sleeps or was unloaded; so has a ready version that does not answer: their requests fail.
     """
     if state == ModelStatus.READY and condition == Condition.SILENT:
-        return ModelStatus.UNAVAILABLE.lower()
+        return "failed"
+    if state != ModelStatus.UNAVAILABLE:
+        return state.lower()
     sleeps = condition == Condition.ASLEEP and not failed
-    if state == ModelStatus.UNAVAILABLE and (condition == Condition.UNLOADED or sleeps):
-        return condition
-    return state.lower()
+    return condition if condition == Condition.UNLOADED or sleeps else "failed"
 
 
 class UploadState(TextChoices):

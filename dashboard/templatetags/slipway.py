@@ -43,7 +43,6 @@ _STATES: dict[str, tuple[str, str]] = {
     "failed": ("failed", "failed"),
     "down": ("failed", "failed"),
     "crashed": ("failed", "failed"),
-    "unavailable": ("failed", "failed"),
 }
 THEMES = ("light", "dark")
 _DIFF_CLASSES = {"+": "add", "-": "del", "@": "at"}

@@ -98,7 +98,7 @@ def test_the_dashboard_reads_fields_of_the_index_and_the_feed(server: Server, mo
         ("napper", 1): "asleep",
         ("stays", 1): "ready",
         ("goes", 2): "ready",
-        ("broken", 1): "unavailable",
+        ("broken", 1): "failed",
     }
     rows = {row["name"]: row for row in client.index()}
     assert [rows[name]["failed"] for name in ("napper", "stays", "broken")] == [False, False, True]
@@ -117,7 +117,7 @@ def test_the_dashboard_reads_fields_of_the_index_and_the_feed(server: Server, mo
     # A sleeper whose load for its first request fails is no sleeper that is well.
     (models / "napper" / "1" / "model.onnx").write_bytes(b"no model")
     assert client.infer_raw("napper", BODY, {}).status >= 400
-    until(server, lambda now: now["napper", 1] == "unavailable")
+    until(server, lambda now: now["napper", 1] == "failed")
     row = ModelState.objects.get(model_name="napper")
     assert (row.failed, row.complaint) == (True, row.reason)
     # It is there all the same: loading it again would change nothing.
@@ -125,7 +125,7 @@ def test_the_dashboard_reads_fields_of_the_index_and_the_feed(server: Server, mo
         "READY"
     ]
     server_lost(server=server, reason=Unreachable("gone").message)
-    assert {row.word for row in ModelState.objects.filter(model_name__in=("napper", "stays"))} == {"unavailable"}
+    assert {row.word for row in ModelState.objects.filter(model_name__in=("napper", "stays"))} == {"failed"}
 
 
 def test_a_version_whose_process_hangs_is_neither_ready_nor_loaded_again(server: Server, models: Path) -> None:
@@ -133,7 +133,7 @@ def test_a_version_whose_process_hangs_is_neither_ready_nor_loaded_again(server:
     client = server_client(server)
     client.load("stops")
     os.kill(next(pid for pid in descendants(os.getpid()) if "stops_0" in "".join(command_line(pid))), signal.SIGSTOP)
-    until(server, lambda now: now["stops", 1] == "unavailable")
+    until(server, lambda now: now["stops", 1] == "failed")
     row = ModelState.objects.get(model_name="stops")
     assert row.state == "READY", "Triton's word for what is loaded"
     assert "its process has given no sign of life" in row.complaint

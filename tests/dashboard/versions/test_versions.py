@@ -207,7 +207,7 @@ def test_each_version_has_a_word_of_its_own() -> None:
         ("UNLOADING", "in words", ""): ("unloading", ""),
         ("UNAVAILABLE", "in words", "unloaded"): ("unloaded", ""),
         ("UNAVAILABLE", "in words", "asleep"): ("asleep", ""),
-        ("UNAVAILABLE", "unloaded", ""): ("unavailable", "unloaded"),
+        ("UNAVAILABLE", "unloaded", ""): ("failed", "unloaded"),
         ("READY", "runs on the CPU", ""): ("ready", "runs on the CPU"),
     }
     for (state, reason, condition), expected in words.items():

@@ -27,7 +27,7 @@ def test_a_model_that_sleeps_until_its_first_request_counts_as_there():
 def test_an_ensemble_that_waits_for_a_step_is_not_loaded_which_would_bring_the_step_back():
     status = VersionStatus("pipeline", 1, "UNAVAILABLE", "its step 'double' is not ready: unloaded", "stepless")
     assert state_for_plan(status) == "READY"
-    assert version_word(status.state, status.condition, status.failed) == "unavailable"
+    assert version_word(status.state, status.condition, status.failed) == "failed"
 
 
 def names(models: list[DesiredModel]) -> list[str]:

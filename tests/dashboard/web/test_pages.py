@@ -98,6 +98,10 @@ def test_a_model_that_failed_is_named_first_with_its_reason(
     assert "favicon-failed" in page
     assert 'data-failing="1"' in page
     assert "Try again" in text_of(as_person("operate"), "/models/relu/")
+    for address in ("/models/relu/", "/models/relu/versions", f"/servers/{server.name}/"):
+        page = text_of(as_person(), address)
+        assert 'data-state="failed"' in page
+        assert "Unavailable" not in page, address
 
 
 def test_a_model_that_fell_back_to_the_cpu_is_ready_and_says_so(
