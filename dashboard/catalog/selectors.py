@@ -71,17 +71,12 @@ class ModelSummary:
     @property
     def live_versions(self) -> list[int]:
         """Those that answer clients now: not one that is only asked in a shadow."""
-        return [number for number in self.loaded_versions if number != self._shadowed]
+        return _without_shadow(self.loaded_versions, self.serving or self.wanted)
 
     @property
     def wanted_versions(self) -> list[int]:
-        """Those that should answer clients."""
-        return [number for number in self.wanted.versions if number != self._shadowed] if self.wanted else []
-
-    @property
-    def _shadowed(self) -> int | None:
-        rollout = self.rollout
-        return rollout.shadowed_version if rollout is not None else None
+        """Those that should answer clients, whether or not anything serves."""
+        return _without_shadow(self.wanted.versions, self.wanted) if self.wanted else []
 
     @property
     def wanted_since(self) -> datetime | None:
@@ -98,6 +93,12 @@ class ModelSummary:
     @property
     def changing(self) -> bool:
         return self.state in CHANGING
+
+
+def _without_shadow(versions: list[int], release: Release | None) -> list[int]:
+    rollout = release.rollout if release is not None else None
+    shadowed = rollout.shadowed_version if rollout is not None else None
+    return [number for number in versions if number != shadowed]
 
 
 class Standing(NamedTuple):
@@ -231,7 +232,8 @@ def _sync_errors(models: Iterable[Model] | None = None) -> dict[int, str]:
 def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[ModelSummary]:
     rows = list(models)
     states, errors, published = _states(rows), _sync_errors(rows), _published(rows)
-    newest = Release.objects.defer("text").in_bulk([row.newest_release for row in rows if row.newest_release])
+    releases = Release.objects.select_related("rollout__base").defer("text", "rollout__base__text")
+    newest = releases.in_bulk([row.newest_release for row in rows if row.newest_release])
     serving, archives = _serving(rows), _archive_versions(rows)
     return [
         _summary(

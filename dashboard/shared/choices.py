@@ -88,10 +88,10 @@ class ModelStatus(TextChoices):
 
 
 def version_word(state: str, condition: str, failed: bool) -> str:
-    """Return the word that a person reads of a version, as its model has it: ready, loading, unloading, asleep, unloaded, failed.
+    """Return the word that a person reads of a version, one of its model's: a state, "asleep", "unloaded", or "failed".
 
-    state: a ModelStatus. condition: a repository.core.condition.Condition. failed: its last load failed. What is unavailable has
-    failed, unless it sleeps or was unloaded; so has a ready version that does not answer: their requests fail.
+    state: a ModelStatus. condition: a repository.core.condition.Condition. failed: its last load failed. An unavailable version
+    has failed, unless it sleeps or was unloaded; so has a ready one that does not answer: their requests fail.
     """
     if state == ModelStatus.READY and condition == Condition.SILENT:
         return "failed"

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.test import Client
 from django.utils import timezone
 
 from dashboard.access.authorisation import SYSTEM, Actor
@@ -13,7 +14,8 @@ from dashboard.catalog.selectors import model_summary
 from dashboard.catalog.services import model_unload
 from dashboard.configuration.drift import drift_adopt
 from dashboard.configuration.services import config_apply
-from dashboard.models import AuditEntry, Model, Release, Rollout, Server, Version
+from dashboard.models import AuditEntry, Model, ModelState, Release, Rollout, Server, Version
+from dashboard.releases import life
 from dashboard.releases import rollout_states as states
 from dashboard.releases.selectors import current_text, newest_release, protected_versions, wanted_release, way_back
 from dashboard.releases.signatures import answering_number
@@ -30,12 +32,14 @@ from dashboard.rollouts.services import (
     rollout_start,
     rollout_unload_old,
 )
+from dashboard.servers.server_state import server_lost
 from dashboard.shared.exceptions import Conflict, DashboardError, Forbidden, Invalid, WrongState
 from dashboard.versions.moves import version_archive
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
 from dashboard.versions.timeline import timeline
 from repository.config.release_stamp import unstamped
 from repository.files import publish
+from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
 
 pytestmark = pytest.mark.django_db
@@ -295,6 +299,24 @@ def test_a_version_that_clients_could_ask_stays_live_while_it_is_shadowed(model:
     served(model, server)
     assert model_summary(model).rollout is not None
     assert model_summary(model).wanted_versions == [1, 2]
+
+
+def test_a_shadow_is_no_wanted_version_before_it_serves_and_while_its_server_is_down(
+    model: Model, actor: Actor, server: Server, as_person: Callable[..., Client]
+):
+    start(model, actor, kind="shadow", plan={"shadow": {"share": 20, "keep": False}})
+    assert model_summary(model).wanted_versions == [1], "it is being loaded"
+    served(model, server)
+    ModelState.objects.create(server=server, model_name="relu", version=2, state="READY")
+    assert model_summary(model).live_versions == [1]
+    life.lost(server=server, at=timezone.now())
+    server_lost(server=server, reason="it ended")
+    summary = model_summary(model)
+    assert (summary.live_versions, summary.wanted_versions, summary.rollout) == ([], [1], None)
+    page = text_of(as_person("operate"), "/models/relu/")
+    assert "Nothing live, 1 wanted since" in page
+    assert "requests are also asked" not in page
+    assert "Roll out…" not in text_of(as_person("operate"), "/models/relu/versions")
 
 
 def test_another_server_can_be_the_candidate_or_the_stable_one(model: Model, actor: Actor, remotes: Path):
