@@ -35,6 +35,7 @@ from repository.config.text import Places
 from repository.config.traffic import unserved_candidate
 from repository.config.validation_parameters import unknown_parameters
 from repository.core.errors import InvalidConfig
+from repository.files.foreign_formats import stand_in_for_text
 
 EFFECTS = {
     "none": "Nothing changes.",
@@ -194,6 +195,8 @@ def _read(text: str) -> tuple[ModelConfig | None, list[Problem]]:
     try:
         return model_config.parse(text), []
     except InvalidConfig as error:
+        if downloaded := stand_in_for_text(text):
+            return None, [Problem(downloaded.sentence)]
         return None, [Problem(error.message, field=field_for(error.field), path=error.field, line=error.line)]
     except UnicodeEncodeError:
         return None, [Problem("the text is not UTF-8")]

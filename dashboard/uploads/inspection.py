@@ -20,6 +20,7 @@ from dashboard.uploads.services import refuse_code
 from repository.config import model_config
 from repository.config.release_stamp import unstamped
 from repository.core.errors import InvalidConfig
+from repository.files.foreign_formats import stand_in_for_text
 
 _CHUNK = 4 << 20
 
@@ -112,7 +113,9 @@ def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> 
         try:
             config = model_config.parse(text)
         except InvalidConfig as error:
-            problems = [{"severity": "warning", "message": f"config.pbtxt: {error.message}"}]
+            downloaded = stand_in_for_text(text)
+            told = downloaded.sentence if downloaded is not None else error.message
+            problems = [{"severity": "warning", "message": f"config.pbtxt: {told}"}]
     if config is not None and not arrangement.files and model_config.is_ensemble(config):
         found = _ensemble(text or "")
     elif not arrangement.files:

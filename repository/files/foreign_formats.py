@@ -354,6 +354,11 @@ def stand_in(head: bytes) -> ForeignFormat | None:
     return next((one for one in (LFS_POINTER, WEB_PAGE) if any(_fits(head, start) for start in one.starts)), None)
 
 
+def stand_in_for_text(text: str) -> ForeignFormat | None:
+    """Return what was saved in place of a text, as `stand_in` does of a file."""
+    return stand_in(text[:HEAD_BYTES].encode(errors="replace"))
+
+
 def by_head(head: bytes) -> ForeignFormat | None:
     """Return what a file is by its first HEAD_BYTES; None for what they do not say."""
     return next((one for one in FOREIGN_FORMATS if any(_fits(head, start) for start in one.starts)), None)

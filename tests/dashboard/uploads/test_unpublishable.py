@@ -94,6 +94,18 @@ def test_what_was_downloaded_in_place_of_a_model_is_told_as_what_it_is(
     assert said in upload.error
 
 
+@pytest.mark.parametrize("page", ["<!doctype html>\n<html><title>Sign in</title>", "\ufeff<html>"])
+def test_a_web_page_in_place_of_a_configuration_is_told_as_one(
+    inspected: Callable[..., Upload], api: APIClient, page: str
+) -> None:
+    upload = inspected({"m/config.pbtxt": page.encode(), "m/1/model.onnx": relu_bytes()})
+    [problem] = upload.proposal["problems"]
+    assert problem["message"].startswith("config.pbtxt: it is a web page that was saved in place of the file")
+    answer = api.post(f"/api/v1/uploads/{upload.pk}/publish", {"config_text": page}, format="json")
+    assert answer.status_code == 400
+    assert answer.json()["error"].startswith("the configuration is not valid: it is a web page that was saved")
+
+
 def test_a_refused_file_fails_its_upload_and_its_job_and_shows_the_lines_that_help(
     inspected: Callable[..., Upload], actor: Actor, as_person: Callable[..., Client]
 ) -> None:
