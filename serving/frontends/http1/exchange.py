@@ -294,13 +294,14 @@ class Pipeline:
         "write_paused",
     )
 
+    memory: ConnectionMemory  # once there is a connection
+
     def __init__(self, context: Context, on_empty: Callable[[], None]) -> None:
         """on_empty is called whenever the last answer has been written."""
         self.context = context
         self.transport: asyncio.Transport | None = None
         self.exchanges: deque[Exchange] = deque()
         self.closing = False
-        self.memory = ConnectionMemory(context.memory, "")
         self.write_paused = False  # the client does not take what has been written
         self.memory_until_sent = 0
         self.on_abandoned: Callable[[Pipeline], None] | None = None  # called when the client has gone

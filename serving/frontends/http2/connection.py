@@ -115,7 +115,6 @@ class Connection(FrameReader, Generic[Head]):
         self._keepalive = Keepalive(keepalive, time.monotonic())
         self._request_memory = memory or RequestMemory()
         self._progress = ProgressWatch(timeouts, self._request_memory)
-        self.memory = ConnectionMemory(self._request_memory, "")
         self.limit = ConcurrencyLimit(MAX_CONCURRENT_STREAMS)
         self.receive_window = STREAM_WINDOW
         self.companion: Companion | None = None
