@@ -337,7 +337,8 @@ class Connection(FrameReader, Generic[Head]):
             self.transport.abort()
         else:
             self._keep_alive(now)
-            self._progress.watch(self._streams.by_id.values(), now, self.memory)
+            taken = taken_by_peer(self.transport) if self.writer.paused else None
+            self._progress.watch(self._streams.by_id.values(), now, self.memory, taken)
 
     def _has_stalled(self, now: float) -> bool:
         """Return whether the peer has taken next to nothing of what is written since this was last asked, or writing paused."""

@@ -7,8 +7,12 @@ holds more than its share.
 """
 
 import asyncio
+import fcntl
 import socket
+import sys
+import termios
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -77,10 +81,18 @@ class ProgressWatch:
         self._timeouts = timeouts
         self._memory = memory
         self._since: dict[WatchedStream, tuple[Awaited, int, float]] = {}  # what, bytes done then, time
+        self._paused = False
 
-    def watch(self, streams: Iterable[WatchedStream], now: float, held: ConnectionMemory) -> None:
-        """Tell the streams whose client has not come on in time. Called every second or so. held: by their connection."""
+    def watch(
+        self, streams: Iterable[WatchedStream], now: float, held: ConnectionMemory, taken: int | None = None
+    ) -> None:
+        """Tell the streams whose client has not come on in time. Called every second or so. held: by their connection.
+
+        taken: where writing is paused, what `taken_by_peer` says. That counts then: of their own the streams can write nothing
+        until the client has taken much of what was written before.
+        """
         makes_room = held.must_make_room
+        was_paused, self._paused = self._paused, taken is not None
         since: dict[WatchedStream, tuple[Awaited, int, float]] = {}
         overdue = []
         for stream in streams:
@@ -90,8 +102,10 @@ class ProgressWatch:
             awaited, done = found
             before = self._since.get(stream)
             span_s = self._timeouts.span_s(awaited)
-            if makes_room and awaited is Awaited.RESPONSE:
-                span_s = MAKE_ROOM_S
+            if awaited is Awaited.RESPONSE:
+                span_s = MAKE_ROOM_S if makes_room else span_s
+                done = done if taken is None else taken
+                before = before if was_paused is self._paused else None  # which counted something else
             if (
                 before is None
                 or before[0] is not awaited
@@ -113,8 +127,11 @@ class ProgressWatch:
 def taken_by_peer(transport: asyncio.Transport) -> int:
     """Return a number that grows by each byte of what was written that the peer's machine takes."""
     connected = transport.get_extra_info("socket")
-    try:
+    with suppress(OSError):  # a Unix socket
         told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
-    except OSError:  # a Unix socket, where what waits shrinks
-        return -transport.get_write_buffer_size()
-    return int.from_bytes(told[_BYTES_ACKED:], "little")
+        if acked := int.from_bytes(told[_BYTES_ACKED:], "little"):  # 0 where the kernel does not count them
+            return acked
+    waits = transport.get_write_buffer_size()
+    with suppress(OSError, ValueError):  # it is closed
+        waits += int.from_bytes(fcntl.ioctl(connected.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
+    return -waits

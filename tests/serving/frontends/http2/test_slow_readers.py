@@ -1,6 +1,5 @@
-"""A peer that reads slowly and steadily keeps its connection; one that has stopped does not."""
+"""A peer that reads slowly and steadily keeps its connection and its streams; one that has stopped does not."""
 
-import asyncio
 import time
 from typing import Any
 
@@ -8,43 +7,40 @@ import pytest
 
 from serving.frontends.http2.connection import STALLED_TIMEOUT_S, Connection
 from serving.frontends.http2.frame_reader import make_scratch
-from serving.frontends.shared.client_limits import TAKEN
+from serving.frontends.http2.frames import NO_HEADERS
+from serving.frontends.http2.stream import Stream
+from serving.frontends.shared.client_limits import MAKE_ROOM_S, TAKEN
+from serving.resources.request_memory import RequestMemory
+from tests.serving.frontends.link import Link
+
+MB = 1 << 20
 
 
-class Link(asyncio.Transport):
-    """A connection of which the test says how much the peer's machine has taken."""
+class Answered(Stream):
+    """A stream whose answer waits."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken = 0
-        self.is_aborted = False
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self if name == "socket" else default
-
-    def setsockopt(self, *_: int) -> None:
+    def aborted(self) -> None:
         pass
 
-    def getsockopt(self, level: int, option: int, size: int) -> bytes:
-        return bytes(size - 8) + self.taken.to_bytes(8, "little")
 
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        pass
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        pass
-
-    def abort(self) -> None:
-        self.is_aborted = True
+def connected(link: Link, memory: RequestMemory) -> Connection[Any]:
+    connection: Connection[Any] = Connection(
+        lambda fields: fields,
+        lambda connection, stream_id, head: Answered(connection, stream_id),  # type: ignore[abstract]
+        set(),
+        make_scratch(),
+        memory=memory,
+    )
+    connection.connection_made(link)
+    connection.expects_settings = False
+    connection.pause_writing()
+    return connection
 
 
 @pytest.mark.parametrize(("each_time", "is_cut"), [(TAKEN, False), (TAKEN // 2, True), (0, True)])
 def test_a_paused_connection_is_cut_where_next_to_nothing_is_taken(each_time: int, is_cut: bool) -> None:
     link = Link()
-    connection: Connection[Any] = Connection(lambda fields: fields, lambda *_: None, set(), make_scratch())  # type: ignore[arg-type,return-value]
-    connection.connection_made(link)
-    connection.expects_settings = False
-    connection.pause_writing()
+    connection = connected(link, RequestMemory())
     now = time.monotonic()
     for _ in range(3):
         now += STALLED_TIMEOUT_S + 1
@@ -52,3 +48,23 @@ def test_a_paused_connection_is_cut_where_next_to_nothing_is_taken(each_time: in
         connection.tick(now, STALLED_TIMEOUT_S + 1)
     connection.connection_lost(None)
     assert link.is_aborted is is_cut
+
+
+@pytest.mark.parametrize(("each_time", "is_cut"), [(TAKEN, False), (TAKEN // 2, True), (0, True)])
+def test_where_others_need_room_a_stream_counts_what_its_peer_takes_while_none_can_be_written(
+    each_time: int, is_cut: bool
+) -> None:
+    link, memory = Link(), RequestMemory(4 * MB)
+    connection = connected(link, memory)
+    stream = Answered(connection, 1)  # type: ignore[abstract]
+    connection._streams.by_id[1] = stream
+    connection.writer.send(stream, NO_HEADERS, [bytes(MB)], MB)
+    memory.exhausted()
+    now = time.monotonic()
+    for _ in range(3):
+        connection.tick(now, MAKE_ROOM_S)
+        now += MAKE_ROOM_S
+        link.taken += each_time
+    assert connection.open_streams == (0 if is_cut else 1)
+    connection.connection_lost(None)
+    assert memory.taken == 0
