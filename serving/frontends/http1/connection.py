@@ -129,6 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._count_unread()
 
     def resume_writing(self) -> None:
+        self._since = self._connections.tick  # what the client owes it could not send meanwhile
         self._pipeline.writing_resumed()
         self._resume()
 
@@ -410,7 +411,9 @@ class Connection(asyncio.BufferedProtocol):
         age = tick - self._since
         limits = self._context.limits
         pipeline = self._pipeline
-        if pipeline.write_paused:
+        if pipeline.keeps_behind_stream() and pipeline.memory.must_make_room:
+            self.abort()
+        elif pipeline.write_paused:
             self._sweep_unread(tick, age)
         elif self._discarding:
             if age > limits.linger_s and not pipeline.exchanges:

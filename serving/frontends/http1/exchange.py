@@ -348,6 +348,13 @@ class Pipeline:
             self.memory.take(more)
             self.memory_until_sent += more
 
+    def keeps_behind_stream(self) -> bool:
+        """Return whether answers that are counted wait behind a stream, which may have no end."""
+        exchanges = self.exchanges
+        if not self.memory_until_sent or not exchanges or not exchanges[0].status:
+            return False
+        return any(one.done for one in exchanges)
+
     def release_memory(self) -> None:
         """Give back the memory of requests whose answers have left. Up to the transport's limit they count as having left."""
         if self.memory_until_sent and (
