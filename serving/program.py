@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("serving")
 
+FREEING_S = 2.0  # of --exit-timeout-secs: what clients that take no answer leave for freeing the models
+
 
 class Frontend(Protocol):
     """A listener; see serving.frontends."""
@@ -226,7 +228,7 @@ async def _shut_down(
     deadline = time.monotonic() + timeout_s
     drains = {name: asyncio.ensure_future(one.drain()) for name, one in frontends.items() if name != "metrics"}
     if drains:
-        await asyncio.wait(drains.values(), timeout=timeout_s)
+        await asyncio.wait(drains.values(), timeout=timeout_s - min(FREEING_S, timeout_s / 2))
     await server.drain(max(0.0, deadline - time.monotonic()))
     draining = asyncio.gather(*drains.values(), return_exceptions=True)
     try:

@@ -11,6 +11,7 @@ import tritonclient.grpc
 import tritonclient.http
 
 from tests.e2e.gated_model import GatedModel
+from tests.serving.frontends.http2.http2_peer import HEADERS, Peer, framed
 from tests.support.model_factory import onnx_add_sub, onnx_scale, python_model, python_sleeper, tensors_text
 from tests.support.serving_process import PATIENCE_S, ServerProcess, descendants, wait_until
 
@@ -180,7 +181,8 @@ def test_a_server_can_be_stopped_while_a_model_loads(tmp_path):
         wait_until(lambda: not alive(children), what="the end of the children")
 
 
-def test_finalize_runs_when_the_server_stops(tmp_path):
+def tidy(repository: Path, folder: Path) -> Path:
+    """Write a model; return the file that its finalize makes."""
     source = f"""
         import pathlib
 
@@ -189,10 +191,27 @@ def test_finalize_runs_when_the_server_stops(tmp_path):
                 return []
 
             def finalize(self):
-                pathlib.Path({str(tmp_path / "finalized")!r}).touch()
+                pathlib.Path({str(folder / "finalized")!r}).touch()
     """
-    repository = tmp_path / "models"
     python_model(repository, "tidy", source, config("tidy"))
-    with ServerProcess(repository) as server:
+    return folder / "finalized"
+
+
+def test_finalize_runs_when_the_server_stops(tmp_path):
+    finalized = tidy(tmp_path / "models", tmp_path)
+    with ServerProcess(tmp_path / "models") as server:
         assert server.terminate() == 0
-    assert (tmp_path / "finalized").exists()
+    assert finalized.exists()
+
+
+def test_finalize_runs_though_a_client_takes_no_answer_to_the_end(tmp_path):
+    finalized = tidy(tmp_path / "models", tmp_path)
+    with ServerProcess(tmp_path / "models", "--exit-timeout-secs=4") as server:
+        with Peer(server.grpc, initial_window_size=0) as peer:
+            peer.open(1, "ServerMetadata")
+            peer.data(1, framed(b""))
+            assert peer.next(HEADERS).stream_id == 1
+            assert server.terminate() == 0
+        assert "Traceback" not in server.log
+        assert "requests were still under way" not in server.log
+    assert finalized.exists()
