@@ -81,6 +81,7 @@ class Refused(DashboardError):
 
 
 VERSION_LIMIT = 100  # characters that are kept of a version
+MESSAGE_LIMIT = 20_000  # and of why something failed: a server of ours says less
 
 # Status of an answer -> the error that is raised for it; Refused for all others.
 _REFUSALS: dict[int, type[DashboardError]] = {
@@ -143,6 +144,8 @@ def index_rows(rows: list[IndexRow]) -> list[IndexRow]:
         if wrong:
             said = plain(str(row[wrong]))[:_SHOWN]  # type: ignore[literal-required]  # one of its names
             raise Refused(f"the inference server's index is not understood: row {index} has the {wrong} '{said}'")
+        if "reason" in row:
+            row["reason"] = row["reason"][:MESSAGE_LIMIT]
     return rows
 
 
@@ -434,7 +437,7 @@ def _refusal(server: str, status: int, content: bytes) -> DashboardError:
         message = body.get("reason") or body["error"]  # the reason alone where the server told it: pages name the model
     except Refused:
         return _REFUSALS.get(status, Refused)(f"inference server {server} answered with status {status}")
-    error = _REFUSALS.get(status, Refused)(plain(message))
+    error = _REFUSALS.get(status, Refused)(plain(message[:MESSAGE_LIMIT]))
     error.details = cast(Mapping[str, object], body)
     return error
 

@@ -290,6 +290,22 @@ def test_what_is_compressed_is_never_opened(odd: OddServer) -> None:
         ServerClient(row, ServerConnections()).index()
 
 
+def test_of_a_reason_without_end_its_beginning_is_kept(odd: OddServer) -> None:
+    """Each try to load would write it into the database, and pages show it."""
+    row, long = odd.row(), "x" * (1 << 20)
+
+    async def ask() -> None:
+        async with AsyncServerClient(row) as client:
+            odd.body = json.dumps([{**GOOD, "reason": long}]).encode()
+            assert [len(one["reason"]) for one in await client.index()] == [server_client.MESSAGE_LIMIT]
+            odd.status, odd.body = 400, json.dumps({"error": long}).encode()
+            with pytest.raises(DashboardError) as raised:
+                await client.load("m")
+            assert len(raised.value.message) == server_client.MESSAGE_LIMIT
+
+    asyncio.run(ask())
+
+
 @pytest.mark.parametrize("line", [b"data: " + b"x" * 1000 + b"\n", b"data:\n" * 200, b"x" * 1000])
 def test_an_event_of_a_feed_that_never_ends_is_refused(
     odd: OddServer, line: bytes, monkeypatch: pytest.MonkeyPatch
