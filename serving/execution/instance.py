@@ -90,6 +90,7 @@ class Instance:
         self._run_batch: Callable[[Batch], None] | None = None  # a blocking one's `execute`
         self._begin: Callable[[Batch], None] = self._work.put
         self._times = ExecutionTimes(0)
+        self._inline_bound_ns = 0
         self._loop = loop
         self._loop_time = loop_time
         self._finished: deque[Batch] = deque()  # by the thread, for the loop
@@ -124,10 +125,15 @@ class Instance:
         elif isinstance(impl, BlockingInstance) and impl.any_thread and self._cores is None and not self._decoupled:
             impl.enter_loop()
             self._begin = self._run_or_hand_over
+            self._times.set_bound(self._inline_bound_ns)
 
     def set_inline_bound(self, nanoseconds: int) -> None:
         """Let executions shorter than this run on the loop's thread, where the backend's instance may run on any."""
-        self._times.set_bound(nanoseconds)
+        self._inline_bound_ns = nanoseconds
+        if (
+            self._begin == self._run_or_hand_over
+        ):  # for one that never runs there, short executions are no reason to wait
+            self._times.set_bound(nanoseconds)
 
     def execute(self, batch: Batch) -> None:
         """Execute a batch, or hand it over to be executed: `on_batch_done` is called when it has run."""

@@ -1,6 +1,6 @@
 """A model instance in a child process, to which the event loop speaks by itself: no thread stands between.
 
-Batches are sent as they come, the next before the last is answered, and answered in their order. The tensors lie in shared
+Batches are sent as they come, the next ones before the last is answered, and answered in their order. The tensors lie in shared
 memory. What would take the loop long (large copies, many strings) is done on a worker thread.
 """
 
@@ -28,6 +28,7 @@ from serving.core.log_context import about
 
 log = logging.getLogger(__name__)
 
+SLOTS = 4  # batches that the child has at once: while it is woken and the loop is, neither waits for the other
 LOOP_BYTES = 1 << 20  # what the loop copies by itself: some 0.1 ms
 _CLOSED_GRACE_S = 1.0  # for the end of a process that has closed its connection
 _LET_GO_S = 10.0  # for a loop that is busy while an instance is closed
@@ -58,7 +59,7 @@ class ChildInstance(AsyncInstance):
         where the backend has rules of its own for that."""
         super().__init__(device)
         decoupled = spec.config.model_transaction_policy.decoupled
-        self.slots = 1 if decoupled else 2
+        self.slots = 1 if decoupled else SLOTS
         self._name = name
         self._model = spec.name
         self._runtime = spec.require_runtime()
@@ -174,6 +175,12 @@ class ChildInstance(AsyncInstance):
             self._timer = self._loop.call_later(self._bound_s, self._check_bound)
 
     # -- from the child --------------------------------------------------------------------------------------------
+    def _read_all(self, child: ModelChild) -> None:
+        """Take what the child has answered, but no more than the loop has time for in one turn."""
+        for _ in range(SLOTS):
+            if not self._read(child) or not self._sent or self._child is not child:
+                return
+
     def _read(self, child: ModelChild) -> bool:
         """Take the next answer; whether there was one."""
         try:
@@ -252,7 +259,7 @@ class ChildInstance(AsyncInstance):
         if self._closed:
             return
         self._child = child
-        self._loop.add_reader(child.channel.fileno(), self._read, child)
+        self._loop.add_reader(child.channel.fileno(), self._read_all, child)
         self._loop.add_reader(child.pidfd, self._ended, child)
         waiting, self._waiting = self._waiting, deque()
         for batch, done in waiting:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from serving.core.errors import ServingError
+from serving.execution.execution_times import FIRST_LOOK
 from serving.models.model import Model
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import ModelStatistics
@@ -75,6 +76,22 @@ async def test_the_next_batch_is_there_before_the_first_has_ended():
             instance.end_one()
         assert [await call.answer() for call in calls[1:]] == [[3.0], [4.0]]
         assert model.statistics.success.count == model.statistics.execution_count == 4
+
+
+async def test_batches_as_short_as_those_that_run_on_the_loop_are_sent_ahead_too():
+    inline = 'parameters { key: "slipway.inline_below_us" value { string_value: "10000" } }'
+    async with elsewhere(inline) as (model, [instance]):
+        for value in range(2 * FIRST_LOOK):
+            call = Call(model, [value])
+            await until(lambda: instance.open, "the batch")
+            instance.end_one()
+            await call.answer()
+        instance.begun.clear()
+        calls = [Call(model, [value]) for value in (1, 2)]
+        await until(lambda: len(instance.begun) == 2, "two batches begun")
+        instance.end_one()
+        instance.end_one()
+        assert [await call.answer() for call in calls] == [[2.0], [3.0]]
 
 
 async def test_an_instance_that_is_busy_gets_no_batch_that_could_still_grow():

@@ -76,17 +76,17 @@ def begun(folder: Path, id: str) -> None:
     wait_until((folder / f"{id}.begun").exists, what=f"the beginning of '{id}'")
 
 
-def test_the_next_batch_is_sent_before_the_last_is_answered(instance, folder):
-    first, second = begin(instance, 1, "first"), begin(instance, 2, "second")
+def test_the_next_batches_are_sent_before_the_last_is_answered(instance, folder):
+    first, second, *others = [begin(instance, index, name) for index, name in enumerate(("first", "second", "", ""))]
     begun(folder, "first")
     assert not first.done()
-    assert len(instance._sent) == instance.slots == 2, "the process has both"
+    assert len(instance._sent) == instance.slots == child_instance.SLOTS, "the process has all"
     (folder / "first.open").touch()
     begun(folder, "second")
-    assert value_of(first) == 1
+    assert value_of(first) == 0
     assert not second.done()
     (folder / "second.open").touch()
-    assert value_of(second) == 2
+    assert [value_of(done) for done in (second, *others)] == [1, 2, 3]
 
 
 def test_a_batch_that_waits_in_the_process_is_not_counted_as_executing(instance, folder):
