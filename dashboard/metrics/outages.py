@@ -32,12 +32,14 @@ def outage_sentence(servers: Sequence[Server], seconds: int = 900, model_name: s
 
 
 def _lost(spans: Sequence[tuple[Server, Outage]], since: datetime, now: datetime, model_name: str) -> str:
-    lost = 0.0
+    lost, asked = 0.0, False
     for server, one in spans:
         known = (min(_end(one, now), one.start + _SOON) - max(one.start, since)).total_seconds()
-        lost += max(0.0, known) * _rate_before(server, one.start, model_name)
+        rate = _rate_before(server, one.start, model_name)
+        lost, asked = lost + max(0.0, known) * rate, asked or rate > 0
     if lost < 0.5:
-        return "nobody asked it in the minute before" if all(_was_watched(*span) for span in spans) else _UNKNOWN
+        nobody = not asked and all(_was_watched(*span) for span in spans)
+        return "nobody asked it in the minute before" if nobody else _UNKNOWN
     return f"about {count(round(lost))} requests failed, at the rate of the minute before; they are in no other figure"
 
 

@@ -83,6 +83,17 @@ def test_the_errors_say_that_an_outage_is_not_in_them(server: Server, as_person:
     assert f"{said}{lost}" in text_of(as_person(), path)
 
 
+@pytest.mark.parametrize(("requests", "said"), [(1, "requests that were sent then failed"), (0, "nobody asked it")])
+def test_a_request_in_the_minute_before_is_not_nobody(server: Server, requests: int, said: str):
+    now = timezone.now()
+    happened(server, 300, "crashed", now)
+    happened(server, 290, "restarted", now)
+    at = int((now - timedelta(seconds=330)).timestamp())
+    data = encode(Sample(Usage(success=requests).pack()))
+    MetricSample.objects.create(server=server, model_name="", resolution=1, at=at, data=data)
+    assert f": {said}" in outage_sentence([server])
+
+
 def test_a_server_that_is_down_is_one_line_however_many_models_it_has(server: Server, as_person: Callable[..., Client]):
     for number in range(18):
         Model.objects.create(name=f"model{number}", desired_state="loaded")
