@@ -71,12 +71,13 @@ class ModelSummary:
     @property
     def live_versions(self) -> list[int]:
         """Those that answer clients now: not one that is only asked in a shadow."""
-        return _without_shadow(self.loaded_versions, self.serving or self.wanted)
+        release = self.serving or self.wanted
+        return release.without_shadow(self.loaded_versions) if release is not None else self.loaded_versions
 
     @property
     def wanted_versions(self) -> list[int]:
         """Those that should answer clients, whether or not anything serves."""
-        return _without_shadow(self.wanted.versions, self.wanted) if self.wanted else []
+        return self.wanted.without_shadow(self.wanted.versions) if self.wanted else []
 
     @property
     def wanted_since(self) -> datetime | None:
@@ -93,12 +94,6 @@ class ModelSummary:
     @property
     def changing(self) -> bool:
         return self.state in CHANGING
-
-
-def _without_shadow(versions: list[int], release: Release | None) -> list[int]:
-    rollout = release.rollout if release is not None else None
-    shadowed = rollout.shadowed_version if rollout is not None else None
-    return [number for number in versions if number != shadowed]
 
 
 class Standing(NamedTuple):

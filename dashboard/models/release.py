@@ -5,6 +5,7 @@ clients meet nothing else than before is a row, too, for a server says which tex
 `continues` the one before, whose facts go on.
 """
 
+from collections.abc import Iterable
 from typing import Any, TypedDict
 
 from django.conf import settings
@@ -61,6 +62,11 @@ class Release(models.Model):
     def begun(self) -> "Release":
         """The release that this is, or is only another text of."""
         return self.continues or self
+
+    def without_shadow(self, versions: Iterable[int]) -> list[int]:
+        """Return those of some versions that answer clients: not one that the release's rollout only asks in a shadow."""
+        shadowed = self.rollout.shadowed_version if self.rollout is not None else None
+        return [number for number in versions if number != shadowed]
 
 
 class CheckStep(TypedDict, total=False):

@@ -73,18 +73,11 @@ def _standing(model: Model, newest: Release | None) -> dict[str, object]:
     return {
         "newest": wanted,
         "serving": lives[serving.pk] if serving else None,
-        "live": _live(serving) if serving else [],
+        "live": serving.without_shadow(serving.versions) if serving else [],
         "answers": answering(serving.versions, serving.aliases) if serving and len(serving.versions) > 1 else None,
         "loaded": model.desired_state == DesiredState.LOADED,
         "steps": _shown_steps(wanted),
     }
-
-
-def _live(serving: Release) -> list[int]:
-    """Return the versions of a release that answer clients: not one that is only asked in a shadow."""
-    rollout = serving.rollout
-    shadowed = rollout.shadowed_version if rollout is not None else None
-    return [number for number in serving.versions if number != shadowed]
 
 
 def _shown_steps(life: ReleaseLife | None) -> list[Step]:
