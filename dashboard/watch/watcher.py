@@ -6,7 +6,7 @@ import signal
 from contextlib import suppress
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, close_old_connections
+from django.db import DatabaseError, InterfaceError, close_old_connections
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Server
@@ -61,7 +61,7 @@ async def watch_servers() -> None:
         while True:
             try:
                 rows = await sync_to_async(lambda: list(servers()))()
-            except DatabaseError as error:
+            except (DatabaseError, InterfaceError) as error:
                 logger.error("the database did not answer (%s); the servers stay as they are", error)
                 await sync_to_async(close_old_connections)()
             else:
@@ -80,7 +80,7 @@ async def keep_watching(server: Server) -> None:
             await watch_server(server)
         except Exception as error:
             logger.exception("server %s is not watched: trying again in %.0f s", server.name, pause)
-            with suppress(DatabaseError):
+            with suppress(DatabaseError, InterfaceError):
                 await sync_to_async(server_state.server_lost)(server=server, reason=_not_watched(error))
             await sync_to_async(close_old_connections)()
         await asyncio.sleep(pause)
