@@ -16,8 +16,9 @@ from repository.core.errors import InvalidConfig
 class GoingBack:
     """What going back to `release` would change of what is wanted now.
 
-    refusals: why it cannot work, as sentences without a full stop; [] where it can. diff: of the texts, unified. effect: what a
-    server does for it (repository.config.reload_rule.Effect).
+    refusals: why it cannot work, as sentences without a full stop; [] where it can. last: the number of its last text, which
+    comes back. pinned: whether that has to name the versions that it served. diff: of the texts, unified. effect: what a server
+    does for it (repository.config.reload_rule.Effect).
     """
 
     release: Release
@@ -26,9 +27,11 @@ class GoingBack:
     versions_then: list[int]
     aliases_now: dict[str, int]
     aliases_then: dict[str, int]
-    text: str = ""
-    diff: str = ""
-    effect: str = "none"
+    last: int
+    pinned: bool
+    text: str
+    diff: str
+    effect: str
 
     @property
     def works(self) -> bool:
@@ -39,7 +42,8 @@ def going_back(model: Model, release: Release) -> GoingBack:
     """Return what going back to an earlier release of a model would change, and why it cannot work."""
     newest, refusals = newest_release(model), _refusals(model, release)
     now = current_text(model)
-    text = unstamped(release.text) if refusals else text_to_return(model, release)
+    last = _last_text(release)
+    text = unstamped(last.text) if refusals else text_to_return(model, release)
     return GoingBack(
         release=release,
         refusals=refusals,
@@ -47,6 +51,8 @@ def going_back(model: Model, release: Release) -> GoingBack:
         versions_then=release.versions,
         aliases_now=newest.aliases if newest else {},
         aliases_then=release.aliases,
+        last=last.number,
+        pinned=not refusals and text != without_traffic(unstamped(last.text)),
         text=text,
         diff=unified(now, text, old_name="now", new_name=f"release {release.number}"),
         effect=_effect(now, text),
@@ -60,12 +66,12 @@ def text_to_return(model: Model, release: Release) -> str:
     requests, which a rollout gave, do not come back: its stable version answers all. Of several texts of the release it is the
     last, which may say more of versions that it does not serve.
     """
-    text = without_traffic(unstamped(_last_text(release)))
+    text = without_traffic(unstamped(_last_text(release).text))
     return text if chosen_versions(model, text) == release.versions else pinned_text(model, text, release.versions)
 
 
-def _last_text(release: Release) -> str:
-    return (release.texts.first() or release).text
+def _last_text(release: Release) -> Release:
+    return release.texts.first() or release
 
 
 def _refusals(model: Model, release: Release) -> list[str]:
@@ -81,7 +87,7 @@ def _refusals(model: Model, release: Release) -> list[str]:
 def _mistakes(model: Model, release: Release) -> list[str]:
     """Return what a server of now would refuse about its text: rules may have come since."""
     try:
-        config = model_config.parse(_last_text(release))
+        config = model_config.parse(_last_text(release).text)
     except InvalidConfig as error:
         return [f"its configuration is not valid: {error.message}"]
     return [

@@ -111,7 +111,7 @@ def parameter(name: str, value: str) -> str:
 
 
 def test_settings_of_a_version_that_is_not_served_begin_none_and_come_back_with_the_release(
-    model: Model, published: Callable[..., Version], actor: Actor
+    model: Model, published: Callable[..., Version], actor: Actor, as_person: Callable[..., Client]
 ) -> None:
     second = published(load=False, make_live=False)
     version_settings_apply(version=second, fields={"max_batch_size": 2}, actor=actor)
@@ -121,6 +121,9 @@ def test_settings_of_a_version_that_is_not_served_begin_none_and_come_back_with_
     config_apply(model=model, text=CONFIG + "# without them\n", actor=actor)
     serve(model)
     assert len(numbers(model)) == 3, "those of the version that serves are met"
+    page = text_of(as_person("operate"), "/models/relu/releases/1/")
+    assert ">text 3</a>" in page
+    assert "It names the versions" not in page
     release_go_back(model=model, actor=actor, release=release_get(model, 1))
     assert settings_of(model_config.parse(current_text(model)))[2].max_batch_size == 2
 
