@@ -50,6 +50,7 @@ def test_a_paused_connection_is_cut_where_next_to_nothing_is_taken(each_time: in
     assert link.is_aborted is is_cut
 
 
+@pytest.mark.interpreted
 @pytest.mark.parametrize(("each_time", "is_cut"), [(TAKEN, False), (TAKEN // 2, True), (0, True)])
 def test_where_others_need_room_a_stream_counts_what_its_peer_takes_while_none_can_be_written(
     each_time: int, is_cut: bool
