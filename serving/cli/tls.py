@@ -14,7 +14,7 @@ from serving.core.errors import invalid
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
-SHUTDOWN_TIMEOUT_S = 2.0
+SHUTDOWN_TIMEOUT_S = 3600.0  # in which all must be sent: connections give up earlier, by what their client takes
 
 
 class ListenerOptions(TypedDict, total=False):

@@ -415,6 +415,8 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
         elif pipeline.write_paused:
             self._sweep_unread(tick, age)
+        elif pipeline.transport is not None and pipeline.transport.is_closing():
+            self._sweep_closing(pipeline.transport, tick, age)
         elif self._discarding:
             if age > limits.linger_s and not pipeline.exchanges:
                 self.abort()
@@ -437,6 +439,14 @@ class Connection(asyncio.BufferedProtocol):
             transport.abort()
             return
         self._count_unread()
+
+    def _sweep_closing(self, transport: asyncio.Transport, tick: int, age: int) -> None:
+        """Give up on a client of TLS that neither takes what is still to be sent nor says that it has heard of the end."""
+        if age > self._context.limits.linger_s and not transport.can_write_eof():
+            if taken_by_peer(transport) > self._taken:
+                self._mark_taken(tick)
+            else:
+                transport.abort()
 
     def _mark_taken(self, tick: int) -> None:
         transport = self._pipeline.transport
