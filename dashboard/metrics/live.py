@@ -109,7 +109,7 @@ class LiveFeed:
         self._queues.add(queue)
         if self._newest is not None:
             queue.put_nowait(self._newest)
-        if self._task is None:
+        if self._task is None or self._task.done():  # done: it failed, whatever the reason
             self._task = asyncio.create_task(self._read(), name=f"live feed of {self._server.name}")
         return queue
 

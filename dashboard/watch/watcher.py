@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 from contextlib import suppress
+from time import monotonic
 
 from asgiref.sync import sync_to_async
 from django.db import DatabaseError, InterfaceError, close_old_connections
@@ -76,9 +77,12 @@ async def keep_watching(server: Server) -> None:
     """Watch one server, and begin anew where that fails, whatever the reason: the others are watched all the same."""
     pause = SERVERS_S
     while True:
+        begun = monotonic()
         try:
             await watch_server(server)
         except Exception as error:
+            if monotonic() - begun > LONGEST_PAUSE_S:  # what failed before that is long past
+                pause = SERVERS_S
             logger.exception("server %s is not watched: trying again in %.0f s", server.name, pause)
             with suppress(DatabaseError, InterfaceError):
                 await sync_to_async(server_state.server_lost)(server=server, reason=_not_watched(error))

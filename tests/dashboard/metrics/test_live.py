@@ -71,6 +71,29 @@ def busy(found: dict[str, Any]) -> bool:
     return found["type"] == "point" and "identity" in found["models"] and found["models"]["identity"]["rps"] > 0
 
 
+def test_who_comes_after_a_feed_has_failed_begins_it_anew(
+    inference: FixedServer, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    inference.start()
+    follow = live.follow_feed
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    async def scenario() -> None:
+        feed = live.LiveFeed(server)
+        monkeypatch.setattr(live, "follow_feed", broken)
+        first = feed.join()
+        await asyncio.wait([task for task in asyncio.all_tasks() if task.get_name().startswith("live feed")])
+        monkeypatch.setattr(live, "follow_feed", follow)
+        second = feed.join()
+        for queue in (first, second):
+            await message(queue, lambda found: found["type"] == "point")
+            await feed.leave(queue)
+
+    asyncio.run(scenario())
+
+
 def test_points_say_what_the_model_did_and_when(inference: FixedServer, server: Server):
     inference.start()
 

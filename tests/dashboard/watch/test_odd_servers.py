@@ -265,6 +265,28 @@ def test_whatever_its_feed_tells_it_is_watched_on(odd: OddServer) -> None:
         async_to_sync(listen)()
 
 
+def test_failures_one_after_the_other_are_tried_again_later_and_those_far_apart_soon(
+    odd: OddServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, lasts, pauses = [0.0], iter([0.0, 0.0, 3600.0, 3600.0]), []
+
+    async def broken(_server: Server) -> None:
+        now[0] += next(lasts)
+        raise ZeroDivisionError
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 4:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr(watcher, "watch_server", broken)
+    monkeypatch.setattr(watcher, "monotonic", lambda: now[0])
+    monkeypatch.setattr(watcher.asyncio, "sleep", pause)
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(watcher.keep_watching(odd.row()))
+    assert pauses == [watcher.SERVERS_S * factor for factor in (1, 2, 1, 1)]
+
+
 def test_a_feed_that_is_not_understood_is_said_on_the_page_and_once_in_the_log(
     odd: OddServer, as_person: Callable[..., Client], caplog: pytest.LogCaptureFixture
 ) -> None:
