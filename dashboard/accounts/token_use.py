@@ -8,7 +8,7 @@ import logging
 import threading
 from datetime import datetime, timedelta
 
-from django.db import DatabaseError, connection
+from django.db import Error, connection
 from django.utils import timezone
 
 from dashboard.models import ApiToken
@@ -44,7 +44,7 @@ class TokenUse:
         try:
             for identifier, at in used.items():
                 ApiToken.objects.filter(pk=identifier).update(last_used_at=at)
-        except DatabaseError as error:
+        except Error as error:
             log.info("when tokens were used is written later: %s", error)
             with self._lock:
                 self._used = used | self._used

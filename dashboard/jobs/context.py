@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from types import TracebackType
 
-from django.db import DatabaseError, close_old_connections, connection
+from django.db import Error, close_old_connections, connection
 from django.db.models import F, QuerySet, Value
 from django.db.models.functions import Concat, Length
 from django.utils import timezone
@@ -96,7 +96,7 @@ class JobContext:
         try:
             while not self._stop.wait(HEARTBEAT_SECONDS):
                 # A database that is busy or away for a moment costs one beat, not the job.
-                with contextlib.suppress(DatabaseError):
+                with contextlib.suppress(Error):
                     self._own().update(heartbeat_at=timezone.now())
                 close_old_connections()
         finally:

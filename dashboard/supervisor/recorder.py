@@ -5,7 +5,7 @@ import logging
 from dataclasses import asdict
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, close_old_connections
+from django.db import Error, close_old_connections
 
 from dashboard.models import Server
 from dashboard.servers.server_state import PROCESSES, server_info_record, server_process_record, server_restart_take
@@ -61,7 +61,7 @@ class Recorder:
                 self._write_server(status, kind, sentence)
             elif kind in _TROUBLE or (kind == "stopped" and status.state == "down"):
                 server_event_record(server=self._server, kind=kind, message=sentence, process=status.name)
-        except DatabaseError as error:
+        except Error as error:
             logger.error("not recorded: %s (%s)", sentence or status.state, error)
 
     def _write_process(self, status: Status) -> None:
@@ -89,7 +89,7 @@ async def follow_restart_requests(server: Server, supervisor: Supervisor) -> Non
         await asyncio.sleep(REQUEST_INTERVAL_S)
         try:
             asked = await sync_to_async(server_restart_take)(server=server)
-        except DatabaseError as error:
+        except Error as error:
             logger.error("could not look for restart requests (%s)", error)
             await sync_to_async(close_old_connections)()
             continue

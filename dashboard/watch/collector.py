@@ -4,7 +4,7 @@ import logging
 from contextlib import aclosing
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, close_old_connections
+from django.db import Error, close_old_connections
 
 from dashboard.metrics.feed import FeedReader, Tick, follow_feed
 from dashboard.metrics.services import metrics_store_tick
@@ -47,7 +47,7 @@ class Collector:
             logger.warning("server %s: what it streams has no metrics: %s", self._client.server.name, trouble)
         try:
             await sync_to_async(server_info_record)(server=self._client.server, key=FEED, value=trouble)
-        except DatabaseError as error:
+        except Error as error:
             logger.error("the state of the feed was not stored: %s", error)
             await sync_to_async(close_old_connections)()
         else:
@@ -60,7 +60,7 @@ class Collector:
             await self._not_understood("")
             await self._record_gpus([gpu["uuid"] for gpu in tick.process["gpus"]])
             await self._record_version(self._reader.instance)
-        except DatabaseError as error:
+        except Error as error:
             logger.error("one second of metrics was not stored: %s", error)
             await sync_to_async(close_old_connections)()
 

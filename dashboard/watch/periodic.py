@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from django.contrib.sessions.models import Session
-from django.db import DatabaseError, close_old_connections
+from django.db import Error, close_old_connections
 from django.utils import timezone
 
 from dashboard.accounts.sign_in import sign_in_forget
@@ -75,7 +75,7 @@ async def run_periodically(task: PeriodicTask) -> None:
     while True:
         try:
             done = await asyncio.to_thread(_work, task)
-        except (DashboardError, DatabaseError) as error:
+        except (DashboardError, Error) as error:
             if str(error) != said:
                 logger.error("could not %s: %s", task.name, error)
             said = str(error)

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import NamedTuple, TypedDict
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, close_old_connections
+from django.db import Error, close_old_connections
 from django.utils import timezone
 
 from dashboard.examples.outcomes import outcomes_of_check
@@ -115,7 +115,7 @@ class Reconciler:
                 self._looked_at = await sync_to_async(server_state.last_seen)(server=self.server)
                 self._settled = True
             return BUSY_INTERVAL_S if await self.step() else CALM_INTERVAL_S
-        except DatabaseError as error:
+        except Error as error:
             logger.error("the database did not answer (%s); trying again", error)
             await sync_to_async(close_old_connections)()
             return INDEX_INTERVAL_S
@@ -380,7 +380,7 @@ class Reconciler:
             )
             again = self._attempts[one.name].failures > 0
             before = await sync_to_async(life.began)(**facts, again=again)
-        except DatabaseError as error:
+        except Error as error:
             if override:  # nobody would know to take it back
                 raise
             logger.error("model %s: loading it although that cannot be recorded (%s)", one.name, error)

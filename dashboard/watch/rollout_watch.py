@@ -5,7 +5,7 @@ import logging
 from datetime import datetime
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, InterfaceError, OperationalError, close_old_connections
+from django.db import Error, InterfaceError, OperationalError, close_old_connections
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Rollout
@@ -41,7 +41,7 @@ class RolloutWatch:
         while True:
             try:
                 await self.look()
-            except (DatabaseError, InterfaceError) as error:
+            except Error as error:
                 logger.error("the database did not answer (%s); rollouts wait", error)
                 await sync_to_async(close_old_connections)()
             await asyncio.sleep(LOOK_S)

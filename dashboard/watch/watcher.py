@@ -7,7 +7,7 @@ from contextlib import suppress
 from time import monotonic
 
 from asgiref.sync import sync_to_async
-from django.db import DatabaseError, InterfaceError, close_old_connections
+from django.db import Error, close_old_connections
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Server
@@ -62,7 +62,7 @@ async def watch_servers() -> None:
         while True:
             try:
                 rows = await sync_to_async(lambda: list(servers()))()
-            except (DatabaseError, InterfaceError) as error:
+            except Error as error:
                 logger.error("the database did not answer (%s); the servers stay as they are", error)
                 await sync_to_async(close_old_connections)()
             else:
@@ -84,7 +84,7 @@ async def keep_watching(server: Server) -> None:
             if monotonic() - begun > LONGEST_PAUSE_S:  # what failed before that is long past
                 pause = SERVERS_S
             logger.exception("server %s is not watched: trying again in %.0f s", server.name, pause)
-            with suppress(DatabaseError, InterfaceError):
+            with suppress(Error):
                 await sync_to_async(server_state.server_lost)(server=server, reason=_not_watched(error))
             await sync_to_async(close_old_connections)()
         await asyncio.sleep(pause)

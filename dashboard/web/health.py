@@ -5,7 +5,7 @@ lives. A database that takes no writes for a while is read as before: what write
 """
 
 from django.contrib.auth.decorators import login_not_required
-from django.db import DatabaseError, connection
+from django.db import Error, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
 
@@ -16,6 +16,6 @@ def healthz(request: HttpRequest) -> JsonResponse:
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-    except DatabaseError:
+    except Error:
         return JsonResponse({"status": "the database does not answer"}, status=503)
     return JsonResponse({"status": "ok"})

@@ -4,15 +4,15 @@ import sqlite3
 
 import psycopg
 import pytest
-from django.db import OperationalError, connection
+from django.db import Error, InterfaceError, OperationalError, connection
 from django.test import Client
 
 
-def broken(cause: Exception) -> object:
+def broken(cause: Exception, error: type[Error] = OperationalError) -> object:
     """A double of what a database does that has gone, or whose disk is full."""
 
     def execute(*_: object) -> None:
-        raise OperationalError("connection to server at 10.0.0.7 failed") from cause
+        raise error("connection to server at 10.0.0.7 failed") from cause
 
     return connection.execute_wrapper(execute)
 
@@ -42,3 +42,12 @@ def test_pages_and_rest_say_what_is_wrong_with_the_database(cause: Exception, st
     assert said.capitalize() in page.content.decode()
     assert api.headers.get("Retry-After") == page.headers.get("Retry-After") == ("5" if status == 503 else None)
     assert "10.0.0.7" not in page.content.decode() + api.content.decode()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("error", [OperationalError, InterfaceError])
+def test_the_dashboard_is_not_ready_then(error: type[Error]) -> None:
+    with broken(psycopg.OperationalError("gone"), error):
+        answer = Client().get("/healthz")
+    assert answer.status_code == 503
+    assert answer.json() == {"status": "the database does not answer"}
