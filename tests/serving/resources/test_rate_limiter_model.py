@@ -3,11 +3,12 @@
 from collections import Counter, deque
 from collections.abc import Callable
 
-from hypothesis import settings
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from serving.resources.rate_limiter import ANYWHERE, Demand, RateLimiter
+from tests.support.exploring import run_machine
 
 LIMITS = {"A": 2, "B": 3}
 HOLDERS = st.integers(0, 5)
@@ -116,5 +117,6 @@ class LimiterMachine(RuleBasedStateMachine):
         assert not +self.work, "some executions never came"
 
 
-LimiterMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
-test_limiter = LimiterMachine.TestCase
+@pytest.mark.hypothesis
+def test_none_waits_for_what_nobody_holds() -> None:
+    run_machine(LimiterMachine, examples=200, steps=40)
