@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.soak.record import Record, markdown
 from tests.support.serving_process import ROOT
+from tools.fuzz import pytest as pytest_of_fuzz
 
 CONFTEST = "from tests.conftest import pytest_collection_modifyitems"
 # Writes each number that it is asked about into a file beside it.
@@ -47,6 +48,12 @@ def test_each_run_tries_other_examples_and_more_of_them(looks: Path) -> None:
         seen.append(set((looks.parent / "seen").read_text().split()))
         (looks.parent / "seen").unlink()
     assert len(seen[0] & seen[1]) < 20 < len(seen[0])
+
+
+def test_each_test_that_hypothesis_drives_can_be_given_a_seed() -> None:
+    found = pytest_of_fuzz("--collect-only", "tests", environment={"FUZZ_SEED": "1"})
+    assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
+    assert "tests/serving/resources/test_rate_limiter_model.py::" in found.stdout
 
 
 def test_a_finding_is_kept_with_the_command_that_repeats_it(looks: Path) -> None:
