@@ -49,7 +49,12 @@ class Up:
                 start_new_session=True,
             )
         if wait:
-            wait_until(lambda: self._is_up(), START_TIMEOUT_S, "everything answers")
+            try:
+                wait_until(lambda: self._is_up(), START_TIMEOUT_S, "everything answers")
+            except BaseException:  # who asked for it has not got it yet, and ends nothing
+                if self.process.poll() is None:
+                    self.stop(signal.SIGTERM)
+                raise
         return self
 
     def _is_up(self) -> bool:

@@ -164,6 +164,8 @@ def test_a_cancelled_grpc_stream_or_call_cancels_the_inner_request(server, noted
         else:
             call = client.async_infer(model, inputs(tritonclient.grpc), lambda result, error: None, request_id="g")
             appears(noted("g.began"))
+            if model == "awaiting":
+                appears(noted("second.began"))
             call.cancel()
         appears(noted("g.cancelled"))
     if model == "awaiting":
