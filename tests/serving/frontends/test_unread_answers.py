@@ -135,8 +135,9 @@ def test_large_answers_of_small_requests_are_counted(server: ServerProcess) -> N
     with Hoarders(server, blow_up(2 * MB), ELSEWHERE, connections=10, calls=20):  # 400 MB
         wait_until(lambda: samples(server)[ANSWERED] == answered + 200, what="all answers of the model")
         ask(server)
-        # Those on their way are more for a moment.
-        wait_until(lambda: memory_of_all(server) - before < 5 * LIMIT, what="no more than the limit's answers")
+        # Those on their way are more for a moment, and with workers each lies in several places. What is freed of that stays
+        # with the process; 400 MB would be there twice.
+        wait_until(lambda: memory_of_all(server) - before < 8 * LIMIT, what="no more than the limit's answers")
     wait_until(lambda: is_answered(server), what="room after they left")
 
 
