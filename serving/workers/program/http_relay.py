@@ -186,6 +186,8 @@ def _head(exchange: Exchange) -> bytes:
 def _head_lines(exchange: Exchange) -> Iterator[str]:
     head = exchange.head
     target = "*" if head.path == "*" else quote(head.path)
+    if head.query:
+        target += f"?{head.query}"
     yield f"{head.method} {target} HTTP/1.{'0' if head.http_1_0 else '1'}\r\n"
     for name, value in head.as_sent():
         if name.lower() not in _LEFT_OUT:
