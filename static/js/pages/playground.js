@@ -76,6 +76,7 @@ function start(play) {
     for (const input of inputs) {
       try {
         rows.push({ name: input.tensor.name, datatype: input.tensor.datatype, ...(await input.read(whole)) });
+        if (loud) input.fail("");
       } catch (error) {
         if (!loud) return null;
         input.fail(error instanceof Error ? error.message : String(error));

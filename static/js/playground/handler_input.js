@@ -61,7 +61,11 @@ export class HandlerInput {
    */
   constructor(tensor, onChange) {
     this.tensor = tensor;
-    this.onChange = onChange;
+    // What was wrong is with what it gave before. Reading alone clears nothing: the code of a request is made by itself.
+    this.onChange = () => {
+      this.fail("");
+      onChange();
+    };
     this.shape = fixedShape(tensor.shape);
     const modes = /** @type {HandlerMode[]} */ (Object.keys(LABELS));
     const buttons = modes.map((mode) => el("button", { type: "button", "data-mode": mode, "aria-pressed": "false", click: () => this.use(mode) }, LABELS[mode]));
@@ -89,7 +93,6 @@ export class HandlerInput {
   use(mode) {
     this.#mode = mode;
     for (const button of this.switch.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.dataset.mode === mode));
-    this.fail("");
     this.body.replaceChildren(mode === "json" || mode === "text" ? this.texts[mode] : this.files[mode].element);
     this.type.value = this.#types[mode] ?? TYPES[mode];
     this.onChange();
@@ -109,9 +112,7 @@ export class HandlerInput {
    * @returns {Promise<TensorValue>}
    */
   async read() {
-    const value = this.#value();
-    this.fail("");
-    return value;
+    return this.#value();
   }
 
   /**

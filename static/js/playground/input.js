@@ -63,7 +63,11 @@ export class TensorInput {
   constructor(tensor, onChange, batchMost) {
     this.tensor = tensor;
     this.batchMost = batchMost;
-    this.onChange = onChange;
+    // What was wrong is with what it gave before. Reading alone clears nothing: the code of a request is made by itself.
+    this.onChange = () => {
+      this.fail("");
+      onChange();
+    };
     this.dims = tensor.shape.map(Number);
     this.shape = fixedShape(tensor.shape);
     this.elements = elementCount(this.shape);
@@ -96,7 +100,6 @@ export class TensorInput {
     for (const button of this.switch.querySelectorAll("button")) {
       button.setAttribute("aria-pressed", String(button.dataset.mode === mode));
     }
-    this.fail("");
     this.body.replaceChildren(this.#control().element);
     this.onChange();
   }
@@ -116,9 +119,7 @@ export class TensorInput {
    * @returns {Promise<TensorValue>}
    */
   async read(whole = true) {
-    const value = await this.#control().read(whole);
-    this.fail("");
-    return value;
+    return this.#control().read(whole);
   }
 
   /**
@@ -187,12 +188,12 @@ export class TensorInput {
       if (!chosen) return;
       image = await createImageBitmap(chosen).catch(() => null);
       file = image ? chosen.name : null;
-      this.fail(image ? "" : "That file is not a picture that the browser can read.");
       URL.revokeObjectURL(shown.src);
       shown.src = URL.createObjectURL(chosen);
       shown.hidden = !image;
       grey.hidden = image !== null;
       this.onChange();
+      if (!image) this.fail("That file is not a picture that the browser can read.");
     });
     const scaleLabel = el("label", { class: "row" }, el("span", { class: "hint" }, "Pixels from"), scale);
     const layout = imageLayout(this.tensor);
@@ -275,8 +276,8 @@ export class TensorInput {
       event.preventDefault();
       given.slice(0, cells.length - first).forEach((value, index) => (cells[first + index].value = value.trim()));
       const left = given.length - (cells.length - first);
-      this.fail(left > 0 ? `${given.length} numbers were pasted; the last ${left} found no field.` : "");
       this.onChange();
+      if (left > 0) this.fail(`${given.length} numbers were pasted; the last ${left} found no field.`);
     });
     return { element, read, put };
   }
@@ -370,13 +371,14 @@ export class TensorInput {
       const file = choose.files?.[0];
       if (!file) return;
       note.textContent = `${file.name}, ${size(file.size)}`;
+      let wrong = "";
       try {
         await take(file);
-        this.fail("");
       } catch (error) {
-        this.fail(error instanceof Error ? error.message : String(error));
+        wrong = error instanceof Error ? error.message : String(error);
       }
       this.onChange();
+      this.fail(wrong);
     });
     return { choose, note };
   }

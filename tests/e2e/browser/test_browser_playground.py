@@ -117,6 +117,11 @@ def test_what_is_too_large_to_type_can_be_sent_as_it_stands(page: Page, tmp_path
     (tmp_path / "brightest.onnx").write_bytes(model_factory.onnx_bytes([node], *model))
     upload(page, tmp_path / "brightest.onnx")
     page.goto("/models/brightest/playground")
+    page.get_by_label("Picture for image").set_input_files(tmp_path / "brightest.onnx")
+    page.get_by_role("button", name="Python, HTTP").click()
+    expect(page.locator("#snippet")).to_contain_text("tritonclient.http")
+    expect(page.locator('[data-input="image"] .error-text')).to_contain_text("not a picture")
+    page.get_by_role("button", name="curl").click()
     page.get_by_role("button", name="Send request").click()
     expect(page.locator('[data-output="most"] td')).to_have_text("0.502")
     expect(page.locator("#answer-time")).to_contain_text("measured in the server")
@@ -157,9 +162,11 @@ def test_a_table_is_pasted_from_a_spreadsheet_and_rows_are_added(page: Page, tmp
     expect(page.get_by_label("x row 3, 0")).to_be_focused()
     page.evaluate("navigator.clipboard.writeText('1,2,3\\n'.repeat(5))")
     page.keyboard.press("Control+V")
-    expect(page.locator('[data-input="x"] .error-text')).to_have_text(
-        "7 rows are more than one request may have: x takes at most 4."
-    )
+    refusal = "7 rows are more than one request may have: x takes at most 4."
+    expect(page.locator('[data-input="x"] .error-text')).to_have_text(refusal)
+    page.get_by_role("button", name="Python, HTTP").click()
+    expect(page.locator("#snippet")).to_contain_text("tritonclient.http")
+    expect(page.locator('[data-input="x"] .error-text')).to_have_text(refusal)  # though code was made of the other rows
     page.get_by_role("button", name="Name the classes").click()
     page.get_by_label("Names, one for each line").fill("cat\ndog")
     page.get_by_role("button", name="Keep for the model").click()
