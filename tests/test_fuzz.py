@@ -51,7 +51,7 @@ def test_each_run_tries_other_examples_and_more_of_them(looks: Path) -> None:
 
 
 def test_each_test_that_hypothesis_drives_can_be_given_a_seed() -> None:
-    found = pytest_of_fuzz("--collect-only", "tests", environment={"FUZZ_SEED": "1"})
+    found = pytest_of_fuzz("--collect-only", "tests", environment={"FUZZ_SEED": "1", "PYTEST_ADDOPTS": ""})
     assert found.returncode == 0, found.stdout[-3000:] + found.stderr[-3000:]
     assert "tests/serving/resources/test_rate_limiter_model.py::" in found.stdout
 

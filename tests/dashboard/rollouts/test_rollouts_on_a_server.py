@@ -22,7 +22,7 @@ from dashboard.catalog.services import model_load
 from dashboard.configuration.drift import drift_check, model_adopt
 from dashboard.metrics.recent import recent_numbers
 from dashboard.metrics.selectors import metrics_range
-from dashboard.models import Model, Rollout, Server, ServerEvent
+from dashboard.models import MetricSample, Model, Rollout, Server, ServerEvent
 from dashboard.releases.selectors import newest_release, serving_release
 from dashboard.rollouts import figures, selectors
 from dashboard.rollouts.selectors import history, standing
@@ -264,7 +264,8 @@ def test_copies_for_a_shadow_are_no_requests_of_clients(
 
     watching(
         server,
-        (start, lambda: told(server, "scale/traffic").get("shadow")),
+        # What the feed tells first only says where counters stand: requests before that are in no history.
+        (start, lambda: told(server, "scale/traffic").get("shadow") and MetricSample.objects.exists()),
         (send, lambda: (standing(shadow).shadow or 0) and standing(shadow).shadow.compared >= 20),
         (nothing, lambda: asked()["rps"] == sent and asked()["mirrored"] >= 20),
     )
