@@ -43,7 +43,7 @@ _REPLENISH_BELOW = STREAM_WINDOW // 2
 
 PREFACE_TIMEOUT_S = 10.0
 STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing of what has been written
-CLOSE_TIMEOUT_S = 5.0
+CLOSE_TIMEOUT_S = 5.0  # for a peer that takes nothing of what is still to be sent
 DRAIN_NOTICE_S = 1.0
 
 _OUR_SETTINGS = h2.settings(
@@ -326,13 +326,13 @@ class Connection(FrameReader, Generic[Head]):
         self._flood.refill(elapsed)
         idle = now - self._since
         if self.closing:
-            if idle > CLOSE_TIMEOUT_S:
+            if idle > CLOSE_TIMEOUT_S and self._taken_since(now) == 0:
                 self.transport.abort()
         elif self.expects_settings:
             if idle > PREFACE_TIMEOUT_S:
                 self.fail(ErrorCode.SETTINGS_TIMEOUT, "no SETTINGS came")
         elif self._keepalive.is_dead(now) or (
-            self.writer.paused and idle > STALLED_TIMEOUT_S and self._has_stalled(now)
+            self.writer.paused and idle > STALLED_TIMEOUT_S and self._taken_since(now) < TAKEN
         ):
             self.transport.abort()
         else:
@@ -340,11 +340,11 @@ class Connection(FrameReader, Generic[Head]):
             taken = taken_by_peer(self.transport) if self.writer.paused else None
             self._progress.watch(self._streams.by_id.values(), now, self.memory, taken)
 
-    def _has_stalled(self, now: float) -> bool:
-        """Return whether the peer has taken next to nothing of what is written since this was last asked, or writing paused."""
+    def _taken_since(self, now: float) -> int:
+        """Return how many bytes the peer has taken of what is written since this was last asked, or the state began."""
         before, self._taken = self._taken, taken_by_peer(self.transport)
         self._since = now
-        return self._taken - before < TAKEN
+        return self._taken - before
 
     def _keep_alive(self, now: float) -> None:
         keepalive = self._keepalive
@@ -478,4 +478,5 @@ class Connection(FrameReader, Generic[Head]):
     def _end(self) -> None:
         self.closing = True
         self._since = time.monotonic()
+        self._taken = taken_by_peer(self.transport)
         self._abort_streams()

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from serving.frontends.http2.connection import STALLED_TIMEOUT_S, Connection
+from serving.frontends.http2.connection import CLOSE_TIMEOUT_S, STALLED_TIMEOUT_S, Connection
 from serving.frontends.http2.frame_reader import make_scratch
 from serving.frontends.http2.frames import NO_HEADERS
 from serving.frontends.http2.stream import Stream
@@ -46,6 +46,21 @@ def test_a_paused_connection_is_cut_where_next_to_nothing_is_taken(each_time: in
         now += STALLED_TIMEOUT_S + 1
         link.taken += each_time
         connection.tick(now, STALLED_TIMEOUT_S + 1)
+    connection.connection_lost(None)
+    assert link.is_aborted is is_cut
+
+
+@pytest.mark.parametrize(("each_time", "is_cut"), [(1, False), (0, True)])
+def test_a_connection_that_closes_waits_while_its_peer_takes_the_rest(each_time: int, is_cut: bool) -> None:
+    link = Link()
+    connection = connected(link, RequestMemory())
+    link.taken = MB
+    connection.close()
+    now = time.monotonic()
+    for _ in range(3):
+        now += CLOSE_TIMEOUT_S + 1
+        link.taken += each_time
+        connection.tick(now, CLOSE_TIMEOUT_S + 1)
     connection.connection_lost(None)
     assert link.is_aborted is is_cut
 
