@@ -43,7 +43,7 @@ def audit_record(
         action=action,
         model=model,
         model_name=model_name or (model.name if model else ""),
-        summary=plain(summary)[:500],
+        summary=_summary(summary),
         before=before or {},
         after=after or {},
         part=_within_another.get(),
@@ -52,14 +52,18 @@ def audit_record(
 
 def audit_whole(*, actor: Actor, action: str, key: str, summary: str, after: Mapping[str, object]) -> None:
     """Write, or write anew, the entry of an act that goes on, and of which audit_parts are part. `key` names it in `after`."""
-    entry = AuditEntry.objects.filter(action=action, after__key=key).first()
+    entry, said = AuditEntry.objects.filter(action=action, after__key=key).first(), _summary(summary)
     if entry is None:
         AuditEntry.objects.create(
-            actor=actor.user, actor_name=actor.name, action=action, summary=summary[:500], after={"key": key, **after}
+            actor=actor.user, actor_name=actor.name, action=action, summary=said, after={"key": key, **after}
         )
     else:
-        entry.summary, entry.after = summary[:500], {**entry.after, **after}
+        entry.summary, entry.after = said, {**entry.after, **after}
         entry.save(update_fields=["summary", "after"])
+
+
+def _summary(text: str) -> str:
+    return plain(text)[:500]
 
 
 def activity(*, model: Model | None = None, action: str = "", actor_name: str = "") -> QuerySet[AuditEntry]:

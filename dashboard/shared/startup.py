@@ -9,7 +9,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management.base import CommandError
-from django.db import DatabaseError, connection
+from django.db import Error, connection
 from django.db.migrations.loader import MigrationLoader
 
 from dashboard.shared.exceptions import DashboardError, Invalid
@@ -33,7 +33,7 @@ def known_database_or_exit() -> None:
         check_release()
     except Invalid as error:
         sys.exit(_sentence(error.message))
-    except DatabaseError:
+    except Error:
         pass
     finally:
         connection.close()
@@ -48,14 +48,14 @@ def one_sentence() -> Iterator[None]:
         raise CommandError(_sentence(error.message)) from None
     except RepositoryError as error:
         raise CommandError(_sentence(str(error))) from None
-    except DatabaseError as error:
+    except Error as error:
         raise CommandError(_sentence(_about_database(error))) from None
     except OSError as error:
         raise CommandError(_sentence(_about_file(error))) from None
 
 
 def check_database() -> None:
-    """Check that the database can be used. Invalid: it is damaged, or of a newer release; DatabaseError: it cannot be opened.
+    """Check that the database can be used. Invalid: it is damaged, or of a newer release; django.db.Error: it cannot be opened.
 
     Every page of a SQLite file is looked at, unless the file has more than CHECKED_BYTES.
     """
@@ -86,7 +86,7 @@ def check_release() -> None:
         )
 
 
-def _about_database(error: DatabaseError) -> str:
+def _about_database(error: Error) -> str:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     if connection.vendor != "sqlite":
         return f"the database (DATABASE_URL) cannot be used: {reason}"

@@ -35,10 +35,10 @@ MODE = 'parameters { key: "torchserve.metrics_mode" value { string_value: "prome
 DETECT = 'parameters { key: "torchserve.model_metrics_auto_detect" value { string_value: "true" } }\n'
 
 
-async def page_with(server: InferenceServer, text: str) -> str:
-    """Return the page of metrics once it has a line: handlers' metrics come once a second."""
+async def page_with(server: InferenceServer, *texts: str) -> str:
+    """Return the page of metrics once it has all of these: handlers' metrics come once a second, and not all at once."""
     deadline = time.monotonic() + PATIENCE_S
-    while text not in (page := server.custom_metrics()):
+    while not all(text in (page := server.custom_metrics()) for text in texts):
         assert time.monotonic() < deadline, page
         await asyncio.sleep(0.02)
     return page
@@ -50,7 +50,7 @@ async def test_metrics_of_handlers_are_on_the_page_where_they_are_detected(tmp_p
     async with core(tmp_path, load_model=("measures",)) as server:
         assert await ask(server, "measures", b"1") == b"Milliseconds"
         await ask(server, "measures", b"2")
-        page = await page_with(server, 'ModelName="measures"} 2\n')
+        page = await page_with(server, 'ModelName="measures"} 2\n', 'Level="Error"} 2\n', 'Where="there"} 4\n')
     lines = {line.split("{")[0]: line for line in page.splitlines() if line[0] != "#"}
     assert 'Level="Model",ModelName="measures"} 2' in lines["Seen"]
     assert lines["Size"].endswith(',Level="Model",ModelName="measures",Where="here"} 7')
