@@ -459,7 +459,8 @@ class Reconciler:
 
     async def _failed(self, one: DesiredModel, error: str) -> None:
         attempts = self._attempts[one.name]
-        attempts.failed(time.monotonic(), error)
+        if attempts.generation == one.generation:  # else somebody asked anew meanwhile, which has not been tried yet
+            attempts.failed(time.monotonic(), error)
         await self._record_failure(one, error, attempts.failures)
 
     async def _crashed(self, one: DesiredModel) -> None:

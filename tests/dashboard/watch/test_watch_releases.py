@@ -10,12 +10,12 @@ from django.conf import settings
 
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.selectors import model_summary
-from dashboard.catalog.services import model_unload
+from dashboard.catalog.services import model_load, model_unload
 from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
 from dashboard.examples.services import example_create
 from dashboard.metrics.feed import FeedReader
-from dashboard.models import Model, ReleaseSpan, Server, Version
+from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Server, Version
 from dashboard.releases.selectors import current_text, lives_of, releases, serving_release, way_back
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import ReleaseState
@@ -231,6 +231,45 @@ def test_a_load_that_fails_at_a_newer_release_is_not_charged_to_the_older_one(
     assert [life.state for life in lives_of(releases(model))][:3] == ["failed", "skipped", "serving"]
     assert lives_of(releases(model))[1].check is None
     assert "the file is text" in lives_of(releases(model))[0].error
+
+
+def test_a_load_that_is_asked_for_during_a_retry_is_an_attempt_of_its_own(
+    inference: FixedServer, published: Callable[..., Version], actor: Actor, monkeypatch: pytest.MonkeyPatch
+):
+    """What fails then had begun before, and does not count as an attempt of what was asked."""
+    model, server = published(load=True).model, inference.row()
+    load, index = AsyncServerClient.load, AsyncServerClient.index
+    second, begun, looked = published(), [], asyncio.Event()
+    spoil(2)
+
+    def check_of_it() -> ReleaseCheck:
+        return ReleaseCheck.objects.get(release__model=model, release__number=3)
+
+    async def asked_meanwhile(client: AsyncServerClient, *given: str) -> object:
+        if not begun:
+            before = await sync_to_async(check_of_it)()
+            await sync_to_async(model_load)(model=model, actor=actor)
+            begun.append(before.started_at)
+            await looked.wait()
+        return await load(client, *given)
+
+    async def seen(client: AsyncServerClient) -> object:
+        if len(begun) == 1:
+            begun.append(None)  # that look may have begun before it was asked for
+        elif begun:
+            looked.set()
+        return await index(client)
+
+    def fail_again() -> None:
+        monkeypatch.setattr(AsyncServerClient, "load", asked_meanwhile)
+        monkeypatch.setattr(AsyncServerClient, "index", seen)
+
+    watch(
+        server,
+        (inference.start, serves(model, 1)),
+        (lambda: release_promote(version=second, actor=actor), failed(model, 3)),
+        (fail_again, lambda: bool(begun) and check_of_it().started_at > begun[0] and failed(model, 3)()),
+    )
 
 
 def test_the_last_good_release_serves_while_the_wanted_one_waits_for_a_person(
