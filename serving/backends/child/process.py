@@ -237,14 +237,16 @@ class Heartbeat:
             return False
 
     def _has_worked(self, pid: int, elapsed_s: float) -> bool:
-        """Whether it had a twentieth of a CPU meanwhile, as less is what idle threads of a library take now and then; or pages
-        from a disk: whoever imports a large library from a slow one holds the interpreter and computes little."""
+        """Whether its main thread computes, or waits for a CPU that others have; or it had a twentieth of one meanwhile (idle
+        threads of a library take less now and then); or pages from a disk: an import of a large library from a slow one holds
+        the interpreter and computes little."""
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
             return False
         before, self._worked = self._worked, (int(fields[9]), (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS)
-        return self._worked[0] > before[0] or self._worked[1] - before[1] > elapsed_s / 20
+        runnable = fields[0] == b"R"
+        return runnable or self._worked[0] > before[0] or self._worked[1] - before[1] > elapsed_s / 20
 
 
 class OutputLog:
