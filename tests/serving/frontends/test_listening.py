@@ -40,7 +40,7 @@ def test_the_log_goes_to_a_file_and_on_in_a_new_one_when_that_is_moved(tmp_path:
     onnx_scale(tmp_path / "models")
     flags = ("--model-control-mode=explicit", f"--log-file={path}")
     with ServerProcess(tmp_path / "models", *flags) as server:
-        assert "listens on" in path.read_text()
+        wait_until(lambda: "listens on" in path.read_text(), what="the log")
         assert server.log == ""
         path.rename(tmp_path / "old.log")
         assert server.post("/v2/repository/models/scale/load")[0] == 200
