@@ -93,6 +93,7 @@ class ModelLifecycle:
         self._old_aliases: set[str] = set()  # and those before, under which sequences may go on
         self.expected = False  # it was there at the start, or has served since
         self.requested = False  # a load was asked for, and no unload since: strict readiness waits for it
+        self.failed = False  # the last load that ended has failed
         self.error = ""  # why the last load failed before any version could be named
         self._runtime = runtime
         self._loop = runtime.loop

@@ -185,13 +185,17 @@ class ModelLoader:
                 lifecycle.error = error.reason
                 if isinstance(error, NotPolled):  # passed over, as in Triton: the server is ready without it
                     self._models.set_requested(lifecycle, requested)
+                else:
+                    lifecycle.failed = True
                 log.warning("%s", error.message)
                 raise
             except ServingError as error:
+                lifecycle.failed = True
                 log.warning("%s", error.message)
                 raise
             finally:
                 self._loading.pop(model, None)
+            lifecycle.failed = False
             lifecycle.expected = True
             log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in reading.sources))
             self._overrides.loaded(model, reading.override, reading.files, has_files=bool(files))
@@ -408,6 +412,7 @@ class ModelLoader:
         async with lifecycle.lock:
             steps = self._steps(lifecycle) if unload_dependents else []
             self._models.set_requested(lifecycle, False)
+            lifecycle.failed = False
             lifecycle.unload()
             self._overrides.drop(lifecycle.identifier)
         with about(lifecycle.name):

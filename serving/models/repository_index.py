@@ -94,11 +94,14 @@ class RepositoryIndex:
         return ""
 
     def all_ready(self, despite_new: bool = False) -> bool:
-        """Whether every model that was requested serves; one that is loading for the first time does not count against.
+        """Whether every model that was requested serves; one whose first load is under way does not count against.
 
-        despite_new: nor does one that was found after the start and has not served yet."""
+        A model that failed counts until it serves: readiness must not flicker each time that it is tried again.
+        despite_new: a model that was found after the start and has not served yet does not count either."""
         return all(
-            lifecycle.default is not None or lifecycle.lock.locked() or (despite_new and not lifecycle.expected)
+            lifecycle.default is not None
+            or (lifecycle.lock.locked() and not lifecycle.failed)
+            or (despite_new and not lifecycle.expected)
             for lifecycle in self._models.requested()
         )
 

@@ -105,7 +105,7 @@ def test_a_stopped_worker_is_replaced_and_who_came_meanwhile_is_answered(setting
         with pytest.raises(ConnectionError):
             Answers(its).next()
         assert setting.is_answered(others)
-    assert "gave no sign of life for 3 s and was killed" in setting.server.log
+    wait_until(lambda: "gave no sign of life for 3 s and was killed" in setting.server.log, what="the log")
 
 
 def test_nobody_else_notices_a_worker_that_is_stopped(tmp_path: Path) -> None:

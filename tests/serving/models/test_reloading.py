@@ -208,6 +208,23 @@ async def test_one_broken_model_does_not_keep_others_from_loading(tmp_path):
         assert server.ready()
 
 
+async def test_a_server_does_not_become_ready_while_a_broken_model_is_tried_again(tmp_path):
+    bad = model_factory.onnx_scale(tmp_path, "bad") / "1" / "model.onnx"
+    whole = bad.read_bytes()
+    bad.write_bytes(b"no model")
+    async with core(tmp_path, load_model=("*",)) as server:
+        said = set()
+        again = asyncio.create_task(server.load_model("bad"))
+        while not again.done():
+            said.add(server.ready())
+            await asyncio.sleep(0)
+        assert isinstance(again.exception(), ServingError)
+        assert said == {False}
+        bad.write_bytes(whole)
+        await server.load_model("bad")
+        assert server.ready()
+
+
 async def test_a_backends_command_line_setting_is_the_default_of_its_models_parameter(tmp_path):
     settings = (("onnxruntime", "intra_op_thread_count", "1"), ("pytorch", "INFERENCE_MODE", "true"))
     model_factory.onnx_scale(tmp_path)
