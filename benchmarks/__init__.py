@@ -4,6 +4,7 @@ comparison/    other servers and this one, in turns, on the same model: `make be
 servers/       how those servers are started, each in an environment of its own
 report/        docs/benchmarks.md and its pictures, out of what a comparison left
 instructions/  instructions of one request, which load does not sway: `make bench-instructions`
+walks.py       calls, files and hops between files of one request, publication, step of a rollout, registered archive
 stages/        where the time of one request goes, on the event loop: the table of docs/performance.md
 loads/         the requests and the programs that send them
 dashboard/     pages with 500 models, and people who watch live charts: `make bench-dashboard`
