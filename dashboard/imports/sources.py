@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
+import javaproperties
 from django.conf import settings
 
 from dashboard.models import Upload
@@ -155,11 +156,7 @@ def _bytes_of(upload: Upload) -> Path:
 def kept_properties(text: str) -> str:
     """Return what of a text an import needs: values of other properties, which may be secrets, are left away."""
     values = properties_of(text).values
-    return (
-        java_properties.write({key: value if key in _OF_MODELS else "" for key, value in values.items()})
-        if values
-        else ""
-    )
+    return javaproperties.dumps({key: value if key in _OF_MODELS else "" for key, value in values.items()}, timestamp=None)
 
 
 def properties_of(text: str) -> Properties:

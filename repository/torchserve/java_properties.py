@@ -1,15 +1,16 @@
-"""Java's property files: `key=value` lines with comments, escapes and lines that go on; read and written.
+"""Java's property files: `key=value` lines with comments, escapes and lines that go on; javaproperties reads each of them.
 
-Source: java.util.Properties, load(InputStream) and store.
+The lines are joined here: the library's time grows with the square of the lines that one value goes on in, and its errors name
+no line. Source: java.util.Properties, load(InputStream).
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+
+import javaproperties
 
 _LINE_ENDS = re.compile(r"\r\n|\r|\n")
 _BLANK = " \t\f"
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_UNICODE = re.compile(r"[0-9a-fA-F]{4}")
 
 
 class MalformedProperties(Exception):
@@ -21,10 +22,9 @@ def parse(text: str) -> dict[str, str]:
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         try:
-            key, value = _split(line)
-            found[_unescaped(key)] = _unescaped(value)
-        except MalformedProperties as error:
-            raise MalformedProperties(f"line {number}: {error}") from None
+            found |= javaproperties.loads(line, _without_lone_surrogates)
+        except javaproperties.InvalidUEscapeError:
+            raise MalformedProperties(f"line {number}: expected four hexadecimal digits behind \\u") from None
     return found
 
 
@@ -34,13 +34,6 @@ def decode(content: bytes) -> str:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return content.decode("latin-1")
-
-
-def write(properties: Mapping[str, str], comment: str = "") -> str:
-    """Return a file that `parse`, and Java, read as these properties."""
-    lines = [f"#{comment}"] if comment else []
-    lines += [f"{_escaped(key, key=True)}={_escaped(value, key=False)}" for key, value in properties.items()]
-    return "\n".join(lines) + "\n"
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -55,7 +48,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             parts.append(line[:-1])
             line = next(natural, (0, ""))[1].lstrip(_BLANK)
         parts.append(line)
-        yield number, "".join(parts)
+        joined = "".join(parts)
+        yield number, f"\\{joined}" if joined[:1] in ("#", "!") else joined  # such a line goes on in a key, in no comment
 
 
 def _goes_on(line: str) -> bool:
@@ -63,49 +57,10 @@ def _goes_on(line: str) -> bool:
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
-def _split(line: str) -> tuple[str, str]:
-    """Return key and value, still escaped: the key ends at the first "=", ":" or blank without a backslash before it."""
-    position = 0
-    while position < len(line) and line[position] not in "=:" + _BLANK:
-        position += 2 if line[position] == "\\" else 1
-    key, rest = line[:position], line[position:].lstrip(_BLANK)
-    if rest[:1] in ("=", ":"):
-        rest = rest[1:].lstrip(_BLANK)
-    return key, rest
+def _without_lone_surrogates(pairs: Iterator[tuple[str, str]]) -> dict[str, str]:
+    """Return the pairs as texts that can be encoded: half of a character, which \\u can say, is replaced."""
+    return {_encodable(key): _encodable(value) for key, value in pairs}
 
 
-def _unescaped(text: str) -> str:
-    if "\\" not in text:
-        return text
-    parts, position = [], 0
-    while position < len(text):
-        character = text[position]
-        position += 1
-        if character != "\\":
-            parts.append(character)
-        elif text[position : position + 1] == "u":
-            digits = _UNICODE.match(text, position + 1)
-            if digits is None:
-                raise MalformedProperties("expected four hexadecimal digits behind \\u")
-            parts.append(chr(int(digits[0], 16)))
-            position += 5
-        elif position < len(text):
-            parts.append(_ESCAPES.get(text[position], text[position]))
-            position += 1
-    # Two \u escapes may be the halves of one character.
-    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _escaped(text: str, *, key: bool) -> str:
-    parts = []
-    for position, character in enumerate(text):
-        if character in "\t\n\r\f":
-            parts.append("\\" + "tnrf"["\t\n\r\f".index(character)])
-        elif character in "\\#!=:" or (character == " " and (key or position == 0)):
-            parts.append("\\" + character)
-        elif " " <= character <= "~":
-            parts.append(character)
-        else:
-            halves = character.encode("utf-16-be", "surrogatepass")
-            parts += [f"\\u{halves[at]:02X}{halves[at + 1]:02X}" for at in range(0, len(halves), 2)]
-    return "".join(parts)
+def _encodable(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

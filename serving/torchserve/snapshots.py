@@ -15,9 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
+import javaproperties
+
 from repository.core.errors import RepositoryError
 from repository.files import storage
-from repository.torchserve import java_properties
 from repository.torchserve.archive_names import file_name
 from repository.torchserve.snapshot_files import prune, snapshot_folder
 from serving.torchserve.registrations import Registrations
@@ -65,7 +66,7 @@ class Snapshots:
         if registered := self._workflows.remembered():  # which TorchServe's snapshots do not have
             content["workflows"] = {name: {"warName": file_name(url)} for name, url in registered.items()}
         properties = self._properties | {"model_snapshot": json.dumps(content, indent=2)}
-        return name, java_properties.write(properties, "Saving snapshot")
+        return name, javaproperties.dumps(properties, comments="Saving snapshot", timestamp=None)
 
     def _write(self, name: str, text: str) -> None:
         try:

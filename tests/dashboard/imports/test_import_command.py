@@ -5,6 +5,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import javaproperties
 import pytest
 from django.core.management import CommandError, call_command
 
@@ -14,7 +15,6 @@ from dashboard.releases.selectors import current_text, newest_release
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import DesiredState, JobState
 from repository.config import model_config, version_policy
-from repository.torchserve import java_properties
 from tests.support.torchserve_archives import archive, war
 
 pytestmark = pytest.mark.django_db
@@ -50,7 +50,7 @@ def write_config(store: Path, **properties: object) -> Path:
         }
     }
     values = {"model_store": "model_store", "models": json.dumps(models), "load_models": "all", "vmargs": "-Xmx4g"}
-    path.write_text(java_properties.write({**values, **{key: str(value) for key, value in properties.items()}}))
+    path.write_text(javaproperties.dumps({**values, **{key: str(value) for key, value in properties.items()}}))
     return path
 
 
@@ -178,7 +178,7 @@ def test_the_last_snapshot_says_what_is_registered(store: Path) -> None:
     }
     logs = store.parent / "logs" / "config"
     logs.mkdir(parents=True)
-    text = java_properties.write({"model_snapshot": json.dumps(snapshot)})
+    text = javaproperties.dumps({"model_snapshot": json.dumps(snapshot)})
     (logs / "20261122120000000-shutdown.cfg").write_text(text)
     said_by = run(write_config(store))
     assert "from the snapshot 20261122120000000-shutdown.cfg" in said_by

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import javaproperties
 import pytest
 
 from repository.torchserve import java_properties
@@ -32,6 +33,8 @@ def options(
         (r"a=\ud83d\ude00", {"a": "😀"}),
         ("a=1 \\", {"a": "1 "}),
         ("a=1\\\n# no comment", {"a": "1# no comment"}),
+        ("\\\n#a=1", {"#a": "1"}),
+        (r"a=\ud83d", {"a": "\ufffd"}),
     ],
 )
 def test_a_property_file_is_read_as_java_reads_it(text: str, expected: dict[str, str]) -> None:
@@ -45,7 +48,7 @@ def test_a_broken_escape_is_named_with_its_line() -> None:
 
 def test_what_is_written_is_read_back() -> None:
     values = {"a b": " x=y:z#!\\ ", "json": '{\n\t"ü": "😀"\n}', "": "empty key", "e": ""}
-    assert java_properties.parse(java_properties.write(values, "by hand")) == values
+    assert java_properties.parse(javaproperties.dumps(values, comments="by hand")) == values
 
 
 def test_the_lessons_file_is_understood(tmp_path: Path) -> None:
