@@ -1,27 +1,31 @@
 """A request's body, and its query on the older routes, as the parts that a handler is given: named bytes with their types.
 
-What a part means to the handler (an object, a text, bytes) the handler's process decides, by its type.
+What a part means to the handler (an object, a text, bytes) the handler's process decides, by its type. python-multipart cuts
+multipart bodies.
+
 Source: RFC 7578 (multipart/form-data), RFC 2046, section 5.1; the WHATWG's URL standard (application/x-www-form-urlencoded).
 """
 
-import re
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 import orjson
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
 
 from serving.torchserve.errors import bad_request
 
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
 MAX_PARTS = 10_000
-MAX_PART_HEADERS = 8 << 10  # bytes
+MAX_HEADERS = 32  # of a part
+MAX_HEADER = 8 << 10  # bytes
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
-_BEHIND_BOUNDARY = (b"\r", b"\n", b"-", b" ", b"\t")
-_BLANK_LINE = re.compile(rb"\r?\n\r?\n")
-# A parameter of a header: a token, or a string in quotes in which a backslash keeps the quote behind it.
-_PARAMETER = re.compile(r';\s*([\w*.-]{1,100})\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^;\s]*))', re.DOTALL)
-_ESCAPED = re.compile(r'\\(["\\])')
+logging.getLogger(MultipartParser.__module__).setLevel(logging.ERROR)  # not warnings of what a client gets wrong
 
 
 class Part(NamedTuple):
@@ -51,7 +55,7 @@ def form_parts(header: str, body: bytes) -> list[Part]:
         return urlencoded_parts(
             body if b"=" in last else fields
         )  # a last field that only begins is none, as in TorchServe
-    return list(_multipart(body, _boundary(header)))
+    return _MultipartReader().read(body, _boundary(header))
 
 
 def urlencoded_parts(text: bytes) -> list[Part]:
@@ -74,64 +78,61 @@ def _text(field: bytes) -> str:
 
 # -- multipart ---------------------------------------------------------------------------------------------------------
 def _boundary(header: str) -> bytes:
-    return _parameters(header).get("boundary", "").encode("latin-1", "replace")
+    return parse_options_header(header.encode("latin-1", "replace"))[1].get(b"boundary", b"")
 
 
-def _parameters(header: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for match in _PARAMETER.finditer(header):
-        name, quoted, token = match.groups()
-        found.setdefault(name.lower(), _ESCAPED.sub(r"\1", quoted) if quoted is not None else token)
-    return found
+class _MultipartReader:
+    """Collects the parts of one body, which is given whole, while the parser calls it back."""
 
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._headers: dict[bytes, bytes] = {}
+        self._header = b""
+        self._value = b""
 
-def _multipart(body: bytes, boundary: bytes) -> Iterator[Part]:
-    delimiter = b"--" + boundary
-    stop = 0 if body.startswith(delimiter) else _find(body, delimiter, 0)  # what stands before it is ignored
-    if stop < 0:
-        raise bad_request("the multipart body has no part between its boundaries, nor a closing boundary")
-    for _ in range(MAX_PARTS + 1):
-        start = stop + len(delimiter)
-        if body.startswith(b"--", start):
-            return
-        stop = _find(body, delimiter, start)
-        if stop < 0:
+    def read(self, body: bytes, boundary: bytes) -> list[Part]:
+        callbacks: MultipartCallbacks = {
+            "on_part_begin": self._begin_part,
+            "on_header_field": self._take_header_name,
+            "on_header_value": self._take_header_value,
+            "on_part_data": self._take_value,
+            "on_part_end": self._end_part,
+        }
+        try:
+            parser = MultipartParser(boundary, callbacks, max_header_count=MAX_HEADERS, max_header_size=MAX_HEADER)
+            parser.write(body)
+        except FormParserError as error:
+            raise bad_request(f"the multipart body cannot be read: {error}") from None
+        if parser.state != MultipartState.END:
             raise bad_request("the multipart body ends before its closing boundary")
-        end = stop - 1  # of the part, before the end of its last line
-        yield _read_part(body, start, end - (body[end - 1 : end] == b"\r"))
-    raise _too_many()
+        return self._parts
 
+    def _begin_part(self) -> None:
+        if len(self._parts) == MAX_PARTS:
+            raise _too_many()
+        self._headers, self._value = {}, b""
 
-def _find(body: bytes, delimiter: bytes, start: int) -> int:
-    """Return where the next line begins that is a boundary and no longer than that, -1 without one."""
-    while (found := body.find(b"\n" + delimiter, start)) >= 0:
-        start = found + 1 + len(delimiter)
-        if body[start : start + 1] in _BEHIND_BOUNDARY:
-            return found + 1
-    return -1
+    def _take_header_name(self, body: bytes, start: int, stop: int) -> None:
+        self._header = body[start:stop].lower()
 
+    def _take_header_value(self, body: bytes, start: int, stop: int) -> None:
+        self._headers[self._header] = body[start:stop]
 
-def _read_part(body: bytes, start: int, stop: int) -> Part:
-    """Return the part in body[start:stop], which begins behind a boundary."""
-    blank = _BLANK_LINE.search(body, start, min(stop, start + MAX_PART_HEADERS))
-    if blank is None:
-        raise bad_request("a part of the multipart body has no empty line behind its headers, or too many headers")
-    headers = _part_headers(body[start : blank.start()])
-    parameters = _parameters(headers.get("content-disposition", ""))
-    name = parameters.get("name")
-    if not name:
-        raise bad_request("a part of the multipart body has no name in its Content-Disposition")
-    value = body[blank.end() : stop]
-    filename = parameters.get("filename", parameters.get("filename*"))
-    if filename is None:
-        return Part(name, value)
-    return Part(name, value, media_type(headers.get("content-type", "")) or "application/octet-stream", filename)
+    def _take_value(self, body: bytes, start: int, stop: int) -> None:
+        self._value = body[start:stop]
 
-
-def _part_headers(text: bytes) -> dict[str, str]:
-    """Return the headers by their names in lower case."""
-    lines = (line.partition(":") for line in text.decode("utf-8", "replace").splitlines())
-    return {name.strip().lower(): value.strip() for name, _, value in lines}
+    def _end_part(self) -> None:
+        disposition = self._headers.get(b"content-disposition", b"")
+        parameters = parse_options_header(disposition)[1]
+        name = parameters.get(b"name", b"").decode("utf-8", "replace")
+        if not name:
+            raise bad_request("a part of the multipart body has no name in its Content-Disposition")
+        kind = filename = None
+        if b"filename" in parameters or b"filename*" in disposition:  # the parser leaves the second out
+            filename = parameters.get(b"filename", b"").decode("utf-8", "replace")
+            kind = media_type(self._headers.get(b"content-type", b"").decode("utf-8", "replace"))
+            kind = kind or "application/octet-stream"
+        self._parts.append(Part(name, self._value, kind, filename))
 
 
 def _too_many() -> Exception:
