@@ -155,8 +155,8 @@ def _bytes_of(upload: Upload) -> Path:
 
 def kept_properties(text: str) -> str:
     """Return what of a text an import needs: values of other properties, which may be secrets, are left away."""
-    values = properties_of(text).values
-    return javaproperties.dumps({key: value if key in _OF_MODELS else "" for key, value in values.items()}, timestamp=None)
+    kept = {key: value if key in _OF_MODELS else "" for key, value in properties_of(text).values.items()}
+    return javaproperties.dumps(kept, timestamp=None)
 
 
 def properties_of(text: str) -> Properties:

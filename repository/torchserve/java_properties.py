@@ -49,7 +49,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             line = next(natural, (0, ""))[1].lstrip(_BLANK)
         parts.append(line)
         joined = "".join(parts)
-        yield number, f"\\{joined}" if joined[:1] in ("#", "!") else joined  # such a line goes on in a key, in no comment
+        # What follows a backslash alone is no comment, even where it looks like one.
+        yield number, "\\" + joined if joined[:1] in ("#", "!") else joined
 
 
 def _goes_on(line: str) -> bool:
