@@ -31,7 +31,7 @@ from serving.telemetry.logs import LogSettings, configure_logging
 from serving.workers.pool import FrontendWorkers
 
 if TYPE_CHECKING:
-    from serving.torchserve.side import TorchServeSide
+    from serving.torchserve.registry.side import TorchServeSide
 
 log = logging.getLogger("serving")
 
@@ -268,8 +268,8 @@ def _frontends(server: InferenceServer, options: Options, workers: FrontendWorke
 
 def _torchserve_side(server: InferenceServer, options: Options, torchserve: TorchServeOptions) -> "TorchServeSide":
     """Make TorchServe's side; UNAVAILABLE where it cannot be restored, or its tokens cannot be written."""
-    from serving.torchserve.side import TorchServeSide
-    from serving.torchserve.tokens import Tokens
+    from serving.torchserve.registry.side import TorchServeSide
+    from serving.torchserve.registry.tokens import Tokens
 
     repository = options.model_repository[0] if torchserve.managed else None
     assert repository is None or isinstance(repository, Path)
@@ -282,7 +282,7 @@ def _torchserve_side(server: InferenceServer, options: Options, torchserve: Torc
 
 
 def _torchserve_frontends(side: "TorchServeSide", options: Options) -> "dict[str, Frontend]":
-    from serving.frontends.torchserve_server import TorchServeListeners
+    from serving.torchserve.listeners import TorchServeListeners
 
     listeners = TorchServeListeners(side, options)
     return {**listeners.http(), **listeners.grpc()}

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = ("dashboard", "repository", "serving")
-OTHERS = ("child_program/torchserve-path", "migrations")  # what models import, and what Django writes
+OTHERS = ("serving/torchserve/ts-path", "migrations")  # what models import, and what Django writes
 # Functions that return an error.
 MAKERS = {
     "invalid", "not_found", "unavailable", "unsupported", "already_exists", "cancelled", "internal", "unexpected",

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
-# `ts` is the package that handlers of TorchServe's import (serving/child_program/torchserve-path).
+# `ts` is the package that handlers of TorchServe's import (serving/torchserve/ts-path).
 OWN = {"dashboard", "serving", "repository", "tests", "benchmarks", "examples", "tools", "ts"}
 # Made by the Python backend for the code it runs; a file beside that code; NVIDIA's, TensorFlow and OpenTelemetry,
 # from files of their own; what TorchServe's handlers of images and texts need, and bring.

@@ -39,7 +39,7 @@ _ON_OFF = (re.compile(r"0|1|true|false|on|off", re.IGNORECASE), "expected true o
 _SWITCH = (re.compile(r"0|1|true|false", re.IGNORECASE), "expected true or false")
 
 # backend -> parameter -> (pattern, what is expected). Names as in the README of Triton's backend of that name; of torchserve's
-# archives as in serving/backends/torchserve/settings.py.
+# archives as in serving/torchserve/backend/settings.py.
 _PARAMETERS: dict[str, dict[str, tuple[re.Pattern[str], str]]] = {
     "onnxruntime": {
         "intra_op_thread_count": _COUNT,

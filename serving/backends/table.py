@@ -17,7 +17,7 @@ BACKENDS: dict[str, str] = {
     "pytorch": "serving.backends.pytorch.backend:PytorchBackend",
     "tensorrt": "serving.backends.tensorrt.backend:TensorrtBackend",
     "python": "serving.backends.python.backend:PythonBackend",
-    "torchserve": "serving.backends.torchserve.backend:TorchserveBackend",
+    "torchserve": "serving.torchserve.backend.backend:TorchserveBackend",
     "tensorflow": "serving.backends.tensorflow.backend:TensorflowBackend",
 }
 

@@ -21,24 +21,17 @@ from serving.child_program.failures import failed, log_traceback
 from serving.child_program.pb_utils.process import PROCESS
 from serving.child_program.stub import Stub
 
-STUBS: dict[str, str] = {
-    "python": "serving.child_program.python_stub:PythonStub",
-    "backend": "serving.child_program.backend_stub:BackendStub",
-    "torchserve": "serving.child_program.torchserve.stub:TorchserveStub",
-}
-_OWN_IMPORTS = ("python", "torchserve")  # stubs of models whose imports are their own
-
 
 def serve(channel: PacketChannel, link: socket.socket) -> None:
     """Do what the first message says: complete a configuration and end, or load a model and execute its batches."""
     received, _ = channel.receive()
     message = cast("Initialize | CompleteConfig", received)
-    module, _, name = STUBS[message["stub"]].partition(":")
+    module, _, name = message["stub"].partition(":")
     start_failure = failed
     try:
         stub_class: type[Stub] = getattr(importlib.import_module(module), name)
         start_failure = stub_class.start_failure
-        if message["stub"] in _OWN_IMPORTS:
+        if stub_class.own_imports:
             del sys.path[0]
         if message["op"] == "complete_config":
             completed: Completed = {"op": "completed", "config": stub_class.complete_config(message)}

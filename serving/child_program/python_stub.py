@@ -13,6 +13,7 @@ from serving.backends.channel.channel import ChannelError
 from serving.backends.channel.messages import (
     CompleteConfig,
     ErrorPair,
+    Failed,
     Initialize,
     InitializePython,
     IsReady,
@@ -38,6 +39,8 @@ from serving.child_program.stub import Stub
 
 class PythonStub(Stub):
     """Runs a TritonPythonModel, decoupled or not, and answers the server when it asks whether the model is ready."""
+
+    own_imports = True
 
     def __init__(self, message: Initialize, link: socket.socket) -> None:
         settings = cast("InitializePython", message)
@@ -74,6 +77,9 @@ class PythonStub(Stub):
     ) -> list[ResponseBody]:
         return self._executor.execute(key, requests, memory, writer)
 
+    def failure(self, error: BaseException, folder: str) -> Failed:
+        return self._executor.failure(error)
+
     def finalize(self) -> None:
         self._model.finalize()
 
@@ -108,13 +114,16 @@ class _Executor(ABC):
         outputs, link = self._outputs, self._link
         return [ReceivedRequest(message, own, memory, outputs, link) for own, message in enumerate(messages, key)]
 
-    def _failure(self, error: BaseException) -> ErrorPair:
-        """Return what the client is told of an exception of the model's; its traceback goes to the log."""
+    def failure(self, error: BaseException) -> Failed:
+        """Return the message for an exception of the model's; its traceback goes to the log."""
         failure = failed(error, self._folder)
-        return (
-            failure["code"],
-            f"Failed to process the request(s) for model '{self._name}', message: {failure['message']}",
-        )
+        failure["message"] = f"Failed to process the request(s) for model '{self._name}', message: {failure['message']}"
+        return failure
+
+    def _error(self, error: BaseException) -> ErrorPair:
+        """Return what the client of one request is told of an exception of the model's."""
+        failure = self.failure(error)
+        return failure["code"], failure["message"]
 
 
 class _BatchExecutor(_Executor):
@@ -158,7 +167,7 @@ class _BatchExecutor(_Executor):
         self, requests: list[ReceivedRequest], error: BaseException, writer: TensorWriter
     ) -> list[ResponseBody]:
         """Answer with the error; what went to a response sender before `execute` failed is the answer all the same."""
-        failure: ResponseBody = {"error": self._failure(error)}
+        failure: ResponseBody = {"error": self._error(error)}
         sent = [None if request.sender is None else request.sender.response for request in requests]
         return [
             failure if response is None else encode_response(response, request.outputs, writer)
@@ -227,7 +236,7 @@ class _DecoupledExecutor(_Executor):
 
     def _fail(self, streams: list[ResponseStream], error: BaseException) -> None:
         """End what is open, behind whatever was sent before."""
-        failure = self._failure(error)
+        failure = self._error(error)
         for stream in streams:
             stream.fail(failure)
 

@@ -12,6 +12,7 @@ from serving.child_program.failures import failed
 class Stub(ABC):
     """Loads a model and executes its batches. What it raises goes to the client as `failures.describe` puts it."""
 
+    own_imports = False  # whether the model imports modules of its own, and none of the server's
     has_is_ready = False  # whether the model wants to be asked if it is ready
 
     @abstractmethod

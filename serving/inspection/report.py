@@ -5,6 +5,7 @@ who reviews the configuration, a `note` says what is served in another form than
 """
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TypedDict
 
@@ -15,8 +16,10 @@ from repository.config import class_names, model_config, validation, variable_ba
 from repository.config.model_config import DEFAULT_FILENAMES
 from repository.config.signature import Signature, SignatureObject
 from repository.core.errors import RepositoryError
+from repository.core.json_types import Json
 from repository.core.layout import CONFIG_FILE, parse_version
-from repository.files import foreign_formats, torchserve_archive
+from repository.files import foreign_formats
+from serving.backends.base.backend import Review
 from serving.backends.onnxruntime.onnx_file import (
     OnnxModel,
     check_external_data,
@@ -25,14 +28,12 @@ from serving.backends.onnxruntime.onnx_file import (
 )
 from serving.backends.pytorch.archive import read_archive
 from serving.backends.table import backend_class
-from serving.backends.torchserve.settings import archive_path
 from serving.configuration.effective_config import auto_complete_backend
 from serving.core.datatypes import BY_CONFIG, DATATYPES
 from serving.core.errors import ServingError, not_found
 from serving.inspection import formats
 from serving.inspection.formats import MEANT, Format, detect, find_model
 from serving.inspection.python_model import read_python_model
-from serving.inspection.torchserve import ArchiveObject, ArchiveReport
 
 # Bytes of an ONNX model with its weights: larger ones are not loaded to see whether they do.
 _CHECK_LOADS_BELOW = 512 << 20
@@ -61,7 +62,7 @@ class ReportObject(TypedDict):
     names: list[str]
     missing: list[str]
     class_names: dict[str, list[str]]
-    archive: ArchiveObject | None  # of TorchServe's
+    archive: Mapping[str, Json] | None  # what a file says of itself that is all of its configuration
     executes_code: bool
     problems: list[dict[str, str]]
     config: str
@@ -81,7 +82,7 @@ class Report:
         self.names: list[str] = []  # files of the folder that the model file names as its weights
         self.missing: list[str] = []  # those of them that are not there
         self.class_names: dict[str, list[str]] = {}  # output -> the names of its classes, where the file says them
-        self.archive: ArchiveObject | None = None
+        self.archive: Mapping[str, Json] | None = None
         self.problems: list[dict[str, str]] = []
         self.config = ""
         # One in which a model that was exported for one row takes any number, where it bears that.
@@ -97,6 +98,16 @@ class Report:
     def note(self, message: str) -> None:
         """Add what is good to know."""
         self._add("note", message, "")
+
+    def add(self, review: Review) -> None:
+        """Add what the file's backend knows of it."""
+        self.archive = review.archive
+        for error in review.errors:
+            self.error(error)
+        for warning in review.warnings:
+            self.warning(warning)
+        for note in review.notes:
+            self.note(note)
 
     def _add(self, severity: str, message: str, code: str) -> None:
         self.problems.append({"severity": severity, "message": message, **({"code": code} if code else {})})
@@ -195,7 +206,9 @@ def _version_folder(path: Path) -> Path:
     """Return the folder itself, or the highest version in a model's folder; for a file the folder that holds it."""
     if not path.is_dir():
         return path.parent
-    if (path / torchserve_archive.FOLDER).exists():  # an unpacked archive, whose folders are its own
+    if any(
+        (path / name).is_dir() for name in DEFAULT_FILENAMES
+    ):  # a model that is a folder, and whose folders are its own
         return path
     versions = [number for entry in path.iterdir() if entry.is_dir() and (number := parse_version(entry.name))]
     return path / str(max(versions)) if versions else path
@@ -220,7 +233,6 @@ def _read(report: Report, model: Path, folder: Path, config: ModelConfig) -> Non
         formats.PYTHON: _read_python,
         formats.TENSORRT: _read_plan,
         formats.AOTINDUCTOR: _read_aotinductor,
-        formats.TORCHSERVE: _read_torchserve,
     }.get(report.format, _complete)
     try:
         reader(report, model, folder, config)
@@ -232,6 +244,9 @@ def _read(report: Report, model: Path, folder: Path, config: ModelConfig) -> Non
 
 def _complete(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
     """Complete what the server itself would complete, for a file under whatever name it has."""
+    review = backend_class(config.backend).review(model)
+    if review is not None:
+        report.add(review)
     complete = ModelConfig()
     complete.CopyFrom(config)
     complete.default_model_filename = str(model.relative_to(folder))
@@ -313,7 +328,7 @@ def _batching_config(report: Report, model: Path, folder: Path, config: ModelCon
     batching = ModelConfig(name=config.name, backend=config.backend)
     batching.parameters[variable_batch.KEY].string_value = "true"
     _complete(report, model, folder, batching)
-    return _text_of(batching)
+    return _text_of(report, batching)
 
 
 def _reexport(onnx: OnnxModel) -> str:
@@ -380,18 +395,6 @@ def _read_python(report: Report, model: Path, folder: Path, config: ModelConfig)
         report.warning("model.py does not say its inputs and outputs in a way that can be read: write them yourself")
 
 
-def _read_torchserve(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    archive = ArchiveReport(archive_path(folder, model.name))
-    report.archive = archive.as_object()
-    for error in archive.errors:
-        report.error(error)
-    for warning in archive.warnings:
-        report.warning(warning)
-    for note in archive.notes:
-        report.note(note)
-    _complete(report, model, folder, config)
-
-
 def _add_known(config: ModelConfig, signature: Signature) -> None:
     """Add entries with as much as is known of each tensor."""
     for entries, tensors in ((config.input, signature.inputs), (config.output, signature.outputs)):
@@ -400,10 +403,10 @@ def _add_known(config: ModelConfig, signature: Signature) -> None:
             entries.add(name=tensor.name, data_type=data_type, dims=tensor.shape or ())
 
 
-def _text_of(config: ModelConfig) -> str:
+def _text_of(report: Report, config: ModelConfig) -> str:
     """Return a configuration without what the server completes by itself: it would bind later versions to this one's file."""
     left = ModelConfig()
-    if config.backend == formats.TORCHSERVE.backend:  # its archives say all
+    if report.archive is not None:
         left.name, left.backend = config.name, config.backend
         return model_config.format(left)
     left.CopyFrom(config)
@@ -419,7 +422,7 @@ def _finish(report: Report, config: ModelConfig, given: ModelConfig | None) -> N
     """Set signature and text as the file has them; a given configuration stays what it is unless it can be completed."""
     report.inputs = [_tensor(entry, config.max_batch_size) for entry in config.input]
     report.outputs = [_tensor(entry, config.max_batch_size) for entry in config.output]
-    report.config = _text_of(config) if given is None else model_config.format(given)
+    report.config = _text_of(report, config) if given is None else model_config.format(given)
 
 
 def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> None:

@@ -1,5 +1,5 @@
-"""TorchServe's side of the server, without its protocols: what its users register and scale, start from and are allowed.
+"""All of TorchServe: its archives and handlers, what its users register, its APIs, and its command line.
 
-May import every room but the frontends. `serving.program` makes the one TorchServeSide where TorchServe's listeners are wanted.
+From the bottom up its rooms are ts-path, handlers, backend, registry, telemetry and apis. May import every room of the server;
 `python -m serving.torchserve` takes TorchServe's own command line.
 """

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 # What makes the package `ts` importable, as it is in a model's process.
-TS_PATH = Path(__file__).resolve().parents[2] / "serving" / "child_program" / "torchserve-path"
+TS_PATH = Path(__file__).resolve().parents[2] / "serving" / "torchserve" / "ts-path"
 NOOP = """
 def handle(data, context):
     if data is None:

@@ -13,7 +13,7 @@ reported as INTERNAL with its text.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import ClassVar, TypeAlias, cast
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.signature import Signature
+from repository.core.json_types import Json
 from serving.core.batch import Batch
 from serving.core.datatypes import Tensor
 from serving.core.device_tensor import DeviceTensor, host_array
@@ -51,6 +52,17 @@ class ModelSpec:
         if self.runtime is None:
             raise unavailable("there is no server to ask")
         return self.runtime
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """What a person should know of a model file beyond its tensors: `errors` keep it from being served. archive: what the file
+    says of itself."""
+
+    archive: Mapping[str, Json]
+    errors: Sequence[str]
+    warnings: Sequence[str]
+    notes: Sequence[str]
 
 
 class BackendInstance(ABC):  # noqa: B024
@@ -179,6 +191,12 @@ class Backend(ABC):
     def file_signature(cls, model_file: Path) -> Signature | None:
         """Return the inputs and outputs that a model file says it has, whatever a configuration says; None where it says
         none. Used by serving.inspect."""
+        return None
+
+    @classmethod
+    def review(cls, model_file: Path) -> Review | None:
+        """Return what a file says of itself, which then is all of its configuration; None where it says its tensors alone.
+        Used by serving.inspect."""
         return None
 
     @classmethod

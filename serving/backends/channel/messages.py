@@ -19,8 +19,6 @@ before it uses it (serving/backends/child/).
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypedDict
 
-from repository.core.json_types import Json
-
 Message = Mapping[str, object]
 """A message as it goes out."""
 Received = dict[str, object]
@@ -33,12 +31,12 @@ ParameterValue = str | int | float | bool
 ErrorPair = tuple[str, str]
 """Triton's error code, such as "INVALID_ARG", and the sentence for the client."""
 HandlerError = tuple[str, str, int, str]
-"""The same, and the status and reason that clients of TorchServe are told."""
+"""The same, and the HTTP status and reason that the model's code chose."""
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
 class Initialize(TypedDict):
-    """Load the model. `stub` names what runs it: a key of `serving.child_program.loop.STUBS`."""
+    """Load the model. `stub` is the class that runs it, a serving.child_program.stub.Stub, as "module:class"."""
 
     op: Literal["initialize"]
     stub: str
@@ -64,33 +62,6 @@ class InitializeBackend(Initialize):
     name: str  # of the instance
 
 
-class InitializeTorchserve(Initialize):
-    """`folder` is that of the unpacked archive, `model_file` and `settings_file` lie in it, "" where there is none.
-
-    inputs, outputs: the declared tensors; None where it is the one, `data`, that is completed where none is declared. as_parts:
-    each declared input is one of bytes, and a part by its name.
-    """
-
-    packages: str  # a folder with what the model's requirements.txt names; "" for none
-    decoupled: bool
-    name: str  # of the model
-    handler: str
-    envelope: str
-    manifest: dict[str, Json]
-    settings: dict[str, Json]  # model-config.yaml
-    settings_file: str
-    batch_size: int
-    gpu: int | None
-    limit_max_image_pixels: bool
-    metrics: bool  # what the handler measures is wanted
-    metrics_config: str  # a metrics.yaml; "" for TorchServe's own
-    metrics_auto_detect: bool
-    inputs: list[str] | None
-    as_parts: bool
-    outputs: list[tuple[str, str]] | None  # name and datatype of the V2 protocol
-    batched: bool  # tensors have a batch dimension
-
-
 class Ready(TypedDict):
     """The model is loaded. `has_is_ready`: it has the method is_ready, and wants to be asked."""
 
@@ -104,7 +75,7 @@ class Failed(TypedDict):
     op: Literal["failed"]
     message: str
     code: str
-    status: NotRequired[int]  # and the reason: what clients of TorchServe are told
+    status: NotRequired[int]  # of HTTP, and the reason, which the model's code chose
     reason: NotRequired[str]
 
 

@@ -231,21 +231,21 @@ def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
     return np.ndarray(shape, datatype.dtype, memory, offset) if count else np.empty(shape, datatype.dtype)
 
 
-def decode_error(parts: Sequence[object], prefix: str = "") -> ServingError:
+def decode_error(parts: Sequence[object]) -> ServingError:
     """Return what the client is told of a model's exception, or of the error that it gave: an ErrorPair, or a HandlerError."""
     code, text, *told = parts
     known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
-    message = prefix + without_addresses(str(text)[:_MAX_TEXT])
+    message = without_addresses(str(text)[:_MAX_TEXT])
     match told:
         case [int() as status, str() as reason] if 400 <= status <= 999:
             return HandlerFailed(known, message, status, without_addresses(reason[:_MAX_TEXT]))
     return ServingError(known, message)
 
 
-def decode_failed(answer: Mapping[str, object], prefix: str = "") -> ServingError:
+def decode_failed(answer: Mapping[str, object]) -> ServingError:
     """Return what the client is told where a child says that all of it failed: `answer` is a Failed."""
     told = [answer[key] for key in ("status", "reason") if key in answer]
-    return decode_error((answer.get("code"), answer.get("message"), *told), prefix)
+    return decode_error((answer.get("code"), answer.get("message"), *told))
 
 
 def decode_parameters(message: Mapping[str, Any]) -> Parameters:

@@ -69,7 +69,7 @@ class ChildInstance(AsyncInstance):
         self._bound_s = None if decoupled else bounds.execution_s
         self._timer: asyncio.TimerHandle | None = None
         self._encoder = RequestEncoder(spec.config, ResponsePace.limits if decoupled else None)
-        self._results = ResultReader(spec, initialize)
+        self._results = ResultReader(spec)
         self._child: ModelChild | None = None  # that batches can be sent to
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()  # what other threads do for batches

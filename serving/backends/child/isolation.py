@@ -18,6 +18,8 @@ from serving.backends.environments.interpreter import Interpreter, model_interpr
 from serving.core.devices import Device
 from serving.core.errors import unsupported
 
+STUB = "serving.child_program.backend_stub:BackendStub"
+
 
 def wants_process(config: ModelConfig) -> bool:
     """Whether a validated configuration asks for it."""
@@ -62,7 +64,7 @@ class IsolatedBackend(Backend):
         spec = self.spec
         initialize: InitializeBackend = {
             "op": "initialize",
-            "stub": "backend",
+            "stub": STUB,
             "folder": str(spec.version_dir),
             "model_file": str(spec.model_file),
             "config": b64encode(spec.config.SerializeToString()).decode(),

@@ -9,7 +9,6 @@ from tritonclient.grpc.model_config_pb2 import DataType
 
 from serving.backends.base.backend import ModelSpec
 from serving.backends.channel.channel import ProtocolError
-from serving.backends.channel.messages import Initialize
 from serving.backends.channel.shared_memory import KEEP_BYTES
 from serving.backends.child.codec import (
     COPY_BYTES,
@@ -36,17 +35,12 @@ Answer = Any
 class ResultReader:
     """Gives the requests of a batch what the child process of their model answered."""
 
-    def __init__(self, spec: ModelSpec, initialize: Initialize) -> None:
+    def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._outputs = [output.name for output in spec.config.output]
         self._has_strings = any(output.data_type == DataType.TYPE_STRING for output in spec.config.output)
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._iterative = spec.config.sequence_batching.iterative_sequence
-        self._failure = (
-            f"Failed to process the request(s) for model '{spec.name}', message: "
-            if initialize["stub"] == "python"
-            else ""
-        )
 
     def open(self, child: ChildProcess, answer: Answer, received: Sequence[int]) -> SharedMemory:
         """Return the memory that the outputs of an answer lie in: a copy where it is small, else a view whose end frees it.
@@ -79,7 +73,7 @@ class ResultReader:
         if isinstance(answer, dict):
             if answer["op"] != "failed":
                 raise ProtocolError("the answer to a batch was expected")
-            batch.fail(decode_failed(answer, self._failure))
+            batch.fail(decode_failed(answer))
             return False
         _, responses, _ = answer
         if self._decoupled and not responses:

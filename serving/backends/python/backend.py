@@ -21,6 +21,7 @@ from serving.core.devices import Device, gpu_count
 from serving.core.errors import invalid, not_found
 from serving.core.message_json import message_to_json
 
+STUB = "serving.child_program.python_stub:PythonStub"
 _ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host with "no" too: models must expect either place
 
 
@@ -53,7 +54,7 @@ class PythonBackend(Backend):
         config = self.spec.config
         initialize: InitializePython = {
             "op": "initialize",
-            "stub": "python",
+            "stub": STUB,
             "folder": str(self.spec.version_dir),
             "model_file": str(self.spec.model_file),
             "decoupled": config.model_transaction_policy.decoupled,
@@ -96,7 +97,7 @@ def _run_complete_config(config: ModelConfig, path: Path) -> dict[str, object] |
     work = "auto_complete_config"
     given = json.dumps(message_to_json(config))
     python = model_interpreter(config, path.parent.parent)
-    answer = complete_in_child(config.name, python, "python", path, given, f"in {work}", work)
+    answer = complete_in_child(config.name, python, STUB, path, given, f"in {work}", work)
     if answer.get("op") != "completed":
         raise invalid(str(answer.get("message")))
     completed = answer.get("config")

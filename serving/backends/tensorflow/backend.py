@@ -22,6 +22,7 @@ from serving.backends.base.backend import ArrayInstance, Backend, BackendInstanc
 from serving.backends.base.parameters import Parameters, default_threads
 from serving.backends.child.codec import decode_failed
 from serving.backends.child.completion import complete_in_child
+from serving.backends.child.isolation import STUB
 from serving.backends.environments.interpreter import Interpreter, model_interpreter
 from serving.core.datatypes import BY_DTYPE, Tensor
 from serving.core.devices import Device
@@ -137,7 +138,7 @@ class SavedModel(Protocol):
 def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelConfig:
     given = b64encode(config.SerializeToString()).decode()
     place, work = "while it read the SavedModel", "reading the SavedModel"
-    answer = complete_in_child(config.name, python, "backend", folder, given, place, work)
+    answer = complete_in_child(config.name, python, STUB, folder, given, place, work)
     if answer.get("op") != "completed":
         raise decode_failed(answer)
     return ModelConfig.FromString(b64decode(str(answer["config"])))

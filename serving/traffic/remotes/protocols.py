@@ -17,7 +17,7 @@ Make = Callable[[Remote, ModelConfig, RemoteAccess, RequestMemory], RemoteProtoc
 PROTOCOLS = {
     "v2": "serving.traffic.remotes.v2_http:V2Http",
     "v2-grpc": "serving.traffic.remotes.v2_grpc:V2Grpc",
-    "torchserve": "serving.traffic.remotes.torchserve:TorchServe",
+    "torchserve": "serving.torchserve.remote:TorchServe",
     "json": "serving.traffic.remotes.json_service:JsonService",
 }
 KEEP_SEQUENCES = ("v2", "v2-grpc")  # those that say where in a sequence a request stands

@@ -7,7 +7,7 @@ from typing import Any
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from serving.frontends.torchserve.messages import INFERENCE, MANAGEMENT, POOL
+from serving.torchserve.apis.messages import INFERENCE, MANAGEMENT, POOL
 from tests.e2e.torchserve.management import same
 from tests.support.serving_process import PATIENCE_S
 from tests.support.torchserve_process import Server

@@ -13,8 +13,8 @@ import pytest
 
 from repository.files.torchserve_archive import read_manifest
 from repository.torchserve.archive_names import default_name, shown
-from serving.torchserve.errors import TorchServeError
-from serving.torchserve.model_store import ModelStore, StoredArchive
+from serving.torchserve.registry.errors import TorchServeError
+from serving.torchserve.registry.model_store import ModelStore, StoredArchive
 from tests.support.object_store import BUCKET, ObjectStore
 from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.torchserve_archives import archive

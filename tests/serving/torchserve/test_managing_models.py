@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from serving.torchserve.registrations import MAX_FETCHES
+from serving.torchserve.registry.registrations import MAX_FETCHES
 from tests.support.serving_process import wait_until
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import Answered, TorchServeServer

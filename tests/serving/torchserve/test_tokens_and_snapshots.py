@@ -10,9 +10,9 @@ import pytest
 from repository.torchserve import java_properties
 from repository.torchserve.snapshot_files import last_snapshot, prune
 from serving.core.errors import PermissionDenied
-from serving.frontends.torchserve import messages
-from serving.torchserve.errors import TorchServeError
-from serving.torchserve.tokens import Tokens, TokenType
+from serving.torchserve.apis import messages
+from serving.torchserve.registry.errors import TorchServeError
+from serving.torchserve.registry.tokens import Tokens, TokenType
 from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import TorchServeServer

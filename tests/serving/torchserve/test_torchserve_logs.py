@@ -7,9 +7,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from serving.frontends.torchserve import messages
 from serving.telemetry.log_rotation import KEPT
-from serving.torchserve.log_file import LogFile
+from serving.torchserve.apis import messages
+from serving.torchserve.telemetry.log_file import LogFile
 from tests.support.serving_process import wait_until
 from tests.support.torchserve_archives import archive
 from tests.support.torchserve_server import TorchServeServer

@@ -1,0 +1,185 @@
+"""TorchServe's inference API: predictions and explanations, by any method, of any body.
+
+A request becomes one InferenceRequest with the parts of its body as the elements of the input `data`; what the parts mean, and
+what the answer looks like, the handler's process decides. A model that has other inputs takes them by their names, as JSON.
+Nothing here waits: a Prediction answers when it is called back.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import orjson
+
+from serving.core.in_flight import InFlightRequest
+from serving.core.request import InferenceRequest, ParameterValue
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.message import Head
+from serving.frontends.rest.generate import generate
+from serving.frontends.rest.infer import submit
+from serving.frontends.shared.bounded_cache import BoundedCache
+from serving.frontends.shared.worker_threads import in_thread
+from serving.torchserve.apis.parts import Part, described, form_parts, is_form, media_type, urlencoded_parts
+from serving.torchserve.apis.prediction import Answering, Prediction, StreamedPrediction
+from serving.torchserve.apis.replies import StandingHeaders
+from serving.torchserve.apis.targets import INPUT, Targets
+from serving.torchserve.registry.errors import WorkersStarting, bad_request
+from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.telemetry.metrics import InferenceMetrics
+
+HEADS = 1024  # remembered
+LONGEST = 4096  # characters of the headers' values, of a head that is remembered
+LARGE_FORM = 256 << 10  # bytes; a larger form is cut into its parts on another thread
+
+
+class _Asked(NamedTuple):
+    """What the head of a request asks for.
+
+    model: "" where a part may name it. version: as it is written; "" for none. form: its Content-Type where the body has
+    several parts, else "", and `parameters` are those of the one part. query: the parts of the query.
+    """
+
+    model: str
+    version: str
+    form: str
+    query: list[Part]
+    parameters: dict[str, ParameterValue]
+
+
+class InferenceApi:
+    """What the routes of the inference API serve."""
+
+    def __init__(
+        self, side: TorchServeSide, targets: Targets, headers: StandingHeaders, metrics: InferenceMetrics
+    ) -> None:
+        self.server = side.server
+        self.options = side.options
+        self.targets = targets
+        self.metrics = metrics
+        self._decodes = side.options.decode_input_request
+        self._answering = Answering(headers, metrics, side.options.max_response_size)
+        self._asked: BoundedCache[Head, _Asked] = BoundedCache(HEADS)
+
+    def predict(self, exchange: Exchange) -> None:
+        """Answer /predictions/{model}[/{version}[/{url_path}]]."""
+        self._run(exchange, self._asked.get(exchange.head) or self._read(exchange))
+
+    def explain(self, exchange: Exchange) -> None:
+        """Answer /explanations/..., and KServe's :explain."""
+        self._run(exchange, self._asked.get(exchange.head) or self._read(exchange, explain=True))
+
+    def invoke(self, exchange: Exchange) -> None:
+        """Answer the older routes, whose query has parts too, and perhaps the model's name."""
+        self._run(exchange, self._asked.get(exchange.head) or self._read(exchange, older=True))
+
+    # -- heads -----------------------------------------------------------------------------------------------------
+    def _read(self, exchange: Exchange, explain: bool = False, older: bool = False) -> _Asked:
+        """Read what a head asks for, and remember it: clients repeat their heads."""
+        head = exchange.head
+        params = exchange.route.params
+        query = urlencoded_parts(head.query.encode("latin-1")) if older else []
+        model = params.get("model", "")
+        kind = head.headers.get("content-type", "")
+        headers = [*head.as_sent()]
+        if not older:
+            headers.append(("url_path", params.get("url_path", "")))
+        parameters: dict[str, ParameterValue] = {"torchserve_headers": orjson.dumps(headers).decode()}
+        if explain:
+            parameters["torchserve_explain"] = True
+        form = kind if is_form(kind) else ""
+        if not form:
+            parameters["torchserve_parts"] = described([*query, Part("body", b"", media_type(kind))], self._decodes)
+        asked = _Asked(model, params.get("version", ""), form, query, parameters)
+        if model and sum(map(len, head.headers.values())) <= LONGEST:
+            self._asked.remember(head, asked)
+        return asked
+
+    def _with_model(self, exchange: Exchange, asked: _Asked, parts: Sequence[Part]) -> _Asked:
+        """Return what is asked of the model that a part names, or of the only one that there is, if the client may ask it: the
+        listener could not tell which it is."""
+        model = self._named_by(parts)
+        authoriser = exchange.pipeline.context.authoriser
+        if not authoriser.open:
+            authoriser.check(exchange.route.group, exchange.head.headers, model)
+        return asked._replace(model=model)
+
+    def _named_by(self, parts: Sequence[Part]) -> str:
+        named = next((part.value.decode("utf-8", "replace") for part in parts if part.name == "model_name"), "")
+        models = [] if named else self.targets.models()
+        if not named and len(models) != 1:
+            raise bad_request("Parameter model_name is required.")
+        return named or models[0]
+
+    # -- bodies ----------------------------------------------------------------------------------------------------
+    def _run(self, exchange: Exchange, asked: _Asked) -> None:
+        if not asked.form:
+            if not asked.model:
+                asked = self._with_model(exchange, asked, asked.query)
+            values = [part.value for part in asked.query] if asked.query else []
+            values.append(bytes(exchange.body))
+            self._submit(exchange, asked, values, asked.parameters)
+        elif len(exchange.body) < LARGE_FORM:
+            self._submit_form(exchange, asked, form_parts(asked.form, bytes(exchange.body)))
+        else:
+            exchange.task = asyncio.ensure_future(self._run_large_form(exchange, asked))
+
+    async def _run_large_form(self, exchange: Exchange, asked: _Asked) -> None:
+        try:
+            parts = await in_thread(lambda: form_parts(asked.form, bytes(exchange.body)))
+            exchange.task = None
+            self._submit_form(exchange, asked, parts)
+        except Exception as error:
+            exchange.fail(error)
+
+    def _submit_form(self, exchange: Exchange, asked: _Asked, parts: list[Part]) -> None:
+        every = [*asked.query, *parts]
+        if not asked.model:
+            asked = self._with_model(exchange, asked, every)
+        parameters = {**asked.parameters, "torchserve_parts": described(every, self._decodes)}
+        self._submit(exchange, asked, [part.value for part in every], parameters)
+
+    def _submit(
+        self, exchange: Exchange, asked: _Asked, values: list[bytes], parameters: dict[str, ParameterValue]
+    ) -> None:
+        """Hand over the parts' bytes as one row of the input, once the model has its first workers."""
+        try:
+            target = self.targets.find(asked.model, asked.version)
+        except WorkersStarting as error:
+            later = self._submit_later(error.started, exchange, asked, values, parameters)
+            exchange.task = asyncio.ensure_future(later)
+            return
+        if not target.handler:
+            params = {"model": asked.model, "version": target.number}
+            exchange.route = dataclasses.replace(exchange.route, params=params)
+            generate(self.server, exchange)
+            return
+        identifier = self._answering.headers.new_id()
+        kind = StreamedPrediction if target.streams else Prediction
+        responder = kind(self._answering, exchange, identifier)
+        inputs = {INPUT: target.tensor(values)}
+        request = InferenceRequest(asked.model, inputs, target.number, identifier, (), parameters)
+        received = exchange.received() if self.server.tracing else None
+        submit(self.server, exchange, received, InFlightRequest(request, responder, target.observers))
+
+    async def _submit_later(
+        self,
+        started: asyncio.Event,
+        exchange: Exchange,
+        asked: _Asked,
+        values: list[bytes],
+        parameters: dict[str, ParameterValue],
+    ) -> None:
+        try:
+            await started.wait()
+            exchange.task = None
+            self._submit(exchange, asked, values, parameters)
+        except Exception as error:
+            exchange.fail(error)
+
+    # -- beside predictions ----------------------------------------------------------------------------------------
+    def standing(self, status: int) -> str:
+        """Return the lines of headers for an answer with this status, and count it."""
+        self.metrics.count_reply(status)
+        headers = self._answering.headers
+        return headers.lines(headers.new_id())

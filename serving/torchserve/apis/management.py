@@ -1,0 +1,241 @@
+"""TorchServe's management API: register, scale, describe, list, set the default version, unregister; and tokens.
+
+Each handler reads the request, calls what manages the models, and answers. Source: docs/management_api.md of TorchServe 0.12.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+import orjson
+
+from repository.torchserve.version_settings import Registering
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.message import Reply
+from serving.frontends.http1.routes import ANY, Route
+from serving.torchserve.apis.api_description import describe_managing
+from serving.torchserve.apis.authorisation import MANAGEMENT_GROUP as GROUP
+from serving.torchserve.apis.authorisation import TOKEN_GROUP
+from serving.torchserve.apis.replies import json_reply, status_reply
+from serving.torchserve.registry.customized import customized_metadata
+from serving.torchserve.registry.errors import TorchServeError, bad_request, no_resource, not_allowed
+from serving.torchserve.registry.registrations import Outcome, Registrations
+from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.tokens import TokenType, refused
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_MOST = 2**31 - 1
+
+
+# -- the list, and registering -----------------------------------------------------------------------------------------
+def list_models(side: TorchServeSide, exchange: Exchange) -> Reply:
+    query = Query(exchange.head.query)
+    return json_reply(side.descriptions.page(query.integer("limit", 100), query.integer("next_page_token", 0)))
+
+
+async def register_model(side: TorchServeSide, exchange: Exchange) -> Reply:
+    registrations = changeable(side)
+    mime = exchange.head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if mime == "application/json":
+        return _replied(await registrations.register(asked_in_json(bytes(exchange.body))))
+    return _replied(await registrations.register(asked_in_query(Query(exchange.head.query))))
+
+
+def asked_in_query(query: "Query") -> Registering:
+    return Registering(
+        url=query.text("url"),
+        model_name=query.text("model_name") or "",
+        runtime=query.text("runtime") or "",
+        handler=query.text("handler") or "",
+        batch_size=query.number("batch_size"),
+        max_batch_delay_ms=query.number("max_batch_delay"),
+        initial_workers=query.number("initial_workers"),
+        response_timeout_s=query.number("response_timeout"),
+        startup_timeout_s=query.number("startup_timeout"),
+        synchronous=query.boolean("synchronous", True),
+    )
+
+
+def asked_in_json(body: bytes) -> Registering:
+    """Read a registration as JSON; what it does not say is not synchronous and has no workers, as in TorchServe."""
+    said = json_object(body)
+    return Registering(
+        url=text_of(said, "url"),
+        model_name=text_of(said, "model_name") or "",
+        runtime=text_of(said, "runtime") or "",
+        handler=text_of(said, "handler") or "",
+        batch_size=whole_of(said, "batch_size"),
+        max_batch_delay_ms=whole_of(said, "max_batch_delay"),
+        initial_workers=whole_of(said, "initial_workers") or 0,
+        response_timeout_s=whole_of(said, "response_timeout"),
+        startup_timeout_s=whole_of(said, "startup_timeout"),
+        synchronous=str(said.get("synchronous", False)).lower() == "true",
+    )
+
+
+# -- one model ---------------------------------------------------------------------------------------------------------
+async def describe_model(side: TorchServeSide, exchange: Exchange) -> Reply:
+    name, version = _named(exchange)
+    customized = Query(exchange.head.query).boolean("customized", False)
+    return json_reply(await described(side, name, version, customized, exchange.head.as_sent()))
+
+
+async def described(
+    side: TorchServeSide, name: str, version: str | None, customized: bool, headers: Iterable[tuple[str, str]] = ()
+) -> list[dict[str, Any]]:
+    """Return the description of versions; of a single one with what its handler says of itself, where that is asked for."""
+    rows = side.descriptions.describe(name, version)
+    if customized and version != "all":
+        number = side.descriptions.number(name, version)
+        if number is None:
+            raise TorchServeError(
+                503,
+                "ServiceUnavailableException",
+                f'Model "{name}" has no worker to serve describe request. Please use scale workers API to add workers.',
+            )
+        rows[0]["customizedMetadata"] = await customized_metadata(side.server, name, number, headers)
+    return rows
+
+
+async def scale_model(side: TorchServeSide, exchange: Exchange) -> Reply:
+    name, version = _named(exchange)
+    query = Query(exchange.head.query)
+    least = query.integer("min_worker", 1)
+    most = query.integer("max_worker", least)
+    version = version or query.text("model_version")
+    return _replied(await manageable(side).scale(name, version, least, most, query.boolean("synchronous", False)))
+
+
+async def unregister_model(side: TorchServeSide, exchange: Exchange) -> Reply:
+    return _replied(await changeable(side).unregister(*_named(exchange)))
+
+
+async def set_default(side: TorchServeSide, exchange: Exchange) -> Reply:
+    name, version = _named(exchange)
+    return _replied(await manageable(side).set_default(name, version or ""))
+
+
+def model_ready(side: TorchServeSide, exchange: Exchange) -> Reply:
+    """Answer KServe's question whether a model is ready."""
+    name = exchange.route.params["model"].partition(":")[0]
+    workers = side.descriptions.describe(name, None)[0]["workers"]
+    return json_reply({"name": name, "ready": any(worker["status"] == "READY" for worker in workers)})
+
+
+# -- tokens ------------------------------------------------------------------------------------------------------------
+def renew_token(side: TorchServeSide, exchange: Exchange) -> Reply:
+    """Make a new key; the file has it, and never an answer."""
+    if side.tokens is None:
+        raise no_resource()
+    kind = Query(exchange.head.query).text("type")
+    if kind not in (TokenType.INFERENCE.value, TokenType.MANAGEMENT.value):
+        raise refused("Authentication")
+    side.tokens.renew(TokenType(kind))
+    return Reply(200, (b"\n",), "application/json")
+
+
+def describe_api(side: TorchServeSide, exchange: Exchange) -> Reply:
+    """Answer what may be asked about a model, where there is one."""
+    side.descriptions.describe(*_named(exchange))
+    return json_reply(describe_managing(exchange.route.params["model"]))
+
+
+MODEL = "/models/{model}[/{version}]"
+ROUTES = (
+    Route("GET", "/models", GROUP, list_models),
+    Route("POST", "/models", GROUP, register_model),
+    Route("GET", MODEL, GROUP, describe_model),
+    Route("PUT", MODEL, GROUP, scale_model),
+    Route("DELETE", MODEL, GROUP, unregister_model),
+    Route("OPTIONS", MODEL, GROUP, describe_api),
+    Route("PUT", "/models/{model}/{version}/set-default", GROUP, set_default),
+    Route("GET", "/v1/models/{model}", GROUP, model_ready),
+    Route(ANY, "/token", TOKEN_GROUP, renew_token),
+)
+
+
+# -- reading and answering ---------------------------------------------------------------------------------------------
+class Query:
+    """The parameters of a query, of one that stands several times the first. What is no number is as if it were not there."""
+
+    def __init__(self, query: str) -> None:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=100) if query.count("&") < 100 else []
+        self._values: dict[str, str] = {}
+        for name, value in pairs:
+            self._values.setdefault(name, value)
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name)
+
+    def number(self, name: str) -> int | None:
+        text = self._values.get(name, "")
+        value = int(text) if _INTEGER.fullmatch(text) else None
+        return value if value is not None and -_MOST <= value <= _MOST else None
+
+    def integer(self, name: str, default: int) -> int:
+        value = self.number(name)
+        return default if value is None else value
+
+    def boolean(self, name: str, default: bool) -> bool:
+        return default if name not in self._values else self._values[name].lower() == "true"
+
+
+def _named(exchange: Exchange) -> tuple[str, str | None]:
+    params = exchange.route.params
+    return params["model"], params.get("version")
+
+
+def manageable(side: TorchServeSide) -> Registrations:
+    """Return the registrations; refuse where the models are another's to manage."""
+    if side.registrations is None:
+        raise elsewhere()
+    return side.registrations
+
+
+def changeable(side: TorchServeSide) -> Registrations:
+    """Return the registrations where models may be registered and unregistered."""
+    registrations = manageable(side)
+    if not side.options.enable_model_api:
+        raise not_allowed()
+    return registrations
+
+
+def elsewhere() -> TorchServeError:
+    return TorchServeError(
+        405,
+        "MethodNotAllowedException",
+        "The models of this server come from its model repository: change them there, or over the dashboard",
+    )
+
+
+def _replied(outcome: Outcome) -> Reply:
+    return status_reply(outcome.text, outcome.code)
+
+
+def json_object(body: bytes) -> Mapping[str, Any]:
+    try:
+        said = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise TorchServeError(400, "JsonSyntaxException", f"the body is not JSON: {error}") from None
+    if not isinstance(said, dict):
+        raise TorchServeError(400, "JsonSyntaxException", "the body is not a JSON object")
+    return said
+
+
+def text_of(said: Mapping[str, Any], key: str) -> str | None:
+    value = said.get(key)
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int | float):
+        return str(value)
+    raise bad_request(f"'{key}' must be a text")
+
+
+def whole_of(said: Mapping[str, Any], key: str) -> int | None:
+    value = said.get(key)
+    if isinstance(value, str) and _INTEGER.fullmatch(value):
+        value = int(value)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST):
+        return value
+    raise bad_request(f"'{key}' must be a whole number")

@@ -1,0 +1,144 @@
+"""A request's body, and its query on the older routes, as the parts that a handler is given: named bytes with their types.
+
+What a part means to the handler (an object, a text, bytes) the handler's process decides, by its type. python-multipart cuts
+multipart bodies.
+
+Source: RFC 7578 (multipart/form-data), RFC 2046, section 5.1; the WHATWG's URL standard (application/x-www-form-urlencoded).
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+import orjson
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser, MultipartState, parse_options_header
+
+from serving.torchserve.registry.errors import bad_request
+
+if TYPE_CHECKING:
+    from python_multipart.multipart import MultipartCallbacks
+
+MAX_PARTS = 10_000
+MAX_HEADERS = 32  # of a part
+MAX_HEADER = 8 << 10  # bytes
+FORM = "application/x-www-form-urlencoded"
+MULTIPART = "multipart/form-data"
+logging.getLogger(MultipartParser.__module__).setLevel(logging.ERROR)  # not warnings of what a client gets wrong
+
+
+class Part(NamedTuple):
+    """content_type: without parameters; None for the field of a form, whose bytes are never decoded."""
+
+    name: str
+    value: bytes
+    content_type: str | None = None
+    filename: str | None = None
+
+
+def media_type(header: str) -> str | None:
+    """Return what a Content-Type header says before its parameters, as it is written; None where it says nothing."""
+    return header.partition(";")[0].strip() or None
+
+
+def is_form(header: str) -> bool:
+    """Whether a body of this Content-Type is several parts; multipart without a boundary is one."""
+    kind = (media_type(header) or "").lower()
+    return kind == FORM or (kind == MULTIPART and bool(_boundary(header)))
+
+
+def form_parts(header: str, body: bytes) -> list[Part]:
+    """Return the parts of a form. TorchServeError (400) for one that cannot be read."""
+    if (media_type(header) or "").lower() == FORM:
+        fields, _, last = body.rpartition(b"&")
+        return urlencoded_parts(
+            body if b"=" in last else fields
+        )  # a last field that only begins is none, as in TorchServe
+    return _MultipartReader().read(body, _boundary(header))
+
+
+def urlencoded_parts(text: bytes) -> list[Part]:
+    """Return the fields of a query, or of a form that is encoded like one."""
+    fields = text.split(b"&", MAX_PARTS)
+    if len(fields) > MAX_PARTS:
+        raise _too_many()
+    return [
+        Part(_text(name), _decoded(value)) for name, _, value in (field.partition(b"=") for field in fields) if name
+    ]
+
+
+def _decoded(field: bytes) -> bytes:
+    return unquote_to_bytes(field.replace(b"+", b" "))
+
+
+def _text(field: bytes) -> str:
+    return _decoded(field).decode("utf-8", "replace")
+
+
+# -- multipart ---------------------------------------------------------------------------------------------------------
+def _boundary(header: str) -> bytes:
+    return parse_options_header(header.encode("latin-1", "replace"))[1].get(b"boundary", b"")
+
+
+class _MultipartReader:
+    """Collects the parts of one body, which is given whole, while the parser calls it back."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._headers: dict[bytes, bytes] = {}
+        self._header = b""
+        self._value = b""
+
+    def read(self, body: bytes, boundary: bytes) -> list[Part]:
+        callbacks: MultipartCallbacks = {
+            "on_part_begin": self._begin_part,
+            "on_header_field": self._take_header_name,
+            "on_header_value": self._take_header_value,
+            "on_part_data": self._take_value,
+            "on_part_end": self._end_part,
+        }
+        try:
+            parser = MultipartParser(boundary, callbacks, max_header_count=MAX_HEADERS, max_header_size=MAX_HEADER)
+            parser.write(body)
+        except FormParserError as error:
+            raise bad_request(f"the multipart body cannot be read: {error}") from None
+        if parser.state != MultipartState.END:
+            raise bad_request("the multipart body ends before its closing boundary")
+        return self._parts
+
+    def _begin_part(self) -> None:
+        if len(self._parts) == MAX_PARTS:
+            raise _too_many()
+        self._headers, self._value = {}, b""
+
+    def _take_header_name(self, body: bytes, start: int, stop: int) -> None:
+        self._header = body[start:stop].lower()
+
+    def _take_header_value(self, body: bytes, start: int, stop: int) -> None:
+        self._headers[self._header] = body[start:stop]
+
+    def _take_value(self, body: bytes, start: int, stop: int) -> None:
+        self._value = body[start:stop]
+
+    def _end_part(self) -> None:
+        disposition = self._headers.get(b"content-disposition", b"")
+        parameters = parse_options_header(disposition)[1]
+        name = parameters.get(b"name", b"").decode("utf-8", "replace")
+        if not name:
+            raise bad_request("a part of the multipart body has no name in its Content-Disposition")
+        kind = filename = None
+        if b"filename" in parameters or b"filename*" in disposition:  # the parser leaves the second out
+            filename = parameters.get(b"filename", b"").decode("utf-8", "replace")
+            kind = media_type(self._headers.get(b"content-type", b"").decode("utf-8", "replace"))
+            kind = kind or "application/octet-stream"
+        self._parts.append(Part(name, self._value, kind, filename))
+
+
+def _too_many() -> Exception:
+    return bad_request(f"expected at most {MAX_PARTS} parts in a request")
+
+
+def described(parts: Sequence[Part], decodes: bool) -> str:
+    """Return what a request's parameter `torchserve_parts` says of its parts. decodes: handlers get what their types say."""
+    return orjson.dumps([(one.name, one.content_type if decodes else None, one.filename) for one in parts]).decode()

@@ -1,0 +1,92 @@
+"""TorchServe's workflow APIs: register, describe, list and unregister on the management port, predict on that of inference.
+
+Source: docs/workflow_management_api.md and docs/workflow_inference_api.md of TorchServe 0.12.
+"""
+
+import orjson
+
+from repository.torchserve.version_settings import DEFAULT_TIMEOUT_S
+from serving.core.request import ParameterValue
+from serving.frontends.http1.exchange import Exchange
+from serving.frontends.http1.message import Reply
+from serving.frontends.http1.routes import ANY, Route
+from serving.frontends.shared.worker_threads import in_thread
+from serving.torchserve.apis.authorisation import MANAGEMENT_GROUP as GROUP
+from serving.torchserve.apis.management import Query, changeable, json_object, manageable, text_of, whole_of
+from serving.torchserve.apis.parts import Part, described, form_parts, is_form, media_type
+from serving.torchserve.apis.replies import json_reply, status_reply
+from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.workflows import Workflows
+
+
+# -- managing ----------------------------------------------------------------------------------------------------------
+def list_workflows(side: TorchServeSide, exchange: Exchange) -> Reply:
+    query = Query(exchange.head.query)
+    return json_reply(side.known_workflows.page(query.integer("limit", 100), query.integer("next_page_token", 0)))
+
+
+async def register_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
+    changeable(side)
+    mime = exchange.head.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if mime == "application/json":
+        said = json_object(bytes(exchange.body))
+        url, name = text_of(said, "url"), text_of(said, "workflow_name")
+        timeouts = [whole_of(said, key) for key in ("response_timeout", "startup_timeout")]
+    else:
+        query = Query(exchange.head.query)
+        url, name = query.text("url"), query.text("workflow_name")
+        timeouts = [query.number(key) for key in ("response_timeout", "startup_timeout")]
+    response_s, startup_s = (one or DEFAULT_TIMEOUT_S for one in timeouts)
+    outcome = await _workflows(side).register(url, name or "", response_s, startup_s)
+    return status_reply(outcome.text, outcome.code)
+
+
+def describe_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
+    return json_reply(side.known_workflows.describe(exchange.route.params["workflow"]))
+
+
+async def unregister_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
+    changeable(side)
+    outcome = await _workflows(side).unregister(exchange.route.params["workflow"])
+    return status_reply(outcome.text, outcome.code)
+
+
+# -- predicting --------------------------------------------------------------------------------------------------------
+async def predict(side: TorchServeSide, exchange: Exchange) -> Reply:
+    """Answer with what the leaf of the workflow answers; of several leaves with an object that has each by its name."""
+    name = exchange.route.params["model"]  # to whoever asks for rights it is one
+    workflow = side.known_workflows.find(name)
+    kind = exchange.head.headers.get("content-type", "")
+    body = bytes(exchange.body)
+    parts = await in_thread(lambda: form_parts(kind, body)) if is_form(kind) else [Part("body", body, media_type(kind))]
+    parameters: dict[str, ParameterValue] = {
+        "torchserve_parts": described(parts, side.options.decode_input_request),
+        "torchserve_headers": orjson.dumps([*exchange.head.as_sent()]).decode(),
+    }
+    answers = await side.known_workflows.run(workflow.spec, [part.value for part in parts], parameters)
+    if len(answers) == 1:
+        return Reply(200, tuple(answers.values()), "application/json")
+    return json_reply({leaf: _decoded(answer) for leaf, answer in answers.items()})
+
+
+def _decoded(answer: bytes) -> object:
+    """Return the JSON of a leaf's answer; what is none as a text."""
+    try:
+        return orjson.loads(answer)
+    except orjson.JSONDecodeError:
+        return answer.decode("utf-8", "replace")
+
+
+def _workflows(side: TorchServeSide) -> Workflows:
+    manageable(side)
+    assert side.workflows is not None
+    return side.workflows
+
+
+MANAGEMENT_ROUTES = (
+    Route("GET", "/workflows", GROUP, list_workflows),
+    Route("POST", "/workflows", GROUP, register_workflow),
+    Route("GET", "/workflows/{workflow}", GROUP, describe_workflow),
+    Route("DELETE", "/workflows/{workflow}", GROUP, unregister_workflow),
+)
+INFERENCE_ROUTES = (Route(ANY, "/wfpredict/{model}[/{rest*}]", "inference", predict, large=True),)

@@ -1,0 +1,145 @@
+"""TorchServe's metrics as lines of files, in its modes "log" and "legacy": ts_metrics.log, and model_metrics.log of handlers.
+
+A line is `name.unit:value|#label:value,...|#hostname:host,timestamp:seconds`. TorchServe writes one for each event; here a
+second's events are one line with their sum, or the last value, so that whoever adds up lines gets the same, and a prediction
+costs nothing. What is measured of the machine comes at start and once in each interval. Source: docs/metrics.md of TorchServe
+0.12, Log Mode.
+"""
+
+import asyncio
+import contextlib
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from serving.frontends.shared.worker_threads import in_thread
+from serving.torchserve.telemetry.log_file import LogFile, stamp
+from serving.torchserve.telemetry.metric_families import Family
+from serving.torchserve.telemetry.metric_values import MetricValues
+
+log = logging.getLogger(__name__)
+
+LOADS = "WorkerLoadTime"  # told once for each load
+PAUSE_S = 1.0  # between two looks at what has happened
+_SERIES = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
+_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+
+
+class MetricsLog:
+    """Writes what has happened each second, what is measured every `interval_s`, and both at the end."""
+
+    def __init__(self, values: MetricValues, folder: Path, interval_s: float, without: Iterable[str] = ()) -> None:
+        """without: names of families that are shown elsewhere."""
+        self._values = values
+        self._folder = folder
+        self._interval_s = interval_s
+        self._without = frozenset(without)
+        self._before: dict[tuple[str, str], float] = {}  # counters and times of loading, as they were written last
+        self._answered: Counter[str] = Counter()  # predictions of each model, when lines were written last
+        self._files: dict[str, LogFile] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._files = {name: LogFile(self._folder / name) for name in ("ts_metrics.log", "model_metrics.log")}
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        """Write what has come since, and stop."""
+        if self._task is None:
+            return
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._task = None
+        await self.write()
+        for file in self._files.values():
+            file.close()
+
+    async def _run(self) -> None:
+        measured_s = -self._interval_s
+        while True:
+            now = time.monotonic()
+            due = now - measured_s >= self._interval_s
+            if due:
+                measured_s = now
+            await self.write(measured=due)
+            await asyncio.sleep(PAUSE_S)
+
+    async def write(self, measured: bool = False) -> None:
+        """Write one line for each series that has something to tell. measured: those of the machine too."""
+        try:
+            if measured:
+                await self._values.refreshed()
+            answered = self._values.answered()
+            active = answered - self._answered
+            self._answered = answered
+            own = [line for family in self._values.families.own for line in self._lines(family, active, measured)]
+            model = list(self._of_models(active)) if active else []
+            if own or model:
+                await in_thread(self._append, {"ts_metrics.log": own, "model_metrics.log": model})
+        except Exception:
+            log.exception("writing the metrics failed; trying again")
+
+    def _append(self, texts: Mapping[str, list[str]]) -> None:
+        for name, lines in texts.items():
+            self._files[name].append("".join(lines))
+
+    # -- which lines -----------------------------------------------------------------------------------------------
+    def _lines(self, family: Family, active: Counter[str], measured: bool) -> Iterator[str]:
+        """Return the lines of one of the server's families. active: models that have answered since."""
+        name = family.name
+        if name in self._without or (name in self._values.system and not measured):
+            return
+        last = family.type != "counter" and name != LOADS and name not in self._values.system
+        if last and not active:
+            return  # the last prediction's, which has been told
+        for labels, value in self._values.samples(family):
+            if family.type == "counter":
+                value = self._grown(name, str(labels), value)
+            elif name == LOADS and not self._grown(name, str(labels), value):
+                continue
+            if value or family.type != "counter":
+                yield self._line(name, family.unit, labels, value)
+
+    def _of_models(self, active: Counter[str]) -> Iterator[str]:
+        """Return the lines of what is known of handlers, and of what they show themselves, of models that have answered."""
+        custom = dict(self._values.custom())
+        for family in self._values.families.model:
+            if family.name not in custom:
+                for labels, value in self._values.samples(family):
+                    if not labels or labels[0][1] in active:
+                        yield self._line(family.name, family.unit, labels, value)
+        known = {family.name: family for family in self._values.families.model}
+        for name, text in custom.items():
+            yield from self._custom(known.get(name) or Family(name, "", "count", ()), text, active)
+
+    def _custom(self, family: Family, text: str, active: Counter[str]) -> Iterator[str]:
+        """Return the lines of one family that handlers show; of a histogram how its sum and count have grown."""
+        for line in text.splitlines():
+            match = None if line.startswith("#") else _SERIES.fullmatch(line)
+            if match is None or match[1].endswith("_bucket"):
+                continue
+            found = dict(_LABEL.findall(match[2] or ""))
+            labels = [(name, found[name]) for name in (*family.dimensions, *found) if name in found]
+            labels = list(dict(labels).items())  # in the family's order
+            value = float(match[3])
+            if f"# TYPE {family.name} counter" in text or match[1] != family.name:
+                value = self._grown(match[1], match[2] or "", value)
+                if value:
+                    yield self._line(match[1], family.unit, labels, value)
+            elif found.get("ModelName", next(iter(active))) in active:
+                yield self._line(match[1], family.unit, labels, value)
+
+    def _grown(self, name: str, labels: str, value: float) -> float:
+        """Return by how much a series has changed since it was asked for last."""
+        grown = value - self._before.get((name, labels), 0.0)
+        self._before[name, labels] = value
+        return grown
+
+    def _line(self, name: str, unit: str, labels: Iterable[tuple[str, str]], value: float) -> str:
+        now = time.time()
+        shown = ",".join(f"{label}:{one}" for label, one in labels if label.lower() != "hostname")
+        return f"{stamp(now)} - {name}.{unit}:{value!r}|#{shown}|#hostname:{self._values.host},timestamp:{int(now)}\n"

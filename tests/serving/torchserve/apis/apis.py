@@ -1,0 +1,46 @@
+"""TorchServe's inference and metrics APIs on the real core, in an event loop of a thread of their own."""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from repository.torchserve.options import ListenAddress, TorchServeOptions
+from serving.cli.options import Options
+from serving.server.inference_server import InferenceServer
+from serving.torchserve.listeners import TorchServeListeners
+from serving.torchserve.registry.side import TorchServeSide
+from tests.serving.frontends.frontends_in_thread import Listener, ServerInThread
+
+
+class Apis(ServerInThread):
+    """`http`, `metrics` and `grpc` are "host:port"."""
+
+    def __init__(self, options: Options, torchserve: TorchServeOptions) -> None:
+        self._torchserve = torchserve
+        super().__init__(options)
+        names = ("inference", "metrics", "grpc_inference")
+        self.http, self.metrics, self.grpc = (self.address[f"torchserve_{one}"] for one in names)
+
+    def listeners(self, server: InferenceServer) -> Mapping[str, Listener]:
+        found = TorchServeListeners(TorchServeSide(server, self._torchserve), self._options)
+        return {**found.http(), **found.grpc()}
+
+
+DEFAULTS: dict[str, Any] = {
+    "metrics_mode": "prometheus",  # rather than files
+    **{f"{name}_address": ListenAddress() for name in ("inference", "management", "metrics")},
+    **{f"grpc_{name}_port": 0 for name in ("inference", "management")},
+}
+
+
+@contextlib.contextmanager
+def apis(repository: Path, auth_file: Path | None = None, **options: Any) -> Iterator[Apis]:
+    """options: TorchServe's own."""
+    running = Apis(
+        Options(model_repository=(repository,), auth_file=auth_file), TorchServeOptions(**DEFAULTS | options)
+    )
+    try:
+        yield running
+    finally:
+        running.close()
