@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from repository.config.backends import KINDS, BackendKind
 from tests.support.serving_process import PATIENCE_S
 
 ROOT = Path(__file__).resolve().parent.parent
 FRAMEWORKS = {"torch", "onnxruntime", "tensorrt", "onnx", "onnxscript", "sklearn"}
 WEB = {"django", "rest_framework", "channels", "celery", "daphne", "drf_spectacular"}
+
+
+def room_of(kind: BackendKind) -> str:
+    """The room of a backend's class, in the package serving."""
+    return kind.class_path.partition(":")[0].rpartition(".")[0].removeprefix("serving.")
+
 
 # The rooms (packages) of a package from the bottom up; "" is the package itself, which puts its rooms together. A module
 # imports only from its own room and from rooms that stand before it.
@@ -58,11 +65,7 @@ ROOMS: dict[str, list[str]] = {
         "backends.channel",
         "backends.environments",
         "backends.child",
-        "backends.onnxruntime",
-        "backends.pytorch",
-        "backends.tensorrt",
-        "backends.tensorflow",
-        "backends.python",
+        *(room for kind in KINDS.values() if (room := room_of(kind)).startswith("backends.")),
         "backends",
         "execution",
         "scheduling",

@@ -9,10 +9,11 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.shared.environment import VARIABLES
 from repository.config import model_config
+from repository.config.backends import KINDS
 from repository.config.traffic import METRICS, policy_of, traffic_of, traffic_problem
 from repository.config.validation_parameters import OWN_PARAMETERS, parameters
 from tests.support.flags import known_flags
-from tests.test_architecture import ROOMS
+from tests.test_architecture import ROOMS, room_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
@@ -106,8 +107,9 @@ def rooms_on_the_page(package: str) -> list[str]:
 
 @pytest.mark.parametrize("package", ROOMS)
 def test_the_page_of_the_architecture_names_every_room_from_the_bottom_up(package: str) -> None:
-    rooms = [f"{package}/{room.replace('.', '/')}".rstrip("/") for room in ROOMS[package]]
-    assert rooms_on_the_page(package) == rooms
+    backends = {room_of(kind) for kind in KINDS.values() if room_of(kind).startswith("backends.")}
+    rooms = ["backends/<backend>" if room in backends else room.replace(".", "/") for room in ROOMS[package]]
+    assert rooms_on_the_page(package) == [f"{package}/{room}".rstrip("/") for room in dict.fromkeys(rooms)]
 
 
 @pytest.mark.parametrize("folder", ["static/js", "tests"])

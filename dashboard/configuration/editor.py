@@ -13,8 +13,8 @@ from dashboard.configuration.model_files import Arriving
 from dashboard.configuration.needs import Need, refusal, rights_of, unmet
 from dashboard.shared.exceptions import Invalid
 from dashboard.templatetags.slipway import sentence
+from repository.config.backends import KINDS as BACKEND_KINDS
 
-BACKENDS = ("onnxruntime", "pytorch", "tensorrt", "tensorflow", "python", "torchserve")
 RESIDENCIES = (
     ("", "while it is loaded"),
     ("pinned", "while it is loaded, whatever the memory budget"),
@@ -42,7 +42,7 @@ def editor_context(text: str, applied: str | None = None, archive: ModelArchive 
         "tensor_sides": (("inputs", "Inputs"), ("outputs", "Outputs")),
         "kinds": KINDS,
         "data_types": [name for name in DATA_TYPES if name != "INVALID"],
-        "backends": BACKENDS,
+        "backends": tuple(BACKEND_KINDS),
         "residencies": RESIDENCIES,
         "warmup_contents": WARMUP_CONTENTS,
         "blank_policy": {

@@ -9,6 +9,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.templatetags.units import rate
+from repository.config.backends import FORMATS, formats_text
 from repository.files import foreign_formats
 
 register = template.Library()
@@ -186,15 +187,15 @@ def list_text(values: Sequence[object] | None) -> str:
     return ", ".join(str(value) for value in values) or "[ ]"
 
 
-_FORMATS = {
-    "onnx": "ONNX",
-    "torchscript": "TorchScript",
-    "torch_export": "torch.export",
-    "tensorrt": "TensorRT plan",
-    "python": "Python",
-    "ensemble": "Ensemble",
-    "torchserve": "TorchServe archive",
-}
+@register.simple_tag
+def code_formats() -> str:
+    """Return the formats that take the right to upload code."""
+    return formats_text(is_data=False)
+
+
+@register.simple_tag
+def data_formats() -> str:
+    return formats_text(is_data=True)
 
 
 @register.filter
@@ -206,5 +207,8 @@ def finding_kind(severity: str) -> str:
 @register.filter
 def format_name(name: str) -> str:
     """Return what people call a format, or a backend."""
-    foreign = foreign_formats.BY_NAME.get(name)
-    return _FORMATS.get(name) or (foreign.title if foreign else name)
+    if name == "ensemble":
+        return "Ensemble"
+    return next(
+        (kind.title for of in (FORMATS, foreign_formats.BY_NAME) if (kind := of.get(name)) and kind.title), name
+    )

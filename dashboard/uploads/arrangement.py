@@ -13,6 +13,7 @@ from django.conf import settings
 from dashboard.models import Upload
 from dashboard.shared.exceptions import Invalid
 from repository.config import model_config
+from repository.config.backends import FILENAME_OF_SUFFIX
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE, parse_version
 from repository.files import archive, foreign_formats, storage, torchserve_archive
@@ -134,7 +135,7 @@ def _our_name(name: str) -> str:
     """Return the name that the server looks for in place of a file's; "" for what is no model by its name."""
     if name.lower().endswith(PACKED_ENDINGS):
         return torchserve_archive.FILENAME
-    return model_config.FILENAME_OF_SUFFIX.get(PurePosixPath(name).suffix.lower(), "")
+    return FILENAME_OF_SUFFIX.get(PurePosixPath(name).suffix.lower(), "")
 
 
 def _refuse_other_tar(files: dict[str, Path], renamed: dict[str, str]) -> None:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config.model_config import DEFAULT_FILENAMES, backend_of, is_ensemble
+from repository.config.backends import BACKEND_OF_FILENAME
+from repository.config.model_config import backend_of, is_ensemble
 from repository.config.signature import Signature, complete
 
 _PART = re.compile(r"(?P<side>input|output)\[(?P<index>\d+)\]\.(?P<part>data_type|dims)")
@@ -48,7 +49,7 @@ def _runs_another(config: ModelConfig, file: ModelFile) -> bool:
     if config.cc_model_filenames:
         return True
     named = backend_of(config)
-    wanted = {config.default_model_filename} - {""} or {name for name, of in DEFAULT_FILENAMES.items() if of == named}
+    wanted = {config.default_model_filename} - {""} or {name for name, of in BACKEND_OF_FILENAME.items() if of == named}
     return file.filename not in wanted and any(_has(file, name) for name in wanted)
 
 

@@ -18,6 +18,7 @@ from google.protobuf.message import Message
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import json as config_json
+from repository.config.backends import BACKEND_OF_FILENAME, PLATFORMS
 from repository.core.errors import InvalidConfig, NotFound
 from repository.core.json_types import Json
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE
@@ -26,44 +27,6 @@ MAX_CONFIG_BYTES = 4 << 20
 # Numbers, texts and messages of a configuration, those in lists and maps one by one: an input has four or five.
 MAX_VALUES = 65_536
 SLIPWAY_PREFIX = "slipway."
-
-# platform -> the backend that runs it; "" where the server itself does.
-PLATFORMS = {
-    "onnxruntime_onnx": "onnxruntime",
-    "pytorch_libtorch": "pytorch",
-    "libtorch": "pytorch",
-    "torch_aoti": "pytorch",
-    "tensorrt_plan": "tensorrt",
-    "tensorflow_savedmodel": "tensorflow",
-    "tensorflow_graphdef": "tensorflow",
-    "ensemble": "",
-}
-
-# A configuration that names no backend has the one of the file that a version's folder holds, in this order.
-DEFAULT_FILENAMES: dict[str, str] = {
-    "MAR-INF": "torchserve",  # of an archive that lies unpacked in the version's folder, with files of any name
-    "model.onnx": "onnxruntime",
-    "model.pt": "pytorch",
-    "model.pt2": "pytorch",
-    "model.plan": "tensorrt",
-    "model.py": "python",
-    "model.savedmodel": "tensorflow",
-    "model.mar": "torchserve",
-}
-
-# The end of the name that a person gave a model file -> the name that it has in a version's folder.
-FILENAME_OF_SUFFIX: dict[str, str] = {
-    ".onnx": "model.onnx",
-    ".pt": "model.pt",
-    ".pth": "model.pt",
-    ".torchscript": "model.pt",
-    ".pt2": "model.pt2",
-    ".plan": "model.plan",
-    ".engine": "model.plan",
-    ".trt": "model.plan",
-    ".py": "model.py",
-    ".mar": "model.mar",
-}
 
 # What one version may not decide for itself: these belong to the model.
 _NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
@@ -228,10 +191,14 @@ def runner(config: ModelConfig, version_dir: Path) -> tuple[str, str]:
     """
     backend = backend_of(config)
     filename = config.default_model_filename or next(
-        (name for name, owner in DEFAULT_FILENAMES.items() if backend in ("", owner) and (version_dir / name).exists()),
+        (
+            name
+            for name, owner in BACKEND_OF_FILENAME.items()
+            if backend in ("", owner) and (version_dir / name).exists()
+        ),
         "",
     )
-    return backend or DEFAULT_FILENAMES.get(filename, ""), filename
+    return backend or BACKEND_OF_FILENAME.get(filename, ""), filename
 
 
 def is_ensemble(config: ModelConfig) -> bool:

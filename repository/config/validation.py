@@ -12,7 +12,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.agents import table as agents
 from repository.config import validation_batching, validation_ensemble, validation_parameters, version_settings
-from repository.config.model_config import PLATFORMS, backend_of, is_ensemble
+from repository.config.backends import PLATFORMS
+from repository.config.model_config import backend_of, is_ensemble
 from repository.core.errors import InvalidConfig, InvalidName, Problem, UnsafePath
 from repository.core.layout import check_name, relative_path
 

@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import re
 from collections.abc import Callable, Iterator
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -18,6 +17,7 @@ from repository.config import (
     variable_batch,
     version_settings,
 )
+from repository.config.backends import KINDS
 from repository.config.model_config import SLIPWAY_PREFIX, backend_of, get_parameter
 from repository.core.errors import InvalidConfig, Problem
 from repository.core.json_types import Json
@@ -29,53 +29,6 @@ _ACCELERATORS = {
 
 EXECUTION_TIMEOUT = "execution_timeout_s"
 ISOLATION = "isolation"
-# Backends whose instances always run in processes of their own.
-_APART = ("python", "tensorflow", "torchserve")
-
-_COUNT = (re.compile(r"[0-9]{1,9}"), "expected a whole number (0 for the default)")
-_BYTES = (re.compile(r"[0-9]{1,20}"), "expected a number of bytes")
-_SECONDS = (re.compile(r"[1-9][0-9]{0,8}"), "expected a whole number of seconds from 1")
-_ON_OFF = (re.compile(r"0|1|true|false|on|off", re.IGNORECASE), "expected true or false")
-_SWITCH = (re.compile(r"0|1|true|false", re.IGNORECASE), "expected true or false")
-
-# backend -> parameter -> (pattern, what is expected). Names as in the README of Triton's backend of that name; of torchserve's
-# archives as in serving/torchserve/backend/settings.py.
-_PARAMETERS: dict[str, dict[str, tuple[re.Pattern[str], str]]] = {
-    "onnxruntime": {
-        "intra_op_thread_count": _COUNT,
-        "inter_op_thread_count": _COUNT,
-        "execution_mode": (re.compile(r"[01]"), "expected 0 (sequential) or 1 (parallel)"),
-        "gpu_mem_limit": _BYTES,
-        "cudnn_conv_algo_search": (re.compile(r"[012]"), "expected 0 (exhaustive), 1 (heuristic) or 2 (default)"),
-        "arena_extend_strategy": (re.compile(r"[01]"), "expected 0 (next power of two) or 1 (same as requested)"),
-        "do_copy_in_default_stream": _SWITCH,
-        "enable_mem_arena": _SWITCH,
-        "enable_mem_pattern": _SWITCH,
-    },
-    "pytorch": {
-        "INTRA_OP_THREAD_COUNT": _COUNT,
-        "INTER_OP_THREAD_COUNT": _COUNT,
-        "DISABLE_OPTIMIZED_EXECUTION": _SWITCH,
-        "INFERENCE_MODE": _SWITCH,
-        "DISABLE_CUDNN": _SWITCH,
-        "ENABLE_WEIGHT_SHARING": _SWITCH,
-        "ENABLE_CACHE_CLEANING": _SWITCH,
-        "ENABLE_JIT_EXECUTOR": _SWITCH,
-        "ENABLE_JIT_PROFILING": _SWITCH,
-        "ENABLE_TENSOR_FUSER": _SWITCH,
-    },
-    "torchserve": {
-        "torchserve.response_timeout_s": _SECONDS,
-        "torchserve.startup_timeout_s": _SECONDS,
-        "torchserve.min_workers": _COUNT,
-        "torchserve.max_workers": _COUNT,
-        "torchserve.install_py_dep_per_model": _ON_OFF,
-        "torchserve.model_metrics_auto_detect": _ON_OFF,
-        "torchserve.limit_max_image_pixels": _ON_OFF,
-        "torchserve.parts": _ON_OFF,
-        "torchserve.metrics_mode": (re.compile(r"log|prometheus|legacy"), "expected log, prometheus or legacy"),
-    },
-}
 
 
 def optimization(config: ModelConfig) -> Iterator[Problem]:
@@ -93,7 +46,8 @@ def optimization(config: ModelConfig) -> Iterator[Problem]:
 
 
 def parameters(config: ModelConfig) -> Iterator[Problem]:
-    rules = _PARAMETERS.get(backend_of(config), {})
+    kind = KINDS.get(backend_of(config))
+    rules = kind.parameters if kind else {}
     for key in sorted(config.parameters):
         value = config.parameters[key].string_value
         if key.startswith(SLIPWAY_PREFIX):
@@ -128,7 +82,8 @@ def _execution_timeout_problem(value: Json, config: ModelConfig) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
         return f"expected a number of seconds over 0, not {value!r}"
     try:
-        apart = backend_of(config) in _APART or get_parameter(config, ISOLATION) == "process"
+        kind = KINDS.get(backend_of(config))
+        apart = (kind and kind.own_process) or get_parameter(config, ISOLATION) == "process"
     except InvalidConfig:  # told of that parameter itself
         return ""
     if not apart:

@@ -19,13 +19,14 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.agents import table as agents
 from repository.config import model_config, version_settings
+from repository.config.backends import KINDS
 from repository.core.errors import InvalidConfig
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, parse_version, version_folders
 from repository.files import storage
 from repository.files.data_files import DataFiles
 
-# Backends whose model files are data. Every other one runs what its files say, or is not known.
-DATA_BACKENDS = {"onnxruntime": "model.onnx"}
+# Backends whose model files are data -> the file. Every other one runs what its files say, or is not known.
+DATA_BACKENDS = {kind.name: kind.filename for kind in KINDS.values() if kind.is_data}
 # Execution providers that take compiled engines: from their caches, or from EPContext nodes in the ONNX file.
 _ENGINE_ACCELERATORS = ("tensorrt", "openvino")
 _ENVIRONMENT = "execution_env_path"
@@ -33,9 +34,12 @@ _HANDLER, _INSTALL = "torchserve.handler", "torchserve.install_py_dep_per_model"
 _ON = ("true", "1", "on")
 _LIBRARY_KEY = re.compile(r"librar|custom_op", re.IGNORECASE)
 
+_CODE_SUFFIXES = (
+    suffix for kind in KINDS.values() if not kind.is_data for one in kind.formats for suffix in one.suffixes
+)
 _CODE_NAME = re.compile(
-    r"\.(py|pyc|pyo|pyd|pyz|pyw|whl|egg|pth?|pt2|ptl|ckpt|torchscript|plan|engine|trt|mar|pkl|pickle|dill|joblib|dylib|dll|exe"
-    r"|sh|bash|jar|class|o|a|h5|hdf5|keras|pb|graphdef|savedmodel|npy|npz|tar|tgz|gz|bz2|xz|zst|so(\.\d+)*)$",
+    r"(\.(pyc|pyo|pyd|pyz|pyw|whl|egg|ptl|ckpt|pkl|pickle|dill|joblib|dylib|dll|exe|sh|bash|jar|class|o|a|h5|hdf5|keras|pb"
+    rf"|graphdef|savedmodel|npy|npz|tar|tgz|gz|bz2|xz|zst|so(\.\d+)*)|{'|'.join(map(re.escape, _CODE_SUFFIXES))})$",
     re.IGNORECASE,
 )
 _MAGIC = {

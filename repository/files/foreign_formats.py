@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from repository.config.model_config import FILENAME_OF_SUFFIX
+from repository.config.backends import FILENAME_OF_SUFFIX, formats_text
 from repository.core.layout import CONFIG_FILE
 from repository.files.torchserve_archive import PACKED_ENDINGS
 
@@ -18,9 +18,7 @@ POINTER_BYTES = 1024  # a pointer of Git LFS is shorter
 # Files in which a model may be, by their ends and by their names; whatever lies beside them is theirs.
 MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, *PACKED_ENDINGS, ".zip")
 MODEL_NAMES = (CONFIG_FILE,)
-SERVED = (
-    "ONNX (.onnx), TorchScript (.pt), torch.export (.pt2), TensorRT (.plan), TorchServe's archives (.mar) and model.py"
-)
+_SERVED = f"{formats_text(is_data=True)}, {formats_text(is_data=False)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,14 +282,14 @@ TEXT = ForeignFormat(
     "text",
     "text",
     "the file is text, not a model",
-    f"publish the model itself; served are {SERVED}",
+    f"publish the model itself; served are {_SERVED}",
     endings=(".md", ".yaml", ".yml", ".ipynb", ".html", ".log"),
 )
 UNKNOWN = ForeignFormat(
     "unknown",
     "unknown",
     "the file is of no format that this server knows",
-    f"served are {SERVED}; give the file the ending of what it is, or export the model as ONNX",
+    f"served are {_SERVED}; give the file the ending of what it is, or export the model as ONNX",
 )
 
 # In this order: what comes first is told from what comes later by being more exact.
@@ -346,6 +344,8 @@ def by_names(paths: Iterable[str]) -> tuple[str, ForeignFormat] | None:
 def by_ending(path: str) -> ForeignFormat | None:
     """Return what a file is by the end of its name; None for what may be a model, and for what is not known."""
     name = PurePosixPath(path).name.lower()
+    if name.endswith(tuple(FILENAME_OF_SUFFIX)):
+        return None
     return next((one for one in FOREIGN_FORMATS if one.endings and name.endswith(one.endings)), None)
 
 

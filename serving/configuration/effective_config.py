@@ -19,34 +19,17 @@ from tritonclient.grpc.model_config_pb2 import (
 
 from repository.agents import table as agents
 from repository.config import validation
-from repository.config.model_config import DEFAULT_FILENAMES, is_ensemble, runner
+from repository.config.backends import BACKEND_OF_FILENAME, FORMATS, KINDS
+from repository.config.model_config import is_ensemble, runner
 from repository.config.signature import DEFAULT_MAX_BATCH_SIZE_KEY
 from repository.core.errors import RepositoryError
 from serving.backends.base.backend import Backend
-from serving.backends.table import backend_class
+from serving.backends.table import backend_class, kind_of
 from serving.cli.options import Options
 from serving.configuration.ensemble_check import StepConfig, check_ensemble
 from serving.core.devices import gpu_count, model_filename, refuse_on_full_gpus
 from serving.core.errors import invalid, not_found
 from serving.repositories.model_source import VersionSource
-
-# The platform that Triton writes into the configuration of a model with this file, where none is given.
-_PLATFORM_OF_FILE = {
-    "model.onnx": "onnxruntime_onnx",
-    "model.pt": "pytorch_libtorch",
-    "model.pt2": "",  # torch_aoti or, for a torch.export archive, none: the backend looks into the file
-    "model.plan": "tensorrt_plan",
-    "model.savedmodel": "tensorflow_savedmodel",
-}
-_PLATFORM_OF_BACKEND = {
-    "onnxruntime": "onnxruntime_onnx",
-    "pytorch": "pytorch_libtorch",
-    "tensorrt": "tensorrt_plan",
-    "tensorflow": "tensorflow_savedmodel",
-}
-
-# Triton starts two instances on the CPU for backends that gain from it.
-_CPU_INSTANCES = {"onnxruntime": 2}
 
 
 def effective_config(source: VersionSource, options: Options, step_config: StepConfig) -> ModelConfig:
@@ -163,14 +146,20 @@ def auto_complete_backend(config: ModelConfig, version_dir: Path) -> None:
         config.backend = backend
     if not config.backend:
         raise invalid(
-            f"model '{config.name}' names no backend, and its version folder has none of {', '.join(DEFAULT_FILENAMES)}"
+            f"model '{config.name}' names no backend, and its version folder has none of {', '.join(BACKEND_OF_FILENAME)}"
         )
-    default = filename or backend_class(config.backend).default_filename
+    default = filename or kind_of(config.backend).filename
     if not any((version_dir / name).exists() for name in (default, *config.cc_model_filenames.values())):
         raise not_found(f"the version folder has no '{default}'")
     if not config.platform:
-        config.platform = _PLATFORM_OF_FILE.get(default, _PLATFORM_OF_BACKEND.get(config.backend, ""))
+        config.platform = _platform(config.backend, default)
     config.default_model_filename = default
+
+
+def _platform(backend: str, filename: str) -> str:
+    """Return the platform that Triton writes into the configuration of a model with this file."""
+    fitting = [one.platform for one in FORMATS.values() if one.filename == filename]
+    return (fitting or [one.platform for one in KINDS[backend].formats])[0]
 
 
 def _complete_group(group: ModelInstanceGroup, backend_name: str, backend: type[Backend]) -> None:
@@ -180,6 +169,6 @@ def _complete_group(group: ModelInstanceGroup, backend_name: str, backend: type[
         group.kind = ModelInstanceGroup.KIND_GPU if usable else ModelInstanceGroup.KIND_CPU
     if group.count < 1:
         on_cpu = group.kind == ModelInstanceGroup.KIND_CPU
-        group.count = _CPU_INSTANCES.get(backend_name, 1) if on_cpu else 1
+        group.count = KINDS[backend_name].cpu_instances if on_cpu else 1
     if group.kind == ModelInstanceGroup.KIND_GPU and not group.gpus:
         group.gpus.extend(range(gpu_count()))

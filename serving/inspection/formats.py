@@ -4,7 +4,7 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from repository.config.model_config import DEFAULT_FILENAMES, FILENAME_OF_SUFFIX
+from repository.config.backends import BACKEND_OF_FILENAME, KINDS, ModelFormat
 from repository.core.errors import UnsafeArchive
 from repository.files import foreign_formats, torchserve_archive
 from repository.files.foreign_formats import POINTER_BYTES, ForeignFormat
@@ -14,24 +14,32 @@ from serving.backends.onnxruntime.onnx_file import read_onnx
 from serving.backends.pytorch.archive import Kind, read_archive
 from serving.core.errors import ServingError, invalid, not_found
 
+_UNDECLARED = ModelFormat("", "")
+
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`filename` is what the file is called in a version folder; empty backend: no backend of this server runs it."""
+    """What a file can be. Without `backend`, no backend of this server runs it. declared: of those that one does."""
 
     name: str
     backend: str = ""
     filename: str = ""
     executes_code: bool = True
+    declared: ModelFormat = _UNDECLARED
+
+    @property
+    def phrase(self) -> str:
+        return self.declared.phrase or f"a {self.declared.title} file"
 
 
-ONNX = Format("onnx", "onnxruntime", "model.onnx", executes_code=False)
-TORCHSCRIPT = Format("torchscript", "pytorch", "model.pt")
-TORCH_EXPORT = Format("torch_export", "pytorch", "model.pt2")
-AOTINDUCTOR = Format("aotinductor", "pytorch", "model.pt2")
-TENSORRT = Format("tensorrt", "tensorrt", "model.plan")
-PYTHON = Format("python", "python", "model.py")
-TORCHSERVE = Format("torchserve", "torchserve", "model.mar")
+_SERVED = {
+    one.name: Format(one.name, kind.name, one.filename, not kind.is_data, one)
+    for kind in KINDS.values()
+    for one in kind.formats
+}
+ONNX, TORCHSCRIPT, TORCH_EXPORT, AOTINDUCTOR, TENSORRT, PYTHON, TORCHSERVE = (
+    _SERVED[name] for name in ("onnx", "torchscript", "torch_export", "aotinductor", "tensorrt", "python", "torchserve")
+)
 
 
 def _foreign(kind: ForeignFormat) -> Format:
@@ -46,16 +54,13 @@ UNKNOWN = Format(foreign_formats.UNKNOWN.name)  # what is not known may be code
 
 _TORCH = {Kind.TORCHSCRIPT: TORCHSCRIPT, Kind.TORCH_EXPORT: TORCH_EXPORT, Kind.AOTINDUCTOR: AOTINDUCTOR}
 
-_OF_FILENAME = {one.filename: one for one in (ONNX, TORCHSCRIPT, TORCH_EXPORT, TENSORRT, PYTHON, TORCHSERVE)}
 # What a file is meant to be, by the end of its name.
-MEANT = {suffix: _OF_FILENAME[name] for suffix, name in FILENAME_OF_SUFFIX.items() if name in _OF_FILENAME}
-
-_PLAN_MAGIC = b"ftrt"
+MEANT = {suffix: one for one in _SERVED.values() for suffix in one.declared.suffixes}
 
 
 def find_model(folder: Path) -> Path:
     """Return the file of a version folder that is the model; NOT_FOUND or INVALID_ARG where that is not clear."""
-    for name in DEFAULT_FILENAMES:
+    for name in BACKEND_OF_FILENAME:
         if (folder / name).exists():
             if (folder / name / "saved_model.pb").is_file():
                 return folder / name / "saved_model.pb"
@@ -73,7 +78,7 @@ def find_model(folder: Path) -> Path:
         )
     found = meant or _telling(files)
     if not found:
-        raise not_found(f"the folder holds no model file; expected one of {', '.join(DEFAULT_FILENAMES)}")
+        raise not_found(f"the folder holds no model file; expected one of {', '.join(BACKEND_OF_FILENAME)}")
     return found[0]
 
 
@@ -115,28 +120,24 @@ def detect(path: Path) -> tuple[Format, str]:
         return meant, "the file is empty"
     if head.startswith(b"PK\x03\x04"):
         return _zip(path, meant)
-    if meant is PYTHON:
-        return PYTHON, ""
+    if meant.declared.content == "text":
+        return meant, ""
     kind = foreign_formats.by_head(head)
     if kind is not None:
         return _foreign(kind), ""
     if looks_like_text(head):
         return _text(path, meant)
-    if head.startswith(_PLAN_MAGIC):
-        return TENSORRT, ""
+    for one in _SERVED.values():
+        if one.declared.starts and head.startswith(one.declared.starts):
+            return one, ""
     return _binary(path, meant)
 
 
 def _text(path: Path, meant: Format) -> tuple[Format, str]:
     if meant is not UNKNOWN:
-        return TEXT, f"expected {_article(meant)} by the name, but the file is text"
+        return TEXT, f"expected {meant.phrase} by the name, but the file is text"
     kind = foreign_formats.by_ending(path.name)
     return _foreign(kind) if kind else TEXT, ""
-
-
-def _article(format_: Format) -> str:
-    names = {"onnx": "an ONNX model", "torchscript": "a TorchScript model", "torch_export": "a torch.export archive"}
-    return names.get(format_.name, f"a {format_.name} file")
 
 
 def _zip(path: Path, meant: Format) -> tuple[Format, str]:
@@ -158,7 +159,9 @@ def _zip(path: Path, meant: Format) -> tuple[Format, str]:
     try:
         return _TORCH[read_archive(path).kind], ""
     except ServingError as error:
-        return (meant, error.message) if meant.backend == "pytorch" else (ZIP, "")
+        if meant.backend == "pytorch":
+            return meant, error.message
+        return (meant if meant.declared.content == "zip" else ZIP), ""
 
 
 def _binary(path: Path, meant: Format) -> tuple[Format, str]:
@@ -173,6 +176,6 @@ def _binary(path: Path, meant: Format) -> tuple[Format, str]:
                 return ONNX, error.message
         else:
             return ONNX, ""
-    if meant.backend == "pytorch":
-        return meant, "expected a TorchScript or torch.export model, but the file is no zip archive"
+    if meant.declared.content == "zip":
+        return meant, f"expected {meant.phrase}, but the file is no zip archive"
     return meant, ""

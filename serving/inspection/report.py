@@ -13,7 +13,7 @@ from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import class_names, model_config, validation, variable_batch
-from repository.config.model_config import DEFAULT_FILENAMES
+from repository.config.backends import BACKEND_OF_FILENAME
 from repository.config.signature import Signature, SignatureObject
 from repository.core.errors import RepositoryError
 from repository.core.json_types import Json
@@ -187,7 +187,7 @@ def _say_pointers(report: Report, folder: Path) -> bool:
 def _is_found(model: Path, given: ModelConfig | None) -> bool:
     """Whether a server finds the model's file by its name, once it lies in a version folder."""
     named = given is not None and given.default_model_filename == model.name
-    return named or model.name in DEFAULT_FILENAMES or model.suffix.lower() in MEANT
+    return named or model.name in BACKEND_OF_FILENAME or model.suffix.lower() in MEANT
 
 
 def _given_config(path: Path, config_file: Path | None, report: Report) -> ModelConfig | None:
@@ -207,7 +207,7 @@ def _version_folder(path: Path) -> Path:
     if not path.is_dir():
         return path.parent
     if any(
-        (path / name).is_dir() for name in DEFAULT_FILENAMES
+        (path / name).is_dir() for name in BACKEND_OF_FILENAME
     ):  # a model that is a folder, and whose folders are its own
         return path
     versions = [number for entry in path.iterdir() if entry.is_dir() and (number := parse_version(entry.name))]

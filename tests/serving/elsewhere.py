@@ -12,16 +12,15 @@ from pathlib import Path
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.backends import KINDS, BackendKind, ModelFormat
 from serving.backends.base.backend import AsyncInstance, Backend, ModelSpec
-from serving.backends.table import BACKENDS
 from serving.core.batch import Batch
 from serving.core.devices import Device
 
-BACKENDS["double"] = "tests.serving.elsewhere:DoubleBackend"
+KINDS["double"] = BackendKind("double", "tests.serving.elsewhere:DoubleBackend", (ModelFormat("double", "double"),))
 
 
 class DoubleBackend(Backend):
-    default_filename = "double"
     latest: "DoubleBackend"
 
     def __init__(self, spec: ModelSpec) -> None:

@@ -15,8 +15,8 @@ import numpy as np
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.backends import KINDS, BackendKind, ModelFormat
 from serving.backends.base.backend import ArrayInstance, Backend, BackendInstance, ModelSpec
-from serving.backends.table import BACKENDS
 from serving.core.devices import Device
 from serving.core.errors import ServingError
 from serving.core.response import InferenceResponse
@@ -31,11 +31,10 @@ def ignore(*_: object) -> None:
     """Models of these tests call no others."""
 
 
-BACKENDS["gate"] = "tests.serving.gate:GateBackend"
+KINDS["gate"] = BackendKind("gate", "tests.serving.gate:GateBackend", (ModelFormat("gate", "gate"),))
 
 
 class GateBackend(Backend):
-    default_filename = "gate"
     loads = 0
 
     def __init__(self, spec: ModelSpec) -> None:

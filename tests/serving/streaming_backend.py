@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.backends import KINDS, BackendKind, ModelFormat
 from serving.backends.base.backend import Backend, BackendInstance, BlockingInstance
-from serving.backends.table import BACKENDS
 from serving.core.batch import Batch
 from serving.core.devices import Device
 from serving.core.errors import invalid
@@ -22,7 +22,9 @@ from serving.core.response import InferenceResponse
 from tests.support.model_factory import write_config
 from tests.support.serving_process import PATIENCE_S
 
-BACKENDS["streaming"] = "tests.serving.streaming_backend:StreamingBackend"
+KINDS["streaming"] = BackendKind(
+    "streaming", "tests.serving.streaming_backend:StreamingBackend", (ModelFormat("streaming", "none"),)
+)
 CONFIG = """name: "{name}" backend: "{backend}" max_batch_size: 0 {settings}
 input {{ name: "IN" data_type: TYPE_INT32 dims: 1 }} output {{ name: "OUT" data_type: TYPE_UINT8 dims: -1 }}
 model_transaction_policy {{ decoupled: {decoupled} }}
@@ -36,11 +38,10 @@ def streaming_model(repository: Path, name: str = "streaming", decoupled: bool =
         CONFIG.format(name=name, backend="streaming", decoupled=str(decoupled).lower(), settings=settings),
     )
     (repository / name / "1").mkdir()
-    (repository / name / "1" / StreamingBackend.default_filename).touch()
+    (repository / name / "1" / KINDS["streaming"].filename).touch()
 
 
 class StreamingBackend(Backend):
-    default_filename = "none"
     gate = threading.Event()
     started = 0
     sent = 0

@@ -170,8 +170,6 @@ class ArrayInstance(BlockingInstance):
 class Backend(ABC):
     """One loaded model version."""
 
-    default_filename: ClassVar[str]
-    own_process: ClassVar[bool] = False  # whether its instances never run in the server's process
     # Whether its instances are processes that run the code of a model's author, whatever that reads.
     runs_user_code: ClassVar[bool] = False
     # Whether instances may share `load()`ed weights, so that a changed instance count needs no reload. A backend whose
@@ -184,7 +182,8 @@ class Backend(ABC):
     @abstractmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         """Fill what is missing in `config` (max_batch_size where inputs are also missing, inputs, outputs) from the model
-        file, in place; INVALID_ARG where what is given contradicts the file. Used by the server and by serving.inspect.
+        file, which `default_model_filename` names, in place; INVALID_ARG where what is given contradicts the file. Used by
+        the server and by serving.inspect.
         """
 
     @classmethod
@@ -201,7 +200,7 @@ class Backend(ABC):
 
     @classmethod
     def complete_here(cls, config: ModelConfig, model_file: Path) -> None:
-        """Do the part of `complete_config` that a backend with `own_process` does in a child process."""
+        """Do the part of `complete_config` that a backend whose kind has `own_process` does in a child process."""
         cls.complete_config(config, model_file.parent)
 
     def load(self) -> None:  # noqa: B027

@@ -5,10 +5,10 @@ A crash or a leak ends with the process, and unloading gives all memory back. Ea
 
 from base64 import b64encode
 from pathlib import Path
-from typing import ClassVar
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
+from repository.config.backends import KINDS
 from repository.config.model_config import get_parameter
 from repository.config.validation_parameters import ISOLATION
 from serving.backends.base.backend import Backend, BackendInstance, ModelSpec
@@ -30,8 +30,6 @@ def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
     """Return the backend `inner` for this model, with its instances in processes. What it can do is what `inner` can."""
 
     class Isolated(IsolatedBackend):
-        default_filename: ClassVar[str] = inner.default_filename
-
         @classmethod
         def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
             inner.complete_config(config, version_dir)
@@ -42,8 +40,9 @@ def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
 
         @property
         def python(self) -> Interpreter:
-            own = inner.own_process
-            return model_interpreter(self.spec.config, self.spec.version_dir.parent) if own else Interpreter()
+            config = self.spec.config
+            own = KINDS[config.backend].own_process
+            return model_interpreter(config, self.spec.version_dir.parent) if own else Interpreter()
 
     return Isolated(spec)
 

@@ -64,8 +64,6 @@ Run = Callable[[list[str], dict[str, Tensor], ort.RunOptions], Results]
 
 
 class OnnxRuntimeBackend(Backend):
-    default_filename = "model.onnx"
-
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
         self._sessions: dict[Device, ort.InferenceSession] = {}
@@ -75,7 +73,7 @@ class OnnxRuntimeBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        model_file = version_dir / (config.default_model_filename or cls.default_filename)
+        model_file = version_dir / config.default_model_filename
         model, folder = _read(model_file, config)
         complete_config(config, _signature(config, model, folder, model_file))
         _name_classes(config, model)

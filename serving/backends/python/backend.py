@@ -28,13 +28,12 @@ _ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host with "no" to
 class PythonBackend(Backend):
     """Instances share nothing: each child imports and initializes the model for itself."""
 
-    default_filename: ClassVar[str] = "model.py"
     runs_user_code: ClassVar[bool] = True
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         """Add what the model's `auto_complete_config` does, in a process of its own; one instance on the CPU by default."""
-        path = version_dir / (config.default_model_filename or cls.default_filename)
+        path = version_dir / config.default_model_filename
         if _completes_itself(path):
             completed = _run_complete_config(config, path)
             if completed is not None:

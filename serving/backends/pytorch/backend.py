@@ -84,8 +84,6 @@ class Settings:
 
 
 class PytorchBackend(Backend):
-    default_filename = "model.pt"
-
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
         self._shared: dict[Device, TorchModel] = {}

@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 import numpy as np
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -35,13 +35,10 @@ MISSING = (
 
 
 class TensorflowBackend(Backend):
-    default_filename: ClassVar[str] = "model.savedmodel"
-    own_process: ClassVar[bool] = True
-
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         """Complete from the signature, which only TensorFlow can read: in a process of its own."""
-        folder = version_dir / (config.default_model_filename or cls.default_filename)
+        folder = version_dir / config.default_model_filename
         if not (folder / "saved_model.pb").is_file():
             raise invalid(f"'{folder.name}' is no SavedModel: expected a folder with a saved_model.pb in it")
         python = model_interpreter(config, version_dir.parent)

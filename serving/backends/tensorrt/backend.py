@@ -34,8 +34,6 @@ _STRATEGY = "execution_context_allocation_strategy"
 
 
 class TensorrtBackend(Backend):
-    default_filename = "model.plan"
-
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
         self._engines: dict[Device, Engine] = {}
@@ -44,7 +42,7 @@ class TensorrtBackend(Backend):
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         """Complete from the plan, which only a machine with a GPU can read; elsewhere a complete one passes unchecked."""
-        path = _plan(version_dir / (config.default_model_filename or cls.default_filename))
+        path = _plan(version_dir / config.default_model_filename)
         complete = (
             config.input and config.output and all(t.data_type and t.dims for t in (*config.input, *config.output))
         )

@@ -36,7 +36,6 @@ _UNPACKED = "slipway-archive-"
 class TorchserveBackend(Backend):
     """The instances share the unpacked archive, which is every handler's working directory, and nothing else."""
 
-    default_filename: ClassVar[str] = "model.mar"
     runs_user_code: ClassVar[bool] = True
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -46,7 +45,7 @@ class TorchserveBackend(Backend):
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
         """Fill in what the archive says: batching, workers, time-outs. The input and the output are `data` unless declared."""
-        settings.complete(config, archive_path(version_dir, config.default_model_filename or cls.default_filename))
+        settings.complete(config, archive_path(version_dir, config.default_model_filename))
 
     @classmethod
     def review(cls, model_file: Path) -> Review:

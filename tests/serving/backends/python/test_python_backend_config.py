@@ -224,7 +224,7 @@ def test_many_models_are_completed_at_the_same_time(tmp_path: Path) -> None:
     model = tmp_path / "model" / "1" / "model.py"
     model.parent.mkdir(parents=True)
     model.write_text(f"class TritonPythonModel:\n{method}\n")
-    config = ModelConfig(name="model", backend="python")
+    config = ModelConfig(name="model", backend="python", default_model_filename=model.name)
 
     def complete(_: int) -> None:
         for _ in range(3):

@@ -1,0 +1,189 @@
+"""The backends that there are: what both programs know of each, declared in one table.
+
+`KINDS` has a `BackendKind` for each. By it the server imports its class and finds model files, the inspection tells files, the
+validation checks parameters, and the dashboard takes uploads, asks for rights and names formats.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Rule = tuple[re.Pattern[str], str]  # what the text of a parameter matches, and what is said to be expected
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFormat:
+    """A format of model files that a backend reads.
+
+    name: in reports and in the database. filename: of the file, or folder, in a version's folder. title: as people call it.
+    phrase: the same in a sentence, where that is not "a <title> file". suffixes: ends of the names that people give such files;
+    none where it is not uploaded.
+    content: what every file of it is made of. starts: the first bytes of every file of it, where no other format has them.
+    platform: Triton's name for it.
+    """
+
+    name: str
+    filename: str
+    title: str = ""
+    phrase: str = ""
+    suffixes: tuple[str, ...] = ()
+    content: Literal["binary", "text", "zip"] = "binary"
+    starts: bytes = b""
+    platform: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BackendKind:
+    """A backend.
+
+    class_path: "<module>:<class>" of the Backend, which the server imports when a model first needs it. formats: that it
+    reads; the first one's file is its default. folder: in a version's folder it tells the backend, whatever lies beside it.
+    platforms: Triton's names, beside those of the formats. parameters: those that are numbers or switches, with their rules.
+    is_data: whether its files are data; those of any other backend count as code. own_process: whether its instances always run
+    in processes of their own. cpu_instances: how many Triton starts of a model where none are configured.
+    """
+
+    name: str
+    class_path: str
+    formats: tuple[ModelFormat, ...]
+    folder: str = ""
+    platforms: tuple[str, ...] = ()
+    parameters: Mapping[str, Rule] = field(default_factory=dict)
+    is_data: bool = False
+    own_process: bool = False
+    cpu_instances: int = 1
+
+    @property
+    def filename(self) -> str:
+        return self.formats[0].filename
+
+    @property
+    def all_platforms(self) -> tuple[str, ...]:
+        return (*(one.platform for one in self.formats if one.platform), *self.platforms)
+
+
+_COUNT = (re.compile(r"[0-9]{1,9}"), "expected a whole number (0 for the default)")
+_BYTES = (re.compile(r"[0-9]{1,20}"), "expected a number of bytes")
+_SECONDS = (re.compile(r"[1-9][0-9]{0,8}"), "expected a whole number of seconds from 1")
+_ON_OFF = (re.compile(r"0|1|true|false|on|off", re.IGNORECASE), "expected true or false")
+_SWITCH = (re.compile(r"0|1|true|false", re.IGNORECASE), "expected true or false")
+
+# Parameters have the names of the README of Triton's backend.
+_ONNXRUNTIME = BackendKind(
+    "onnxruntime",
+    "serving.backends.onnxruntime.backend:OnnxRuntimeBackend",
+    formats=(ModelFormat("onnx", "model.onnx", "ONNX", "an ONNX model", (".onnx",), platform="onnxruntime_onnx"),),
+    parameters={
+        "intra_op_thread_count": _COUNT,
+        "inter_op_thread_count": _COUNT,
+        "execution_mode": (re.compile(r"[01]"), "expected 0 (sequential) or 1 (parallel)"),
+        "gpu_mem_limit": _BYTES,
+        "cudnn_conv_algo_search": (re.compile(r"[012]"), "expected 0 (exhaustive), 1 (heuristic) or 2 (default)"),
+        "arena_extend_strategy": (re.compile(r"[01]"), "expected 0 (next power of two) or 1 (same as requested)"),
+        "do_copy_in_default_stream": _SWITCH,
+        "enable_mem_arena": _SWITCH,
+        "enable_mem_pattern": _SWITCH,
+    },
+    is_data=True,
+    cpu_instances=2,
+)
+_PYTORCH = BackendKind(
+    "pytorch",
+    "serving.backends.pytorch.backend:PytorchBackend",
+    formats=(
+        ModelFormat(
+            "torchscript",
+            "model.pt",
+            "TorchScript",
+            "a TorchScript model",
+            (".pt", ".pth", ".torchscript"),
+            content="zip",
+            platform="pytorch_libtorch",
+        ),
+        ModelFormat("torch_export", "model.pt2", "torch.export", "a torch.export archive", (".pt2",), content="zip"),
+        ModelFormat("aotinductor", "model.pt2", "AOTInductor", content="zip"),
+    ),
+    platforms=("libtorch", "torch_aoti"),
+    parameters={
+        "INTRA_OP_THREAD_COUNT": _COUNT,
+        "INTER_OP_THREAD_COUNT": _COUNT,
+        "DISABLE_OPTIMIZED_EXECUTION": _SWITCH,
+        "INFERENCE_MODE": _SWITCH,
+        "DISABLE_CUDNN": _SWITCH,
+        "ENABLE_WEIGHT_SHARING": _SWITCH,
+        "ENABLE_CACHE_CLEANING": _SWITCH,
+        "ENABLE_JIT_EXECUTOR": _SWITCH,
+        "ENABLE_JIT_PROFILING": _SWITCH,
+        "ENABLE_TENSOR_FUSER": _SWITCH,
+    },
+)
+_TENSORRT = BackendKind(
+    "tensorrt",
+    "serving.backends.tensorrt.backend:TensorrtBackend",
+    formats=(
+        ModelFormat(
+            "tensorrt",
+            "model.plan",
+            "TensorRT plan",
+            suffixes=(".plan", ".engine", ".trt"),
+            starts=b"ftrt",
+            platform="tensorrt_plan",
+        ),
+    ),
+)
+_PYTHON = BackendKind(
+    "python",
+    "serving.backends.python.backend:PythonBackend",
+    formats=(ModelFormat("python", "model.py", "Python", suffixes=(".py",), content="text"),),
+    own_process=True,
+)
+_TENSORFLOW = BackendKind(
+    "tensorflow",
+    "serving.backends.tensorflow.backend:TensorflowBackend",
+    formats=(ModelFormat("tensorflow_savedmodel", "model.savedmodel", platform="tensorflow_savedmodel"),),
+    platforms=("tensorflow_graphdef",),
+    own_process=True,
+)
+_TORCHSERVE = BackendKind(
+    "torchserve",
+    "serving.torchserve.backend.backend:TorchserveBackend",
+    formats=(ModelFormat("torchserve", "model.mar", "TorchServe archive", suffixes=(".mar",), content="zip"),),
+    folder="MAR-INF",  # of an archive that lies unpacked in the version's folder
+    parameters={
+        "torchserve.response_timeout_s": _SECONDS,
+        "torchserve.startup_timeout_s": _SECONDS,
+        "torchserve.min_workers": _COUNT,
+        "torchserve.max_workers": _COUNT,
+        "torchserve.install_py_dep_per_model": _ON_OFF,
+        "torchserve.model_metrics_auto_detect": _ON_OFF,
+        "torchserve.limit_max_image_pixels": _ON_OFF,
+        "torchserve.parts": _ON_OFF,
+        "torchserve.metrics_mode": (re.compile(r"log|prometheus|legacy"), "expected log, prometheus or legacy"),
+    },
+    own_process=True,
+)
+
+KINDS: dict[str, BackendKind] = {
+    kind.name: kind for kind in (_ONNXRUNTIME, _PYTORCH, _TENSORRT, _PYTHON, _TENSORFLOW, _TORCHSERVE)
+}
+FORMATS = {one.name: one for kind in KINDS.values() for one in kind.formats}
+
+# platform -> the backend that runs it; "" where the server itself does.
+PLATFORMS = {
+    **{platform: kind.name for kind in KINDS.values() for platform in kind.all_platforms},
+    "ensemble": "",
+}
+# What lies in a version's folder -> the backend of a configuration that names none. The first that is there decides.
+BACKEND_OF_FILENAME = {
+    **{kind.folder: kind.name for kind in KINDS.values() if kind.folder},
+    **{one.filename: kind.name for kind in KINDS.values() for one in kind.formats},
+}
+# The end of the name that a person gave a model file -> the name that it has in a version's folder.
+FILENAME_OF_SUFFIX = {suffix: one.filename for one in FORMATS.values() for suffix in one.suffixes}
+
+
+def formats_text(is_data: bool) -> str:
+    """Return the formats that people upload, of backends whose files are data or of the others: "ONNX (.onnx)"."""
+    kinds = [kind for kind in KINDS.values() if kind.is_data is is_data]
+    return ", ".join(f"{one.title} ({one.suffixes[0]})" for kind in kinds for one in kind.formats if one.suffixes)
