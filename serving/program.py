@@ -12,41 +12,29 @@ import sys
 import time
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
 import uvloop
 
 from repository.core import shutdown
-from repository.torchserve.options import TorchServeOptions
 from serving.backends.environments.child_variables import set_model_environment
 from serving.cli.command_line import parse
 from serving.cli.options import Options
 from serving.compiled.loading import Compiled
 from serving.core.errors import ServingError, unavailable
+from serving.frontends.frontend import Listening
 from serving.frontends.shared.authorisation import Authoriser
+from serving.plugins.plugin import imported
 from serving.resources import allocator, python_settings
 from serving.resources.private_folder import PrivateFolder
 from serving.server.inference_server import InferenceServer
+from serving.server.model_source import ModelSource
 from serving.telemetry.logs import LogSettings, configure_logging
 from serving.workers.pool import FrontendWorkers
-
-if TYPE_CHECKING:
-    from serving.torchserve.registry.side import TorchServeSide
 
 log = logging.getLogger("serving")
 
 FREEING_S = 2.0  # of --exit-timeout-secs: what clients that take no answer leave for freeing the models
-
-
-class Frontend(Protocol):
-    """A listener; see serving.frontends."""
-
-    @property
-    def address(self) -> tuple[str, int]: ...
-
-    async def start(self) -> None: ...
-    async def drain(self) -> None: ...
-    async def close(self) -> None: ...
 
 
 def main() -> None:
@@ -62,12 +50,12 @@ def main() -> None:
     # Where native code ends the process, the stacks name the model and its file: see serving.execution.crash_trace.
     faulthandler.enable()
     allocator.set_up()
-    hidden = options.torchserve.blacklist_env_vars if options.torchserve is not None else ""
+    hidden = options.source.hidden_variables if options.source is not None else ""
     set_model_environment(options.model_environment, hidden)
     python_settings.set_up()
-    if options.torchserve is None or not options.torchserve.managed:
+    if options.source is None or not options.source.refusal:
         sys.exit(uvloop.run(_serve(options, log_settings)))
-    folder = PrivateFolder(None, "slipway-torchserve-")
+    folder = PrivateFolder(None, "slipway-registered-")
     try:
         sys.exit(uvloop.run(_serve(_registered(options, folder.path), log_settings)))
     finally:
@@ -75,10 +63,10 @@ def main() -> None:
 
 
 def _registered(options: Options, folder: Path) -> Options:
-    """Return the options of a server whose models are those that are registered through TorchServe's APIs."""
+    """Return the options of a server whose models are those of its source alone."""
     repository = folder / "models"
     repository.mkdir()
-    # What cannot be loaded at start is passed over, as in TorchServe; V2's own load and unload are refused.
+    # The source knows how to go on where a model cannot be loaded at start; V2's own load and unload are refused.
     return dataclasses.replace(
         options, model_repository=(repository,), model_control_mode="explicit", load_model=(), exit_on_error=False
     )
@@ -100,32 +88,31 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
         return 1
     if server.request_log is not None:
         loop.add_signal_handler(signal.SIGHUP, server.request_log.reopen)
-    frontends: dict[str, Frontend] = {}
-    side: TorchServeSide | None = None
+    frontends: dict[str, Listening] = {}
+    source: ModelSource | None = None
     status = 0
     try:
-        if options.torchserve is not None:
-            side = _torchserve_side(server, options, options.torchserve)
-            if not await _unless_stopped(side.register(), stop):
+        if options.source is not None:
+            source = imported(options.source.source)(server, options)
+            if not await _unless_stopped(source.register(), stop):
                 return 0
         speaks = options.allow_http or options.allow_grpc
         workers = FrontendWorkers(server, options) if options.frontend_workers and speaks else None
         frontends = _frontends(server, options, workers)
-        if side is not None:
-            frontends |= _torchserve_frontends(side, options)
-        for name, frontend in frontends.items():
-            await _start(name, frontend, options)
+        if options.source is not None:
+            frontends |= imported(options.source.frontends)(source, options)
+        for listening in frontends.values():
+            await _start(listening)
         if workers is not None:
             await workers.start()
-        for name, frontend in frontends.items():
-            log.info("%s listens on %s", name, _shown(frontend))
-        if side is not None:
-            await side.remember()
-            log.info("Model server started.")  # what scripts that start TorchServe wait for
+        for name, listening in frontends.items():
+            log.info("%s listens on %s", name, _shown(listening))
+        if source is not None:
+            await source.listening()
         _warn_if_open(options, frontends)
         if options.address_file is not None:
             _write_addresses(options.address_file, frontends)
-        status = await _load_and_wait(server, side, stop)
+        status = await _load_and_wait(server, source, stop)
     except ServingError as error:
         log.error("%s", error.message)
         status = 1
@@ -133,52 +120,29 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
         log.error("--address-file: cannot write it: %s", error.strerror)
         status = 1
     finally:
-        if side is not None:
-            side.stop()
+        if source is not None:
+            source.stop()
         await _shut_down(server, frontends, options, serving=bool(frontends) and not status)
-        if side is not None:
-            side.close()
+        if source is not None:
+            source.close()
     return status
 
 
-async def _start(name: str, frontend: Frontend, options: Options) -> None:
+async def _start(listening: Listening) -> None:
     """Start to listen; UNAVAILABLE where that fails, in the words that tritonserver's log has."""
-    service, host, port = {
-        "http": ("HTTP", options.http_address, options.http_port),
-        "grpc": ("GRPC", options.grpc_address, options.grpc_port),
-        "metrics": ("Metrics", options.metrics_address or options.http_address, options.metrics_port),
-    }.get(name) or _torchserve_address(name, options)
     try:
-        await frontend.start()
+        await listening.frontend.start()
     except OSError as error:
+        place = f"{listening.host}:{listening.port}"
         taken = error.errno == errno.EADDRINUSE
-        refused = f"cannot listen on '{host}:{port}': {error.strerror or error}"
-        reason = f"Socket '{host}:{port}' already in use" if taken else refused
-        raise unavailable(f"failed to start {service} service: Unavailable - {reason}") from error
+        refused = f"cannot listen on '{place}': {error.strerror or error}"
+        reason = f"Socket '{place}' already in use" if taken else refused
+        raise unavailable(f"failed to start {listening.service} service: Unavailable - {reason}") from error
 
 
-def _torchserve_address(name: str, options: Options) -> tuple[str, str, int]:
-    """Return what one of TorchServe's listeners is called, and where it should listen."""
-    torchserve = options.torchserve
-    assert torchserve is not None
-    grpc = {
-        "torchserve_grpc_inference": (torchserve.grpc_inference_address, torchserve.grpc_inference_port),
-        "torchserve_grpc_management": (torchserve.grpc_management_address, torchserve.grpc_management_port),
-    }
-    service = f"TorchServe's {name.removeprefix('torchserve_').replace('grpc', 'gRPC').replace('_', ' ')}"
-    if name in grpc:
-        return service, *grpc[name]
-    address = {
-        "torchserve_inference": torchserve.inference_address,
-        "torchserve_management": torchserve.management_address,
-        "torchserve_metrics": torchserve.metrics_address,
-    }[name]
-    return service, str(address.socket) if address.socket else address.host, address.port
-
-
-async def _start_all(server: InferenceServer, side: "TorchServeSide | None") -> None:
-    if side is not None:
-        await side.start()
+async def _start_all(server: InferenceServer, source: ModelSource | None) -> None:
+    if source is not None:
+        await source.start()
     await server.start()
 
 
@@ -194,8 +158,8 @@ async def _unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) 
     return False
 
 
-async def _load_and_wait(server: InferenceServer, side: "TorchServeSide | None", stop: asyncio.Event) -> int:
-    start = asyncio.create_task(_start_all(server, side))
+async def _load_and_wait(server: InferenceServer, source: ModelSource | None, stop: asyncio.Event) -> int:
+    start = asyncio.create_task(_start_all(server, source))
     stopped = asyncio.create_task(stop.wait())
     await asyncio.wait((start, stopped), return_when=asyncio.FIRST_COMPLETED)
     if start.done():
@@ -212,9 +176,7 @@ async def _load_and_wait(server: InferenceServer, side: "TorchServeSide | None",
     return 0
 
 
-async def _shut_down(
-    server: InferenceServer, frontends: "dict[str, Frontend]", options: Options, serving: bool
-) -> None:
+async def _shut_down(server: InferenceServer, frontends: dict[str, Listening], options: Options, serving: bool) -> None:
     """Be not ready for a while, as a load balancer is to hear; stop listening, let connections finish with notice, refuse new
     requests and finish those under way, then end. serving: it could be started, and clients may know it.
 
@@ -226,7 +188,7 @@ async def _shut_down(
         await _drain_of_clients(options)
     log.info("shutting down. Timeout %g: Waiting for in-flight requests to complete.", timeout_s)
     deadline = time.monotonic() + timeout_s
-    drains = {name: asyncio.ensure_future(one.drain()) for name, one in frontends.items() if name != "metrics"}
+    drains = {name: asyncio.ensure_future(one.frontend.drain()) for name, one in frontends.items() if name != "metrics"}
     if drains:
         await asyncio.wait(drains.values(), timeout=timeout_s - min(FREEING_S, timeout_s / 2))
     await server.drain(max(0.0, deadline - time.monotonic()))
@@ -236,7 +198,7 @@ async def _shut_down(
             await draining
     except TimeoutError:
         log.debug("connections stayed open")
-    await asyncio.gather(*(frontend.close() for frontend in frontends.values()), return_exceptions=True)
+    await asyncio.gather(*(one.frontend.close() for one in frontends.values()), return_exceptions=True)
 
 
 async def _drain_of_clients(options: Options) -> None:
@@ -247,68 +209,46 @@ async def _drain_of_clients(options: Options) -> None:
         await asyncio.sleep(drain_s)
 
 
-def _frontends(server: InferenceServer, options: Options, workers: FrontendWorkers | None) -> "dict[str, Frontend]":
-    found: dict[str, Frontend] = {}
+def _frontends(server: InferenceServer, options: Options, workers: FrontendWorkers | None) -> dict[str, Listening]:
+    found: dict[str, Listening] = {}
     if options.allow_http:
         from serving.frontends.http_server import HttpServer
 
-        http = Authoriser.from_options(options, "http")
-        found["http"] = workers.frontend("http") if workers is not None else HttpServer(server, options, http)
+        checks = Authoriser.from_options(options, "http")
+        http = workers.frontend("http") if workers is not None else HttpServer(server, options, checks)
+        found["http"] = Listening(http, "HTTP", options.http_address, options.http_port)
     if options.allow_grpc:
         from serving.frontends.grpc_server import GrpcServer
 
-        grpc = Authoriser.from_options(options, "grpc")
-        found["grpc"] = workers.frontend("grpc") if workers is not None else GrpcServer(server, options, grpc)
+        checks = Authoriser.from_options(options, "grpc")
+        grpc = workers.frontend("grpc") if workers is not None else GrpcServer(server, options, checks)
+        found["grpc"] = Listening(grpc, "GRPC", options.grpc_address, options.grpc_port)
     if options.allow_metrics:
         from serving.frontends.metrics_server import MetricsServer
 
-        found["metrics"] = MetricsServer(server, options, Authoriser.from_options(options, "http"))
+        metrics = MetricsServer(server, options, Authoriser.from_options(options, "http"))
+        address = options.metrics_address or options.http_address
+        found["metrics"] = Listening(metrics, "Metrics", address, options.metrics_port)
     return found
 
 
-def _torchserve_side(server: InferenceServer, options: Options, torchserve: TorchServeOptions) -> "TorchServeSide":
-    """Make TorchServe's side; UNAVAILABLE where it cannot be restored, or its tokens cannot be written."""
-    from serving.torchserve.registry.side import TorchServeSide
-    from serving.torchserve.registry.tokens import Tokens
-
-    repository = options.model_repository[0] if torchserve.managed else None
-    assert repository is None or isinstance(repository, Path)
-    side = TorchServeSide(server, torchserve, repository)
-    try:
-        side.tokens = Tokens(Path.cwd(), torchserve.token_expiration_min) if torchserve.token_auth else None
-    except OSError as error:
-        raise unavailable(f"the key file of TorchServe's tokens cannot be written: {error.strerror}") from None
-    return side
-
-
-def _torchserve_frontends(side: "TorchServeSide", options: Options) -> "dict[str, Frontend]":
-    from serving.torchserve.listeners import TorchServeListeners
-
-    listeners = TorchServeListeners(side, options)
-    return {**listeners.http(), **listeners.grpc()}
-
-
-def _shown(frontend: Frontend) -> str:
-    host, port = frontend.address
+def _shown(listening: Listening) -> str:
+    host, port = listening.frontend.address
     if host.startswith("/"):
         return f"unix:{host}"
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _write_addresses(path: Path, frontends: "dict[str, Frontend]") -> None:
-    content: dict[str, str | int] = {name: _shown(frontend) for name, frontend in frontends.items()}
+def _write_addresses(path: Path, frontends: dict[str, Listening]) -> None:
+    content: dict[str, str | int] = {name: _shown(one) for name, one in frontends.items()}
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content | {"pid": os.getpid()}))
     temporary.replace(path)
 
 
-def _warn_if_open(options: Options, frontends: "dict[str, Frontend]") -> None:
-    asks = options.torchserve is not None and options.torchserve.token_auth  # TorchServe's listeners want a token
-    open_to_all = [
-        name
-        for name, frontend in frontends.items()
-        if frontend.address[0] in ("0.0.0.0", "::") and not (asks and name.startswith("torchserve"))
-    ]
+def _warn_if_open(options: Options, frontends: dict[str, Listening]) -> None:
+    everywhere = ("0.0.0.0", "::")
+    open_to_all = [name for name, one in frontends.items() if one.frontend.address[0] in everywhere and not one.asks]
     guarded = any("model-repository" in restriction.apis for restriction in options.http_restricted_api)
     if open_to_all and not (guarded and options.auth_file):
         log.warning(

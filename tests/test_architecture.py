@@ -54,6 +54,7 @@ ROOMS: dict[str, list[str]] = {
         "management.commands",
     ],
     "serving": [
+        "plugins",
         "compiled",
         "core",
         "cli",

@@ -1,4 +1,4 @@
-"""The command line: tritonserver's flags, TorchServe's and Slipway's own, and how they become Options.
+"""The command line: tritonserver's flags, Slipway's own and those of plugins, and how they become Options.
 
 tritonserver's flags for what this server does not have are taken with a warning where they only tune it, and refused otherwise.
 """
@@ -12,9 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from repository.remote.address import RemoteAddress
-from repository.torchserve.options import TorchServeOptions
-from repository.torchserve.properties import InvalidProperties, Properties, load_models, torchserve_options
-from repository.torchserve.properties import read as read_properties
 from serving.cli.option_values import (
     address,
     at_least_one,
@@ -42,8 +39,11 @@ from serving.cli.option_values import (
     whole,
     workers,
 )
-from serving.cli.options import Options
+from serving.cli.options import Options, SourceOptions
+from serving.cli.plugin_flags import Add, PluginFlags
 from serving.cli.trace_config import DEPRECATED_TRACE_FLAGS, trace_setting, trace_setting_of
+from serving.plugins.plugin import imported
+from serving.plugins.table import PLUGINS
 
 MODES = ("none", "poll", "explicit")
 # What tritonserver 2.51 does not have: nothing that is short for one of its flags means one of these.
@@ -54,11 +54,7 @@ OWN_FLAGS = frozenset(
         "--auth-file",
         "--behind-load-balancer",
         "--check-memory",
-        "--cpp-log-config",
-        "--disable-token-auth",
         "--drain-secs",
-        "--dt",
-        "--enable-model-api",
         "--frontend-workers",
         "--gpu-memory-budget",
         "--grpc-infer-thread-count",
@@ -70,17 +66,11 @@ OWN_FLAGS = frozenset(
         "--http-server-key",
         "--http-use-ssl",
         "--http-use-ssl-mutual",
-        "--log-config",
         "--log-console",
         "--log-file-max-bytes",
         "--memory-budget",
         "--metrics-buckets-per-doubling",
         "--model-environment",
-        "--models",
-        "--ncs",
-        "--no-config-snapshots",
-        "--plugins-path",
-        "--ppath",
         "--ready-despite-new-models",
         "--repository-cache-folder",
         "--request-log",
@@ -88,12 +78,8 @@ OWN_FLAGS = frozenset(
         "--request-log-sample",
         "--request-memory-limit",
         "--strict-devices",
-        "--torchserve",
-        "--torchserve-logs",
         "--traffic-remotes",
         "--traffic-state",
-        "--ts-config",
-        "--workflow-store",
     )
 )
 # Taken, so that tritonserver's command lines work, and warned of.
@@ -128,9 +114,13 @@ REFUSED = {
 class _Parser(argparse.ArgumentParser):
     """A flag may be shortened as getopt_long lets tritonserver's be: what is short for one of its own flags means that one."""
 
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.own_flags = set(OWN_FLAGS)  # and those of plugins
+
     def _get_option_tuples(self, option_string: str) -> list[Any]:  # argparse's own, untyped
         found = super()._get_option_tuples(option_string)
-        return [one for one in found if one[0].option_strings[0] not in OWN_FLAGS] or found
+        return [one for one in found if one[0].option_strings[0] not in self.own_flags] or found
 
 
 def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
@@ -143,8 +133,10 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     ignored: list[str] = values.pop("ignored") or []
     strict_config = values.pop("strict_model_config")
     values["disable_auto_complete_config"] |= bool(strict_config)
-    values["torchserve"], notes = _torchserve(parser, values)
-    if values["torchserve"] is None or not values["torchserve"].managed:
+    source, notes = _taken_by_plugins(parser, values)
+    values["source"] = source
+    values["model_repository"] += values.pop("model_store")
+    if source is None or not source.refusal:
         values["model_repository"] = _repositories(parser, values["model_repository"], values["exit_on_error"])
     for protocol in ("http", "grpc", "metrics"):
         port = values[f"{protocol}_port"]
@@ -167,6 +159,15 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     warnings = [*(f"{flag} has no effect on this server" for flag in ignored), *notes]
     frozen: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     return Options(**frozen), warnings
+
+
+def _taken_by_plugins(
+    parser: argparse.ArgumentParser, values: dict[str, Any]
+) -> tuple[SourceOptions | None, list[str]]:
+    """Have the plugins take their flags out of the values. Return the source of models that is asked for, and warnings."""
+    taken = [flags.take(parser, values) for flags in _plugin_flags()]
+    asked = [source for source, _ in taken if source is not None]
+    return next(iter(asked), None), [note for _, notes in taken for note in notes]
 
 
 def _without_program(arguments: Sequence[str]) -> Sequence[str]:
@@ -221,14 +222,21 @@ def build_parser() -> argparse.ArgumentParser:
         _grpc_flags,
         _keepalive_flags,
         _other_flags,
-        _torchserve_flags,
     ):
         group(add)
+
+    def add_own(flag: str, kind: Callable[[str], object], text: str, **extra: Any) -> None:
+        parser.own_flags.add(flag)
+        add(flag, kind, text, **extra)
+
+    for flags in _plugin_flags():
+        flags.add(add_own)
     _add_foreign_flags(parser)
     return parser
 
 
-Add = Callable[..., None]
+def _plugin_flags() -> list[type[PluginFlags]]:
+    return [imported(plugin.flags) for plugin in PLUGINS]
 
 
 def _repository_flags(add: Add) -> None:
@@ -243,7 +251,7 @@ def _repository_flags(add: Add) -> None:
     add(
         "--model-store",
         repository,
-        "the same as --model-repository; with TorchServe's flags the folder of archives that models are registered from",
+        "the same as --model-repository; with a plugin's flags the folder of archives that models are registered from",
         action="append",
         dest="model_store",
         default=[],
@@ -472,95 +480,8 @@ def _other_flags(add: Add) -> None:
     add("--log-file", Path, "write the log to this file; it may be moved away while the server runs")
     add("--log-console", boolean, "write the log to standard error beside the file, too")
     add("--log-file-max-bytes", whole, "begin a new file at this size and keep five older ones; 0 for one file")
-    add("--log-format", str, "how lines begin", choices=("default", "ISO8601", "TorchServe"))
-
-
-def _torchserve_flags(add: Add) -> None:
-    """Add TorchServe's flags: each of them has its listeners opened."""
-    add(
-        "--torchserve",
-        boolean,
-        "serve TorchServe's APIs on its ports; each of the flags below has that done, too",
-        default=None,
-    )
-    add("--ts-config", Path, "TorchServe's config.properties: serve its APIs on its ports", default=None)
-    add("--models", str, "[<name>=]<archive> ...: what is registered at start, in place of load_models", nargs="+")
-    add("--workflow-store", Path, "folder of workflow archives; by default that of the models", default=None)
-    add("--disable-token-auth", boolean, "TorchServe's APIs need no token", default=None)
-    add("--dt", boolean, argparse.SUPPRESS, dest="disable_token_auth", default=None)
-    add("--enable-model-api", boolean, "models may be registered and unregistered while it runs", default=None)
-    add("--no-config-snapshots", boolean, "write no snapshots of what is registered", default=None)
-    add("--ncs", boolean, "the same", dest="no_config_snapshots", default=None)
-    add(
-        "--torchserve-logs",
-        boolean,
-        "write access_log.log and model_log.log as TorchServe does; by default where models are registered",
-        default=None,
-    )
-    add("--log-config", Path, argparse.SUPPRESS, default=None)
-    add("--cpp-log-config", Path, argparse.SUPPRESS, default=None)
-    add("--plugins-path", str, argparse.SUPPRESS, default=None)
-    add("--ppath", str, argparse.SUPPRESS, dest="plugins_path", default=None)
-
-
-def _torchserve(parser: argparse.ArgumentParser, values: dict[str, Any]) -> tuple[TorchServeOptions | None, list[str]]:
-    """Take TorchServe's flags out of the values. Return its options, None where no flag asks for it, and warnings."""
-    flags = {name: values.pop(name) for name in _TORCHSERVE_FLAGS}
-    stores = values.pop("model_store")
-    if all(value in (None, False) for value in flags.values()):
-        values["model_repository"] += stores
-        return None, []
-    remote = next((store for store in stores if not isinstance(store, Path)), None)
-    if remote is not None:
-        parser.error("--model-store: TorchServe's store is a folder on this machine")
-    path = Path(os.environ["TS_CONFIG_FILE"]) if "TS_CONFIG_FILE" in os.environ else flags["ts_config"]
-    notes = [
-        f"--{name.replace('_', '-')} has no meaning on this server: {why}"
-        for name, why in _LOGGING.items()
-        if flags[name]
-    ]
-    try:
-        properties = read_properties(path, os.environ) if path else Properties()
-        options, more = torchserve_options(
-            properties,
-            os.environ,
-            managed=not values["model_repository"],
-            model_store=stores[-1] if stores else None,
-            workflow_store=flags["workflow_store"],
-            load_models=None if flags["models"] is None else load_models(flags["models"]),
-            enable_model_api=flags["enable_model_api"] or None,
-            token_auth=False if flags["disable_token_auth"] else None,
-            log_files=flags["torchserve_logs"],
-            config_snapshots=False if flags["no_config_snapshots"] else None,
-        )
-    except InvalidProperties as error:
-        parser.error(str(error))
-    for flag, folder in (("--model-store", options.model_store), ("--workflow-store", options.workflow_store)):
-        if options.managed and folder is not None and not folder.is_dir():
-            parser.error(f"{flag}: '{folder}' is not a folder")
-    if options.managed and options.model_store is None:
-        parser.error("--model-store is required: the folder that has the archives of the models")
-    if not options.managed and (options.load_models or options.model_snapshot):
-        more.append("--models and load_models have no effect beside --model-repository, which says what is served")
-    return options, [*notes, *more]
-
-
-_LOGGING = {
-    "log_config": "its log is configured by --log-verbose, --log-format and --log-file",
-    "cpp_log_config": "there is no C++ backend",
-    "plugins_path": "it loads no Java plugins",
-}
-_TORCHSERVE_FLAGS = (
-    "torchserve",
-    "ts_config",
-    "models",
-    "workflow_store",
-    "disable_token_auth",
-    "enable_model_api",
-    "no_config_snapshots",
-    "torchserve_logs",
-    *_LOGGING,
-)
+    formats = [name for plugin in PLUGINS for name in plugin.log_formats]
+    add("--log-format", str, "how lines begin", choices=("default", "ISO8601", *formats))
 
 
 def _add_foreign_flags(parser: argparse.ArgumentParser) -> None:

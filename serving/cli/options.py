@@ -4,9 +4,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from repository.remote.address import RemoteAddress
-from repository.torchserve.options import TorchServeOptions
 from serving.cli.option_values import HostPolicySetting, Restriction, boolean, quantile
 from serving.cli.trace_config import TraceSetting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """A source of models that a plugin's flags ask for, as places, "module:name".
+
+    source: its serving.server.model_source.ModelSource, made with (server, options). frontends: a function of (source, options)
+    that returns the serving.frontends.frontend.Listening of each of its listeners by their names. settings: what the flags say,
+    which nobody else reads. refusal: why clients may not load models over V2, where the source alone says which there are; ""
+    where --model-repository does. hidden_variables: a regular expression for the names of variables that no model sees; "" for
+    none.
+    """
+
+    source: str
+    frontends: str
+    settings: object
+    refusal: str = ""
+    hidden_variables: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +123,7 @@ class Options:
     log_file: Path | None = None
     log_file_max_bytes: int = 0
     log_console: bool = False
-    torchserve: TorchServeOptions | None = None  # with TorchServe's listeners
+    source: SourceOptions | None = None
 
     def metric_enabled(self, group: str) -> bool:
         """Whether --metrics-config asks for a group of latencies; by default only for the counters."""

@@ -63,18 +63,6 @@ class TlsFiles:
         return f"--{self.protocol}-{what}"
 
 
-class PropertyFiles(TlsFiles):
-    """The certificate_file and private_key_file of TorchServe's config.properties."""
-
-    __slots__ = ()
-
-    def __init__(self, cert: Path | None, key: Path | None) -> None:
-        super().__init__("torchserve", True, False, cert, key, None)
-
-    def flag(self, what: str) -> str:
-        return {"server-cert": "certificate_file or private_key_file"}.get(what, what)
-
-
 def server_context(files: TlsFiles, application: str) -> ssl.SSLContext | None:
     """Return the context of a listener that speaks `application` (an ALPN name); None without TLS.
 

@@ -2,5 +2,5 @@
 
 The sources stay the truth, and everything runs without a build. A build belongs to exactly these sources under exactly this
 Python: its folder is named by their fingerprint, so that a changed source runs interpreted until it is built again. The log and
-the server's metadata say which it is. Imports nothing of the server; programs call `loading.use` before all else.
+the server's metadata say which it is. Imports `plugins` alone; programs call `loading.use` before all else.
 """

@@ -5,6 +5,8 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from serving.plugins.table import PLUGINS
+
 ROOT = Path(__file__).resolve().parents[2]
 BUILDS = Path(".cache", "compiled")  # in the folder of the packages
 # A module has its base classes in here, unless they may have interpreted subclasses or are Python's own.
@@ -53,13 +55,6 @@ MODULES = (
     "serving.frontends.rest.json_input",
     "serving.frontends.rest.json_output",
     "serving.frontends.rest.response_outline",
-    "serving.torchserve.apis.answers",
-    "serving.torchserve.apis.grpc_inference",
-    "serving.torchserve.apis.inference",
-    "serving.torchserve.telemetry.metrics",
-    "serving.torchserve.apis.prediction",
-    "serving.torchserve.apis.replies",
-    "serving.torchserve.apis.targets",
     "serving.models.model",
     "serving.models.model_repository_manager",
     "serving.models.model_responses",
@@ -76,6 +71,7 @@ MODULES = (
     "serving.traffic.figures",
     "serving.traffic.split",
     "serving.workers.program.grpc_methods",
+    *(module for plugin in PLUGINS for module in plugin.compiled),
 )
 
 

@@ -8,7 +8,7 @@ ServingError(code, message)     everything that a client or an operator is told
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
     NoAnswer(message)           another server was asked, and has not answered (HTTP 503, gRPC UNAVAILABLE)
     StepFailed(ensemble, step, error)  what a step of an ensemble has raised
-    HandlerFailed(...)          a model's code or process has failed, with TorchServe's words for it beside the sentence
+    HandlerFailed(...)          a model's code or process has failed, with a status and reason of HTTP beside the sentence
     made by: worker_died(), and of what a child says of itself
 
 A message says what was expected and what came. It carries no path, key or stack.
@@ -100,7 +100,7 @@ class NoAnswer(ServingError):
 
 
 class HandlerFailed(ServingError):
-    """A model's own code, or its process, has failed: `status` and `reason` are what clients of TorchServe are told of it."""
+    """A model's own code, or its process, has failed, with the HTTP `status` and `reason` that frontends without codes tell."""
 
     def __init__(self, code: Code, message: str, status: int, reason: str) -> None:
         super().__init__(code, message)
@@ -117,7 +117,7 @@ class StepFailed(ServingError):
 
 
 def worker_died(message: str) -> ServingError:
-    """Return the failure of a request whose model's process ended, or had to be: INTERNAL, and TorchServe's words."""
+    """Return the failure of a request whose model's process ended, or had to be: INTERNAL, and HTTP's 500."""
     return HandlerFailed(Code.INTERNAL, message, 500, "Worker died.")
 
 

@@ -84,8 +84,8 @@ class LoadReport:
 class LoadStopped(ServingError):
     """A load that failed at the last step of its report, or before the first one.
 
-    reason: the message without Triton's words before it, for who knows which model it is about. handler_status: what clients of
-    TorchServe are told of a handler that could not be made; None where that was not why.
+    reason: the message without Triton's words before it, for who knows which model it is about. handler_status: the
+    HTTP status of a model whose own code could not be loaded; None where that was not why.
     """
 
     def __init__(

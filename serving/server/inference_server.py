@@ -444,7 +444,7 @@ class InferenceServer:
         await self._manager.loader.unload(name, unload_dependents)
 
     async def load_registered(self, name: str) -> None:
-        """Load a model that is managed through TorchServe's APIs, as `load_model`."""
+        """Load a model of the server's source of models, as `load_model`."""
         self._refuse_while_stopping()
         await self._manager.loader.load(name)
 
@@ -477,9 +477,9 @@ class InferenceServer:
             raise unavailable("the server is shutting down")
 
     def _refuse_unless_explicit(self) -> None:
-        torchserve = self.options.torchserve
-        if torchserve is not None and torchserve.managed:
-            raise unavailable("the models of this server are registered through TorchServe's management API")
+        source = self.options.source
+        if source is not None and source.refusal:
+            raise unavailable(source.refusal)
         mode = self.options.model_control_mode
         if mode != "explicit":
             raise unavailable(

@@ -20,6 +20,8 @@ from repository.core.plain_text import plain
 from serving.cli.options import Options
 from serving.core import log_context
 from serving.core.errors import ServingError, invalid, unavailable, unsupported
+from serving.plugins.plugin import imported
+from serving.plugins.table import PLUGINS
 from serving.telemetry.log_rotation import rotate
 
 # Libraries that log whole requests at their debug level, signatures and session tokens too.
@@ -27,21 +29,9 @@ TALKATIVE = ("botocore", "aiobotocore", "s3fs", "fsspec", "gcsfs", "adlfs", "azu
 FORMATS = {
     "default": logging.Formatter("%(asctime)s %(levelname)s %(name)s%(about)s: %(message)s"),
     "ISO8601": logging.Formatter("%(asctime)s %(levelname)s %(name)s%(about)s: %(message)s", "%Y-%m-%dT%H:%M:%SZ"),
+    **{name: imported(place) for plugin in PLUGINS for name, place in plugin.log_formats.items()},
 }
 FORMATS["ISO8601"].converter = time.gmtime
-
-
-class _Log4jFormatter(logging.Formatter):
-    """Begins lines as TorchServe's Log4j does: 2026-11-22T15:35:00,210 [WARN ] MainThread serving.program - text."""
-
-    default_time_format = "%Y-%m-%dT%H:%M:%S"
-
-    def format(self, record: logging.LogRecord) -> str:
-        record.__dict__["log4j"] = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(record.levelname, record.levelname)
-        return super().format(record)
-
-
-FORMATS["TorchServe"] = _Log4jFormatter("%(asctime)s [%(log4j)-5s] %(threadName)s %(name)s%(about)s - %(message)s")
 MAX_WAITING = 20_000  # lines that the disk has not yet taken
 CLOSE_S = 2.0
 _SETTINGS = ("log_info", "log_warning", "log_error", "log_verbose_level", "log_format")

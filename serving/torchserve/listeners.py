@@ -5,11 +5,13 @@ APIs of the same address share a listener, as in TorchServe.
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from repository.torchserve.options import ListenAddress, TorchServeOptions
 from serving.cli.options import Options
-from serving.cli.tls import PropertyFiles, server_context
+from serving.cli.tls import TlsFiles, server_context
+from serving.frontends.frontend import Frontend, Listening
 from serving.frontends.grpc_server import GrpcServer
 from serving.frontends.http1.context import Context, Limits
 from serving.frontends.http1.listener import Listener
@@ -23,7 +25,7 @@ from serving.torchserve.apis.inference import InferenceApi
 from serving.torchserve.apis.replies import StandingHeaders
 from serving.torchserve.apis.routes import ERROR_REPLIES, description_routes, inference_routes, metrics_routes
 from serving.torchserve.apis.targets import Targets
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.registry.tokens import TokenType
 from serving.torchserve.telemetry.access_log import AccessLog
 from serving.torchserve.telemetry.metric_values import MetricValues
@@ -40,15 +42,27 @@ class _Log(Protocol):
     async def close(self) -> None: ...
 
 
+class PropertyFiles(TlsFiles):
+    """The certificate_file and private_key_file of TorchServe's config.properties."""
+
+    __slots__ = ()
+
+    def __init__(self, cert: Path | None, key: Path | None) -> None:
+        super().__init__("torchserve", True, False, cert, key, None)
+
+    def flag(self, what: str) -> str:
+        return {"server-cert": "certificate_file or private_key_file"}.get(what, what)
+
+
 class HttpApi:
     """A listener with the routes of one API, or of several that share an address; see serving.frontends."""
 
     def __init__(
-        self, address: ListenAddress, routes: Sequence[Route[Any]], side: TorchServeSide, context: Context
+        self, address: ListenAddress, routes: Sequence[Route[Any]], source: TorchServeSource, context: Context
     ) -> None:
-        self._listener = Listener(RouteTable(routes, side, side.options.max_request_size, ERROR_REPLIES), context)
+        self._listener = Listener(RouteTable(routes, source, source.options.max_request_size, ERROR_REPLIES), context)
         self._wanted = address
-        self._options = side.options
+        self._options = source.options
         self.logs: Sequence[_Log] = ()  # are written as long as this listens
         self.address = ("", 0)
 
@@ -88,51 +102,62 @@ class _Api(NamedTuple):
     operations: Sequence[Operation]
 
 
+_Made = tuple[str, tuple[Frontend, str, int]]
+"""The name of a listener, and itself with the host, or the path of its socket, and the port where it is to listen."""
+
+
 class TorchServeListeners:
     """Makes the listeners of one server, which share its counters and what finds a prediction's model. None of them listens
     yet."""
 
-    def __init__(self, side: TorchServeSide, options: Options) -> None:
+    def __init__(self, source: TorchServeSource, options: Options) -> None:
         """INVALID_ARG for a metrics.yaml that cannot be read."""
-        self._side = side
+        self._source = source
         self._options = options
-        torchserve = side.options
+        torchserve = source.options
         self._headers = StandingHeaders(
             torchserve.cors_allowed_origin, torchserve.cors_allowed_methods, torchserve.cors_allowed_headers
         )
         metrics = InferenceMetrics()
-        self._targets = Targets(side.server, metrics, side.registrations)
-        self._inference = InferenceApi(side, self._targets, self._headers, metrics)
-        self._values = MetricValues(side, metrics)
+        self._targets = Targets(source.server, metrics, source.registrations)
+        self._inference = InferenceApi(source, self._targets, self._headers, metrics)
+        self._values = MetricValues(source, metrics)
         self._access = AccessLog(torchserve.log_location / "access_log.log") if torchserve.log_files else None
 
-    def http(self) -> dict[str, HttpApi]:
-        """Return the listeners over HTTP, by the names of their APIs."""
-        found = {}
+    def all(self) -> dict[str, Listening]:
+        """Return the listeners by the names of their APIs: those over HTTP, and over gRPC."""
+        return {name: self._listening(name, *one) for name, one in (*self._http(), *self._grpc())}
+
+    def _listening(self, name: str, frontend: Frontend, host: str, port: int) -> Listening:
+        service = name.removeprefix("torchserve_").replace("grpc", "gRPC").replace("_", " ")
+        return Listening(frontend, f"TorchServe's {service}", host, port, asks=self._source.options.token_auth)
+
+    def _http(self) -> Iterator[_Made]:
         for together in _by_address(self._apis()):
             first = together[0]
-            checks = authoriser(self._side, self._options, first.kind)
+            checks = authoriser(self._source, self._options, first.kind)
             limits = Limits.from_options(self._options)
-            memory, standing = self._side.server.request_memory, self._inference.standing
+            memory, standing = self._source.server.request_memory, self._inference.standing
             context = Context(checks, memory, limits, standing=standing, access=self._access)
             described = description_routes(*(api.operations for api in together))
             all_routes = [*described, *(route for api in together for route in api.routes)]
-            found[first.name] = HttpApi(first.address, all_routes, self._side, context)
-        found["torchserve_inference"].logs = list(self._logs())
-        return found
+            made = HttpApi(first.address, all_routes, self._source, context)
+            if first.name == "torchserve_inference":
+                made.logs = list(self._logs())
+            yield first.name, (made, str(first.address.socket or first.address.host), first.address.port)
 
     def _logs(self) -> Iterator[_Log]:
         """Return what writes TorchServe's files; the metrics in the modes in which that is done."""
-        torchserve = self._side.options
+        torchserve = self._source.options
         if self._access is not None:
             yield self._access
-            yield ModelLog(self._side, torchserve.log_location / "model_log.log")
+            yield ModelLog(self._source, torchserve.log_location / "model_log.log")
         if torchserve.metrics_mode != "prometheus":
             without = LEGACY if torchserve.metrics_mode == "legacy" else ()
             yield MetricsLog(self._values, torchserve.metrics_location, torchserve.metric_time_interval_s, without)
 
     def _apis(self) -> list[_Api]:
-        torchserve = self._side.options
+        torchserve = self._source.options
         routes: list[Route[Any]] = [*workflows.INFERENCE_ROUTES, *inference_routes(self._inference)]
         if not torchserve.open_inference_protocol:
             routes = [route for route in routes if not route.pattern.startswith("/v2")]
@@ -151,9 +176,8 @@ class TorchServeListeners:
             apis.append(_Api("torchserve_metrics", torchserve.metrics_address, TokenType.INFERENCE, page, [METRICS]))
         return apis
 
-    def grpc(self) -> dict[str, GrpcServer]:
-        """Return the listeners over gRPC."""
-        side, torchserve = self._side, self._side.options
+    def _grpc(self) -> Iterator[_Made]:
+        source, torchserve = self._source, self._source.options
         inference = _grpc_options(
             self._options,
             torchserve,
@@ -172,19 +196,18 @@ class TorchServeListeners:
         )
         if torchserve.enable_grpc_ssl:  # what is wrong with the files is said in the words of config.properties
             server_context(PropertyFiles(torchserve.certificate_file, torchserve.private_key_file), "h2")
-        methods = inference_methods(GrpcInferenceApi(side, self._targets, self._headers))
-        return {
-            "torchserve_grpc_inference": GrpcServer(
-                side.server, inference, authoriser(side, self._options, TokenType.INFERENCE), methods, self._access
-            ),
-            "torchserve_grpc_management": GrpcServer(
-                side.server,
-                management,
-                authoriser(side, self._options, TokenType.MANAGEMENT),
-                ManagementService(side).find_method,
-                self._access,
-            ),
-        }
+        methods = inference_methods(GrpcInferenceApi(source, self._targets, self._headers))
+        checks = authoriser(source, self._options, TokenType.INFERENCE)
+        server = GrpcServer(source.server, inference, checks, methods, self._access)
+        yield "torchserve_grpc_inference", (server, inference.grpc_address, inference.grpc_port)
+        checks = authoriser(source, self._options, TokenType.MANAGEMENT)
+        server = GrpcServer(source.server, management, checks, ManagementService(source).find_method, self._access)
+        yield "torchserve_grpc_management", (server, management.grpc_address, management.grpc_port)
+
+
+def listeners(source: TorchServeSource, options: Options) -> dict[str, Listening]:
+    """Return the listeners of TorchServe's APIs by their names."""
+    return TorchServeListeners(source, options).all()
 
 
 def _by_address(apis: Sequence[_Api]) -> list[list[_Api]]:

@@ -6,7 +6,7 @@ Elements agree where |candidate - stable| <= absolute + relative * |stable|, as 
 that is told is |candidate - stable| / max(|candidate|, |stable|), so that a stable value of 0 makes none infinite. NaN agrees
 with NaN, and an infinity with the same one; an element that is finite in one answer alone does not agree, and counts in no
 difference.
-BYTES agree where they are equal, or where both are JSON whose numbers agree and all else is equal, as TorchServe's handlers
+BYTES agree where they are equal, or where both are JSON whose numbers agree and all else is equal, as many services
 answer. The first class of each row is compared where an output has one axis of at least two numbers beside the batch's, and of
 JSON that is an object of numbers. Nothing here knows a request: it may run on any thread.
 """

@@ -26,7 +26,7 @@ from serving.backends.channel.channel import (
 )
 from serving.backends.channel.shared_memory import map_sealed, memory_file
 
-PACKET_BYTES = 32 << 10  # 16 requests of TorchServe's with headers of their own are 10 KiB
+PACKET_BYTES = 32 << 10  # 16 requests with headers of their own are 10 KiB
 _ANNOUNCED = b"+"  # a packet with descriptors follows
 _IN_FILE = b"*"  # in place of its text: that lies in the first of its descriptors
 _RIGHTS = int(socket.SCM_RIGHTS)

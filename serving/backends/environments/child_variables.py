@@ -26,7 +26,7 @@ _hidden: re.Pattern[str] | None = None
 def set_model_environment(policy: str, hidden: str = "") -> None:
     """Show "all" variables, or a "bounded" choice of them, to every child that is started from now on in this process.
 
-    hidden: a regular expression for the names of those that no child sees; "" for none, as TorchServe's blacklist_env_vars."""
+    hidden: a regular expression for the names of those that no child sees; "" for none."""
     global _show_all, _hidden
     _show_all = policy == "all"
     _hidden = re.compile(hidden) if hidden else None

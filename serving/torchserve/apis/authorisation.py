@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from serving.cli.options import Options
 from serving.frontends.shared.authorisation import GRPC_PREFIX, Authoriser
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.registry.tokens import Tokens, TokenType
 
 # Groups of routes that need the key of another API than their listener's, or none.
@@ -29,8 +29,8 @@ class TokenAuthoriser(Authoriser):
             self._kept.check(headers, _KINDS.get(group, self._kind))
 
 
-def authoriser(side: TorchServeSide, options: Options, kind: TokenType) -> Authoriser:
+def authoriser(source: TorchServeSource, options: Options, kind: TokenType) -> Authoriser:
     """Return the checks of an API. Without tokens of TorchServe's, those of --auth-file guard inference."""
-    if side.tokens is not None:
-        return TokenAuthoriser(side.tokens, kind)
+    if source.tokens is not None:
+        return TokenAuthoriser(source.tokens, kind)
     return Authoriser.from_options(options, "http")

@@ -40,7 +40,7 @@ from serving.torchserve.apis.messages import (
 from serving.torchserve.apis.replies import StandingHeaders, describe
 from serving.torchserve.apis.targets import INPUT, Target, Targets
 from serving.torchserve.registry.errors import TorchServeError, WorkersStarting, bad_request
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.source import TorchServeSource
 
 log = logging.getLogger(__name__)
 
@@ -80,10 +80,10 @@ class _Prepared:
 class GrpcInferenceApi:
     """What the methods of the service serve."""
 
-    def __init__(self, side: TorchServeSide, targets: Targets, headers: StandingHeaders) -> None:
+    def __init__(self, source: TorchServeSource, targets: Targets, headers: StandingHeaders) -> None:
         self.targets = targets
-        self.options = side.options
-        self.server = side.server
+        self.options = source.options
+        self.server = source.server
         self.new_id = headers.new_id
 
     def request(self, message: ReceivedPredictions, sequence: SequencePosition = NO_SEQUENCE) -> _Prepared:

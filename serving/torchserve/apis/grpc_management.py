@@ -25,7 +25,7 @@ from serving.torchserve.apis.replies import describe
 from serving.torchserve.registry.description import PAGE
 from serving.torchserve.registry.errors import TorchServeError, bad_request
 from serving.torchserve.registry.registrations import Outcome, Registrations
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.source import TorchServeSource
 
 SERVICE = f"{messages.MANAGEMENT}.ManagementAPIsService"
 _PACKAGES = {
@@ -40,8 +40,8 @@ _PACKAGES = {
 class ManagementService:
     """Each method takes its request's message, and returns the text of the answer."""
 
-    def __init__(self, side: TorchServeSide) -> None:
-        self._side = side
+    def __init__(self, source: TorchServeSource) -> None:
+        self._source = source
         calls: dict[str, tuple[Any, Callable[[Any], Awaitable[str]]]] = {
             "DescribeModel": (messages.DescribeModelRequest, self.describe_model),
             "ListModels": (messages.ListModelsRequest, self.list_models),
@@ -64,10 +64,10 @@ class ManagementService:
     # -- the methods -----------------------------------------------------------------------------------------------
     async def describe_model(self, request: Any) -> str:
         version = request.model_version or None
-        return _as_json(await described(self._side, request.model_name, version, request.customized))
+        return _as_json(await described(self._source, request.model_name, version, request.customized))
 
     async def list_models(self, request: Any) -> str:
-        return _as_json(self._side.descriptions.page(request.limit or PAGE, request.next_page_token))
+        return _as_json(self._source.descriptions.page(request.limit or PAGE, request.next_page_token))
 
     async def register_model(self, request: Any) -> str:
         registrations = self._changeable()
@@ -103,13 +103,13 @@ class ManagementService:
         return _text(await registrations.unregister(request.model_name, request.model_version or None))
 
     def _manageable(self) -> Registrations:
-        if self._side.registrations is None:
+        if self._source.registrations is None:
             raise elsewhere()
-        return self._side.registrations
+        return self._source.registrations
 
     def _changeable(self) -> Registrations:
         registrations = self._manageable()
-        if not self._side.options.enable_model_api:
+        if not self._source.options.enable_model_api:
             raise TorchServeError(405, "ModelException", "Model API disabled")
         return registrations
 

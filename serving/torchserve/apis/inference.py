@@ -25,7 +25,7 @@ from serving.torchserve.apis.prediction import Answering, Prediction, StreamedPr
 from serving.torchserve.apis.replies import StandingHeaders
 from serving.torchserve.apis.targets import INPUT, Targets
 from serving.torchserve.registry.errors import WorkersStarting, bad_request
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.telemetry.metrics import InferenceMetrics
 
 HEADS = 1024  # remembered
@@ -51,14 +51,14 @@ class InferenceApi:
     """What the routes of the inference API serve."""
 
     def __init__(
-        self, side: TorchServeSide, targets: Targets, headers: StandingHeaders, metrics: InferenceMetrics
+        self, source: TorchServeSource, targets: Targets, headers: StandingHeaders, metrics: InferenceMetrics
     ) -> None:
-        self.server = side.server
-        self.options = side.options
+        self.server = source.server
+        self.options = source.options
         self.targets = targets
         self.metrics = metrics
-        self._decodes = side.options.decode_input_request
-        self._answering = Answering(headers, metrics, side.options.max_response_size)
+        self._decodes = source.options.decode_input_request
+        self._answering = Answering(headers, metrics, source.options.max_response_size)
         self._asked: BoundedCache[Head, _Asked] = BoundedCache(HEADS)
 
     def predict(self, exchange: Exchange) -> None:

@@ -21,7 +21,7 @@ from serving.torchserve.apis.replies import json_reply, status_reply
 from serving.torchserve.registry.customized import customized_metadata
 from serving.torchserve.registry.errors import TorchServeError, bad_request, no_resource, not_allowed
 from serving.torchserve.registry.registrations import Outcome, Registrations
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.registry.tokens import TokenType, refused
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -29,13 +29,13 @@ _MOST = 2**31 - 1
 
 
 # -- the list, and registering -----------------------------------------------------------------------------------------
-def list_models(side: TorchServeSide, exchange: Exchange) -> Reply:
+def list_models(source: TorchServeSource, exchange: Exchange) -> Reply:
     query = Query(exchange.head.query)
-    return json_reply(side.descriptions.page(query.integer("limit", 100), query.integer("next_page_token", 0)))
+    return json_reply(source.descriptions.page(query.integer("limit", 100), query.integer("next_page_token", 0)))
 
 
-async def register_model(side: TorchServeSide, exchange: Exchange) -> Reply:
-    registrations = changeable(side)
+async def register_model(source: TorchServeSource, exchange: Exchange) -> Reply:
+    registrations = changeable(source)
     mime = exchange.head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if mime == "application/json":
         return _replied(await registrations.register(asked_in_json(bytes(exchange.body))))
@@ -75,69 +75,69 @@ def asked_in_json(body: bytes) -> Registering:
 
 
 # -- one model ---------------------------------------------------------------------------------------------------------
-async def describe_model(side: TorchServeSide, exchange: Exchange) -> Reply:
+async def describe_model(source: TorchServeSource, exchange: Exchange) -> Reply:
     name, version = _named(exchange)
     customized = Query(exchange.head.query).boolean("customized", False)
-    return json_reply(await described(side, name, version, customized, exchange.head.as_sent()))
+    return json_reply(await described(source, name, version, customized, exchange.head.as_sent()))
 
 
 async def described(
-    side: TorchServeSide, name: str, version: str | None, customized: bool, headers: Iterable[tuple[str, str]] = ()
+    source: TorchServeSource, name: str, version: str | None, customized: bool, headers: Iterable[tuple[str, str]] = ()
 ) -> list[dict[str, Any]]:
     """Return the description of versions; of a single one with what its handler says of itself, where that is asked for."""
-    rows = side.descriptions.describe(name, version)
+    rows = source.descriptions.describe(name, version)
     if customized and version != "all":
-        number = side.descriptions.number(name, version)
+        number = source.descriptions.number(name, version)
         if number is None:
             raise TorchServeError(
                 503,
                 "ServiceUnavailableException",
                 f'Model "{name}" has no worker to serve describe request. Please use scale workers API to add workers.',
             )
-        rows[0]["customizedMetadata"] = await customized_metadata(side.server, name, number, headers)
+        rows[0]["customizedMetadata"] = await customized_metadata(source.server, name, number, headers)
     return rows
 
 
-async def scale_model(side: TorchServeSide, exchange: Exchange) -> Reply:
+async def scale_model(source: TorchServeSource, exchange: Exchange) -> Reply:
     name, version = _named(exchange)
     query = Query(exchange.head.query)
     least = query.integer("min_worker", 1)
     most = query.integer("max_worker", least)
     version = version or query.text("model_version")
-    return _replied(await manageable(side).scale(name, version, least, most, query.boolean("synchronous", False)))
+    return _replied(await manageable(source).scale(name, version, least, most, query.boolean("synchronous", False)))
 
 
-async def unregister_model(side: TorchServeSide, exchange: Exchange) -> Reply:
-    return _replied(await changeable(side).unregister(*_named(exchange)))
+async def unregister_model(source: TorchServeSource, exchange: Exchange) -> Reply:
+    return _replied(await changeable(source).unregister(*_named(exchange)))
 
 
-async def set_default(side: TorchServeSide, exchange: Exchange) -> Reply:
+async def set_default(source: TorchServeSource, exchange: Exchange) -> Reply:
     name, version = _named(exchange)
-    return _replied(await manageable(side).set_default(name, version or ""))
+    return _replied(await manageable(source).set_default(name, version or ""))
 
 
-def model_ready(side: TorchServeSide, exchange: Exchange) -> Reply:
+def model_ready(source: TorchServeSource, exchange: Exchange) -> Reply:
     """Answer KServe's question whether a model is ready."""
     name = exchange.route.params["model"].partition(":")[0]
-    workers = side.descriptions.describe(name, None)[0]["workers"]
+    workers = source.descriptions.describe(name, None)[0]["workers"]
     return json_reply({"name": name, "ready": any(worker["status"] == "READY" for worker in workers)})
 
 
 # -- tokens ------------------------------------------------------------------------------------------------------------
-def renew_token(side: TorchServeSide, exchange: Exchange) -> Reply:
+def renew_token(source: TorchServeSource, exchange: Exchange) -> Reply:
     """Make a new key; the file has it, and never an answer."""
-    if side.tokens is None:
+    if source.tokens is None:
         raise no_resource()
     kind = Query(exchange.head.query).text("type")
     if kind not in (TokenType.INFERENCE.value, TokenType.MANAGEMENT.value):
         raise refused("Authentication")
-    side.tokens.renew(TokenType(kind))
+    source.tokens.renew(TokenType(kind))
     return Reply(200, (b"\n",), "application/json")
 
 
-def describe_api(side: TorchServeSide, exchange: Exchange) -> Reply:
+def describe_api(source: TorchServeSource, exchange: Exchange) -> Reply:
     """Answer what may be asked about a model, where there is one."""
-    side.descriptions.describe(*_named(exchange))
+    source.descriptions.describe(*_named(exchange))
     return json_reply(describe_managing(exchange.route.params["model"]))
 
 
@@ -186,17 +186,17 @@ def _named(exchange: Exchange) -> tuple[str, str | None]:
     return params["model"], params.get("version")
 
 
-def manageable(side: TorchServeSide) -> Registrations:
+def manageable(source: TorchServeSource) -> Registrations:
     """Return the registrations; refuse where the models are another's to manage."""
-    if side.registrations is None:
+    if source.registrations is None:
         raise elsewhere()
-    return side.registrations
+    return source.registrations
 
 
-def changeable(side: TorchServeSide) -> Registrations:
+def changeable(source: TorchServeSource) -> Registrations:
     """Return the registrations where models may be registered and unregistered."""
-    registrations = manageable(side)
-    if not side.options.enable_model_api:
+    registrations = manageable(source)
+    if not source.options.enable_model_api:
         raise not_allowed()
     return registrations
 

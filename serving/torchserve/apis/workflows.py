@@ -15,18 +15,18 @@ from serving.torchserve.apis.authorisation import MANAGEMENT_GROUP as GROUP
 from serving.torchserve.apis.management import Query, changeable, json_object, manageable, text_of, whole_of
 from serving.torchserve.apis.parts import Part, described, form_parts, is_form, media_type
 from serving.torchserve.apis.replies import json_reply, status_reply
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.registry.workflows import Workflows
 
 
 # -- managing ----------------------------------------------------------------------------------------------------------
-def list_workflows(side: TorchServeSide, exchange: Exchange) -> Reply:
+def list_workflows(source: TorchServeSource, exchange: Exchange) -> Reply:
     query = Query(exchange.head.query)
-    return json_reply(side.known_workflows.page(query.integer("limit", 100), query.integer("next_page_token", 0)))
+    return json_reply(source.known_workflows.page(query.integer("limit", 100), query.integer("next_page_token", 0)))
 
 
-async def register_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
-    changeable(side)
+async def register_workflow(source: TorchServeSource, exchange: Exchange) -> Reply:
+    changeable(source)
     mime = exchange.head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if mime == "application/json":
         said = json_object(bytes(exchange.body))
@@ -37,33 +37,33 @@ async def register_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
         url, name = query.text("url"), query.text("workflow_name")
         timeouts = [query.number(key) for key in ("response_timeout", "startup_timeout")]
     response_s, startup_s = (one or DEFAULT_TIMEOUT_S for one in timeouts)
-    outcome = await _workflows(side).register(url, name or "", response_s, startup_s)
+    outcome = await _workflows(source).register(url, name or "", response_s, startup_s)
     return status_reply(outcome.text, outcome.code)
 
 
-def describe_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
-    return json_reply(side.known_workflows.describe(exchange.route.params["workflow"]))
+def describe_workflow(source: TorchServeSource, exchange: Exchange) -> Reply:
+    return json_reply(source.known_workflows.describe(exchange.route.params["workflow"]))
 
 
-async def unregister_workflow(side: TorchServeSide, exchange: Exchange) -> Reply:
-    changeable(side)
-    outcome = await _workflows(side).unregister(exchange.route.params["workflow"])
+async def unregister_workflow(source: TorchServeSource, exchange: Exchange) -> Reply:
+    changeable(source)
+    outcome = await _workflows(source).unregister(exchange.route.params["workflow"])
     return status_reply(outcome.text, outcome.code)
 
 
 # -- predicting --------------------------------------------------------------------------------------------------------
-async def predict(side: TorchServeSide, exchange: Exchange) -> Reply:
+async def predict(source: TorchServeSource, exchange: Exchange) -> Reply:
     """Answer with what the leaf of the workflow answers; of several leaves with an object that has each by its name."""
     name = exchange.route.params["model"]  # to whoever asks for rights it is one
-    workflow = side.known_workflows.find(name)
+    workflow = source.known_workflows.find(name)
     kind = exchange.head.headers.get("content-type", "")
     body = bytes(exchange.body)
     parts = await in_thread(lambda: form_parts(kind, body)) if is_form(kind) else [Part("body", body, media_type(kind))]
     parameters: dict[str, ParameterValue] = {
-        "torchserve_parts": described(parts, side.options.decode_input_request),
+        "torchserve_parts": described(parts, source.options.decode_input_request),
         "torchserve_headers": orjson.dumps([*exchange.head.as_sent()]).decode(),
     }
-    answers = await side.known_workflows.run(workflow.spec, [part.value for part in parts], parameters)
+    answers = await source.known_workflows.run(workflow.spec, [part.value for part in parts], parameters)
     if len(answers) == 1:
         return Reply(200, tuple(answers.values()), "application/json")
     return json_reply({leaf: _decoded(answer) for leaf, answer in answers.items()})
@@ -77,10 +77,10 @@ def _decoded(answer: bytes) -> object:
         return answer.decode("utf-8", "replace")
 
 
-def _workflows(side: TorchServeSide) -> Workflows:
-    manageable(side)
-    assert side.workflows is not None
-    return side.workflows
+def _workflows(source: TorchServeSource) -> Workflows:
+    manageable(source)
+    assert source.workflows is not None
+    return source.workflows
 
 
 MANAGEMENT_ROUTES = (

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from serving.frontends.metrics.hardware import Gpu, Hardware, SampledHardware
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.registry.version_names import label
 from serving.torchserve.telemetry.metric_families import Family, read_families
 from serving.torchserve.telemetry.metrics import InferenceMetrics, ModelSeries
@@ -33,11 +33,11 @@ class _Sample(NamedTuple):
 class MetricValues:
     """Reads them when asked."""
 
-    def __init__(self, side: TorchServeSide, metrics: InferenceMetrics) -> None:
+    def __init__(self, source: TorchServeSource, metrics: InferenceMetrics) -> None:
         """INVALID_ARG for a metrics.yaml that cannot be read."""
-        self.families = read_families(side.options.metrics_config)
+        self.families = read_families(source.options.metrics_config)
         self.host = socket.gethostname()
-        self._side = side
+        self._source = source
         self._metrics = metrics
         self._hardware = SampledHardware(Hardware(), interval_s=2.0)
         self._samples: dict[str, Callable[[], Iterable[_Sample]]] = {
@@ -51,7 +51,7 @@ class MetricValues:
             "HandlerTime": self._handler_times,
             "PredictionTime": self._handler_times,
         }
-        system = {} if side.options.disable_system_metrics else self._system()
+        system = {} if source.options.disable_system_metrics else self._system()
         self.system = frozenset(system)  # families that are measured whenever they are asked for
         self._samples |= system
 
@@ -64,7 +64,7 @@ class MetricValues:
 
     async def refreshed(self) -> None:
         """Return when what is asked of the machine has been read anew, or takes too long."""
-        await asyncio.gather(self._hardware.refreshed(), self._side.server.refresh_memory())
+        await asyncio.gather(self._hardware.refreshed(), self._source.server.refresh_memory())
 
     def samples(self, family: Family) -> Iterator[tuple[list[tuple[str, str]], float]]:
         """Return the series of a family: its labels, in order, and its value."""
@@ -79,8 +79,8 @@ class MetricValues:
         """Return each family that handlers show, as Prometheus text: those that metrics.yaml has, or all where they are
         detected."""
         known = {family.name for family in self.families.model}
-        for name, lines in _by_family(self._side.server.custom_metrics()):
-            if name in known or self._side.options.model_metrics_auto_detect:
+        for name, lines in _by_family(self._source.server.custom_metrics()):
+            if name in known or self._source.options.model_metrics_auto_detect:
                 yield name, lines
 
     # -- values ----------------------------------------------------------------------------------------------------
@@ -102,7 +102,7 @@ class MetricValues:
         return [_Sample((model, "Model", self.host), round(took, 2)) for model, took in latest.items()]
 
     def _load_times(self) -> Iterator[_Sample]:
-        server = self._side.server
+        server = self._source.server
         for one in server.statistics():
             if one.load_s is not None and one.model_version in server.ready_versions(one.model_name):
                 worker = f"W-{one.model_name}_{label(server, one.model_name, one.model_version)}"
@@ -110,7 +110,7 @@ class MetricValues:
 
     def _system(self) -> dict[str, Callable[[], Iterable[_Sample]]]:
         host = self._hardware.host
-        disk = self._side.options.model_store or Path("/")
+        disk = self._source.options.model_store or Path("/")
         return {
             "CPUUtilization": self._of_host(lambda: round(host().cpu_utilization * 100, 1)),
             "MemoryUsed": self._of_host(lambda: host().memory_used / _MEGABYTE),

@@ -11,7 +11,7 @@ from pathlib import Path
 from serving.core import log_context
 from serving.core.errors import ServingError
 from serving.torchserve.registry import version_names
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.telemetry.log_file import LogFile, stamp
 
 FIRST_WORKER = 9000
@@ -21,8 +21,8 @@ _LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}  # as Log4j calls them
 class ModelLog:
     """Writes the file as long as it is started."""
 
-    def __init__(self, side: TorchServeSide, path: Path) -> None:
-        self._handler = _Handler(side, path)
+    def __init__(self, source: TorchServeSource, path: Path) -> None:
+        self._handler = _Handler(source, path)
 
     def start(self) -> None:
         self._handler.file = LogFile(self._handler.path)
@@ -36,11 +36,11 @@ class ModelLog:
 class _Handler(logging.Handler):
     """Called on the threads that read what workers print, one after another."""
 
-    def __init__(self, side: TorchServeSide, path: Path) -> None:
+    def __init__(self, source: TorchServeSource, path: Path) -> None:
         super().__init__()
         self.path = path
         self.file: LogFile | None = None
-        self._side = side
+        self._source = source
 
     def emit(self, record: logging.LogRecord) -> None:
         if self.file is None or not isinstance(record.args, tuple) or len(record.args) != 2:
@@ -63,12 +63,12 @@ class _Handler(logging.Handler):
 
     def _version(self, model: str, number: int) -> str:
         """Return the name of a version, which may not serve yet."""
-        registrations = self._side.registrations
+        registrations = self._source.registrations
         registered = registrations.models.get(model) if registrations is not None else None
         if registered is not None:
             versions = list(registered.versions.values())
             return next((one.version for one in versions if one.number == number), str(number))
         try:
-            return version_names.label(self._side.server, model, number)
+            return version_names.label(self._source.server, model, number)
         except ServingError:
             return str(number)

@@ -73,7 +73,7 @@ def read_json(content: bytes | memoryview) -> Any:
 
 
 def version_number(text: object) -> int:
-    """Return a version as a number, TorchServe's "2.0" as 2; 0 for one that is none."""
+    """Return a version as a number, "2.0" as 2; 0 for one that is none."""
     found = _VERSION.fullmatch(text) if isinstance(text, str) else None
     return int(found[1]) if found else 0
 

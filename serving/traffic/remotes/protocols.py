@@ -1,13 +1,14 @@
 """The protocols by the name that a policy calls them; each module is imported when a policy first needs it."""
 
 from collections.abc import Callable
-from importlib import import_module
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.traffic import Remote
 from repository.core.errors import RepositoryError
 from serving.core.errors import invalid
+from serving.plugins.plugin import imported
+from serving.plugins.table import PLUGINS
 from serving.resources.request_memory import RequestMemory
 from serving.traffic.remotes.allow_list import RemoteAccess
 from serving.traffic.remotes.protocol import RemoteProtocol
@@ -17,8 +18,8 @@ Make = Callable[[Remote, ModelConfig, RemoteAccess, RequestMemory], RemoteProtoc
 PROTOCOLS = {
     "v2": "serving.traffic.remotes.v2_http:V2Http",
     "v2-grpc": "serving.traffic.remotes.v2_grpc:V2Grpc",
-    "torchserve": "serving.torchserve.remote:TorchServe",
     "json": "serving.traffic.remotes.json_service:JsonService",
+    **{name: place for plugin in PLUGINS for name, place in plugin.remotes.items()},
 }
 KEEP_SEQUENCES = ("v2", "v2-grpc")  # those that say where in a sequence a request stands
 
@@ -28,8 +29,7 @@ def make_protocol(remote: Remote, config: ModelConfig, access: RemoteAccess, mem
     place = PROTOCOLS.get(remote.protocol)
     if place is None:
         raise invalid(f"expected 'protocol' to be one of {', '.join(PROTOCOLS)}, got '{remote.protocol}'")
-    module, _, name = place.partition(":")
-    make: Make = getattr(import_module(module), name)
+    make: Make = imported(place)
     try:
         return make(remote, config, access, memory)
     except RepositoryError as error:

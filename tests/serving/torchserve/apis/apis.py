@@ -1,15 +1,16 @@
 """TorchServe's inference and metrics APIs on the real core, in an event loop of a thread of their own."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from repository.torchserve.options import ListenAddress, TorchServeOptions
-from serving.cli.options import Options
+from serving.cli.options import Options, SourceOptions
 from serving.server.inference_server import InferenceServer
-from serving.torchserve.listeners import TorchServeListeners
-from serving.torchserve.registry.side import TorchServeSide
+from serving.torchserve.listeners import listeners
+from serving.torchserve.registry.source import TorchServeSource
 from tests.serving.frontends.frontends_in_thread import Listener, ServerInThread
 
 
@@ -23,12 +24,15 @@ class Apis(ServerInThread):
         self.http, self.metrics, self.grpc = (self.address[f"torchserve_{one}"] for one in names)
 
     def listeners(self, server: InferenceServer) -> Mapping[str, Listener]:
-        found = TorchServeListeners(TorchServeSide(server, self._torchserve), self._options)
-        return {**found.http(), **found.grpc()}
+        source = SourceOptions(source="", frontends="", settings=self._torchserve)
+        options = dataclasses.replace(self._options, source=source)
+        found = listeners(TorchServeSource(server, options), options)
+        return {name: one.frontend for name, one in found.items()}
 
 
 DEFAULTS: dict[str, Any] = {
     "metrics_mode": "prometheus",  # rather than files
+    "token_auth": False,
     **{f"{name}_address": ListenAddress() for name in ("inference", "management", "metrics")},
     **{f"grpc_{name}_port": 0 for name in ("inference", "management")},
 }

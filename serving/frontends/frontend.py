@@ -1,0 +1,32 @@
+"""What a frontend is to the program that starts and ends it."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class Frontend(Protocol):
+    """A listener.
+
+    await start()   bind and listen; raises OSError
+    address         (host, port) actually bound, after start (port 0 means "any"); a Unix socket's path is the host
+    await drain()   accept no new connections; existing ones finish the requests under way, then close
+    await close()   end what is left
+    """
+
+    @property
+    def address(self) -> tuple[str, int]: ...
+
+    async def start(self) -> None: ...
+    async def drain(self) -> None: ...
+    async def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """A frontend, and where it is to listen. service: as errors name it. asks: whether every client has to show a token."""
+
+    frontend: Frontend
+    service: str
+    host: str
+    port: int
+    asks: bool = False

@@ -1,0 +1,16 @@
+"""The table of plugins: the packages that may be there."""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+from serving.plugins.plugin import Plugin
+
+PACKAGES = ("serving.torchserve",)
+
+
+def _is_there(package: str) -> bool:
+    spec = find_spec(package)
+    return spec is not None and spec.has_location  # a folder without modules has none
+
+
+PLUGINS: tuple[Plugin, ...] = tuple(import_module(f"{name}.plugin").PLUGIN for name in PACKAGES if _is_there(name))

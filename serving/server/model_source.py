@@ -1,0 +1,31 @@
+"""A source of models: it says which models there are, beside --model-repository or in its place."""
+
+from abc import ABC, abstractmethod
+
+
+class ModelSource(ABC):
+    """Made with (server, options) where a plugin's flags ask for one (serving.cli.options.SourceOptions).
+
+    The program calls its methods once each, in this order. Each but `stop` and `close` may be cancelled where the server is to
+    end, and raises ServingError where it cannot start.
+    """
+
+    @abstractmethod
+    async def register(self) -> None:
+        """Know which models are wanted at start, before anybody can ask for them."""
+
+    @abstractmethod
+    async def listening(self) -> None:
+        """Take note that all listeners are there."""
+
+    @abstractmethod
+    async def start(self) -> None:
+        """Load the models, before the server loads those of --model-repository."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Begin nothing any more."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what it holds, when the last request is answered."""
