@@ -11,7 +11,7 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-javascript test-python test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer fuzz soak rollout-soak screenshots guide formats examples clean help
+.PHONY: run test test-javascript test-python test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer fuzz soak rollout-soak screenshots guide docs formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
@@ -89,6 +89,9 @@ guide: $(VENV)/.installed-dev chromium  ## Take the pictures of docs/guide.md an
 
 formats: $(VENV)/.installed-dev  ## Make the models of docs/formats.md anew with their own tools, serve them, and write that page.
 	$(BIN)/python -m tools.formats $(FORMATS)
+
+docs: $(VENV)/.installed-dev  ## Write the tables of docs/ that code declares.
+	$(BIN)/python -m tools.write_docs
 
 examples: $(VENV)/.installed-dev  ## Train the example models anew.
 	$(BIN)/python examples/train.py

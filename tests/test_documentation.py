@@ -11,9 +11,10 @@ from dashboard.shared.environment import VARIABLES
 from repository.config import model_config
 from repository.config.backends import KINDS
 from repository.config.traffic import METRICS, policy_of, traffic_of, traffic_problem
-from repository.config.validation_parameters import OWN_PARAMETERS, parameters
+from repository.config.validation_parameters import parameters
 from tests.support.flags import known_flags
 from tests.test_architecture import ROOMS, room_of
+from tools.write_docs import TABLES, written
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGURATION = (ROOT / "docs" / "configuration.md").read_text()
@@ -51,8 +52,13 @@ def test_no_flag_is_documented_that_does_not_exist() -> None:
     assert documented - known_flags() == set()
 
 
+@pytest.mark.parametrize("table", TABLES)
+def test_a_table_that_code_declares_is_as_make_docs_writes_it(table: str) -> None:
+    page, text = written(table)
+    assert page.read_text() == text
+
+
 def test_every_parameter_of_slipways_own_is_documented() -> None:
-    assert [name for name in OWN_PARAMETERS if f"`slipway.{name}`" not in CONFIGURATION] == []
     reads = re.compile(r"""get_parameter\(\s*\w+,\s*"(\w+)\"""")
     for path in [*(ROOT / "serving").rglob("*.py"), *(ROOT / "dashboard").rglob("*.py")]:
         for name in reads.findall(path.read_text()):

@@ -11,6 +11,7 @@ from dashboard.configuration import services
 from dashboard.configuration.fields import DATA_TYPES
 from dashboard.configuration.model_files import Arriving
 from dashboard.configuration.needs import Need, refusal, rights_of, unmet
+from dashboard.configuration.running_fields import CONTROLS
 from dashboard.shared.exceptions import Invalid
 from dashboard.templatetags.slipway import sentence
 from repository.config.backends import KINDS as BACKEND_KINDS
@@ -44,6 +45,7 @@ def editor_context(text: str, applied: str | None = None, archive: ModelArchive 
         "data_types": [name for name in DATA_TYPES if name != "INVALID"],
         "backends": tuple(BACKEND_KINDS),
         "residencies": RESIDENCIES,
+        "controls": CONTROLS,
         "warmup_contents": WARMUP_CONTENTS,
         "blank_policy": {
             "level": "",

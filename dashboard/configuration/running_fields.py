@@ -6,28 +6,19 @@ no rows of the list of parameters, and those that the dashboard writes itself ar
 
 import json
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import TypedDict, cast
 
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.configuration.field_values import FieldError, number, rows, truth, whole
 from repository.config.model_config import MAX_VALUES, SLIPWAY_PREFIX, get_parameter
+from repository.config.own_parameters import OWN_PARAMETERS, Control
 from repository.core.errors import InvalidConfig
 from repository.core.json_types import Json
 
-# Parameters of Slipway that have controls of their own -> the fields.
-_OWN = {
-    "residency": ("residency", "residency_idle_seconds"),
-    "isolation": ("isolation",),
-    "execution_timeout_s": ("execution_timeout_s",),
-    "inline_below_us": ("inline_below_us",),
-}
-_STAMPED = (
-    "release",
-    "aliases",
-    "version_settings",
-)  # written by the dashboard with each release, or on pages of their own
+# Parameters of Slipway that have one control -> the control; the field has the parameter's name.
+CONTROLS = {one.name: one.control for one in OWN_PARAMETERS.values() if one.control is not None}
 # Parameters of TorchServe's archives that have controls of their own -> the fields. Their values are texts.
 _TORCHSERVE = {
     "torchserve.response_timeout_s": "torchserve_response_timeout_s",
@@ -36,7 +27,11 @@ _TORCHSERVE = {
 }
 _INSTALL = "torchserve.install_py_dep_per_model"
 _ON = ("true", "1", "on")
-_APART = {*(SLIPWAY_PREFIX + name for name in (*_OWN, *_STAMPED)), *_TORCHSERVE, _INSTALL}
+_APART = {
+    *(SLIPWAY_PREFIX + one.name for one in OWN_PARAMETERS.values() if one.control or one.apart),
+    *_TORCHSERVE,
+    _INSTALL,
+}
 _MODES = ("", "pinned", "on_demand", "evictable")
 _VALUES_OF_A_SAMPLE = 4  # for each input: itself, its datatype, its dims and its content
 _CONTENTS = ("zeros", "random", "own")
@@ -45,7 +40,7 @@ PATHS: dict[str, str] = {
     "response_cache": "response_cache",
     "warmups": "model_warmup",
     "parameters": "parameters",
-    **{field: f'parameters["{SLIPWAY_PREFIX}{name}"]' for name, fields in _OWN.items() for field in fields[:1]},
+    **{name: f'parameters["{SLIPWAY_PREFIX}{name}"]' for name in (*CONTROLS, "residency")},
     "residency_idle_seconds": f'parameters["{SLIPWAY_PREFIX}residency"].idle_seconds',
     **{field: f'parameters["{key}"]' for key, field in _TORCHSERVE.items()},
     "torchserve_install": f'parameters["{_INSTALL}"]',
@@ -67,11 +62,10 @@ class ParameterFields(TypedDict):
 
 
 class RunningFields(TypedDict, total=False):
+    """Beside these a field for each of CONTROLS: a number or None, or whether a switch is on."""
+
     residency: str  # "", "pinned", "on_demand" or "evictable"
     residency_idle_seconds: float | None
-    isolation: bool  # instances in processes of their own
-    execution_timeout_s: float | None
-    inline_below_us: float | None
     torchserve_response_timeout_s: str  # as it is written; "" where the archive decides
     torchserve_startup_timeout_s: str
     torchserve_handler: str
@@ -84,12 +78,9 @@ class RunningFields(TypedDict, total=False):
 def running_fields(config: ModelConfig) -> RunningFields:
     residency = _value(config, "residency")
     said: Mapping[str, Json] = residency if isinstance(residency, dict) else {}
-    return {
+    found: RunningFields = {
         "residency": str(said.get("mode", "")),
         "residency_idle_seconds": _number(said.get("idle_seconds")),
-        "isolation": _value(config, "isolation") == "process",
-        "execution_timeout_s": _number(_value(config, "execution_timeout_s")),
-        "inline_below_us": _number(_value(config, "inline_below_us")),
         "torchserve_response_timeout_s": _text(config, "torchserve.response_timeout_s"),
         "torchserve_startup_timeout_s": _text(config, "torchserve.startup_timeout_s"),
         "torchserve_handler": _text(config, "torchserve.handler"),
@@ -102,6 +93,12 @@ def running_fields(config: ModelConfig) -> RunningFields:
             if key not in _APART
         ],
     }
+    controls = {name: _shown(control, _value(config, name)) for name, control in CONTROLS.items()}
+    return cast(RunningFields, {**found, **controls})
+
+
+def _shown(control: Control, value: Json) -> bool | float | None:
+    return _number(value) if control.on is None else value == control.on
 
 
 def _value(config: ModelConfig, name: str) -> Json:
@@ -139,11 +136,11 @@ def apply_running(config: ModelConfig, fields: Mapping[str, object]) -> None:
     if "parameters" in fields:
         _apply_parameters(config, fields["parameters"])
     _apply_residency(config, fields)
-    if "isolation" in fields:
-        _set(config, "isolation", "process" if truth(fields["isolation"]) else None)
-    for name in ("execution_timeout_s", "inline_below_us"):
-        if name in fields:
+    for name, control in CONTROLS.items():
+        if name in fields and control.on is None:
             _set(config, name, _optional(name, fields[name]))
+        elif name in fields:
+            _set(config, name, control.on if truth(fields[name]) else None)
     for key, field in _TORCHSERVE.items():
         if field in fields:
             _set_text(config, key, str(fields[field] or "").strip())

@@ -11,12 +11,11 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import version_settings
 from repository.config.model_config import SLIPWAY_PREFIX
+from repository.config.own_parameters import OWN_PARAMETERS
 
 # none: the same in another form. versions: some come or go, those that stay are not touched. reload: built beside the old.
 Effect = Literal["none", "in_place", "versions", "reload"]
 
-# Ours, and yet about how a model's instances are built.
-_BUILT_IN = ("slipway.isolation", "slipway.execution_timeout_s", "slipway.variable_batch")
 # Said of a model's workers, whose number is that of its instances.
 _SAID = ("torchserve.min_workers", "torchserve.max_workers")
 
@@ -55,8 +54,10 @@ def _built(config: ModelConfig) -> ModelConfig:
         built.ClearField("dynamic_batching")
     if not config.cc_model_filenames:  # where there is a file for each kind of GPU, the GPUs choose the file
         built.ClearField("instance_group")
-    for key in [key for key in built.parameters if key.startswith(SLIPWAY_PREFIX) and key not in _BUILT_IN]:
-        del built.parameters[key]
+    for key in [key for key in built.parameters if key.startswith(SLIPWAY_PREFIX)]:
+        own = OWN_PARAMETERS.get(key.removeprefix(SLIPWAY_PREFIX))
+        if own is None or not own.built_in:
+            del built.parameters[key]
     for key in _SAID:
         built.parameters.pop(key, None)
     return built

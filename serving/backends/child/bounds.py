@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
-from repository.config.validation_parameters import EXECUTION_TIMEOUT
+from repository.config.own_parameters import EXECUTION_TIMEOUT
 
 
 @dataclass(frozen=True, slots=True)

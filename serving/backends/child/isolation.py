@@ -10,7 +10,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.backends import KINDS
 from repository.config.model_config import get_parameter
-from repository.config.validation_parameters import ISOLATION
+from repository.config.own_parameters import ISOLATION
 from serving.backends.base.backend import Backend, BackendInstance, ModelSpec
 from serving.backends.channel.messages import InitializeBackend
 from serving.backends.child.instance import ChildInstance
