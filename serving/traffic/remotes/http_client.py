@@ -7,8 +7,8 @@ sends is bounded, headers as well as bodies: it may mean no good, and what it se
 
 httpx is not used. With all of 200 requests a second mirrored, the server took 1,170 us of CPU for a request with httpx, 390 us
 with this client and 140 us without a mirror; with 16 clients that never pause it answered 10,700 requests a second in place of
-18,900. An answer of 1 MiB in chunks of a byte, which this client reads in 0.2 s and 5 ms at a time, was not read by httpx in 5 s,
-in which it held the loop for up to 0.4 s at a time. So pages (fetch.py) are read with this client as well.
+18,900. Of an answer in chunks of one byte this client reads the first MiB in 0.2 s, holding the loop for 5 ms at a time; httpx
+had not read as much in 5 s, and held the loop for up to 0.4 s. So pages (fetch.py) are read with this client as well.
 Source: RFC 9112 (HTTP/1.1).
 """
 
