@@ -288,16 +288,6 @@ CELERY_WORKER_HIJACK_ROOT_LOGGER = False
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_TIMEZONE = TIME_ZONE
 
-# -- jobs ------------------------------------------------------------------------------------------------------------
-# The kinds of long work: name -> where it is (jobs.kinds.Kind).
-JOB_KINDS = {
-    "inspect": "dashboard.uploads.jobs.INSPECT",
-    "publish": "dashboard.uploads.jobs.PUBLISH",
-    "archive": "dashboard.versions.jobs.ARCHIVE",
-    "restore": "dashboard.versions.jobs.RESTORE",
-    "import": "dashboard.imports.jobs.IMPORT",
-}
-
 # -- REST API --------------------------------------------------------------------------------------------------------
 REST_FRAMEWORK = {
     "DEFAULT_AUTHENTICATION_CLASSES": [

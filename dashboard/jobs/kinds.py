@@ -1,10 +1,10 @@
-"""The kinds of long work. `settings.JOB_KINDS` says where each is: a Kind in the module `jobs` of the room whose work it is."""
+"""The kinds of long work: every `Kind` in a module `jobs` of the room whose work it is."""
 
+import functools
+import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-
-from django.conf import settings
-from django.utils.module_loading import import_string
+from pathlib import Path
 
 from dashboard.jobs.context import JobContext
 from dashboard.models import Job
@@ -15,27 +15,30 @@ Work = Callable[[JobContext], dict[str, object]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a kind of job does.
+    """A kind of job.
 
-    run: do the work and return its result, which is JSON. It must be safe to run again from the start: a worker may die at any
-    moment.
+    name: as a job's row has it. run: do the work and return its result, which is JSON. It must be safe to run again from the
+    start: a worker may die at any moment.
     abandoned: put right what a job leaves that ended while nobody ran it, because it was cancelled in the queue or its worker
     was lost too often. It is called in the transaction that ends the job.
     """
 
+    name: str
     run: Work
     abandoned: Callable[[Job], None]
 
 
-def kind_path(name: str) -> str:
-    """Return where a kind is; Invalid for a name that is not in the table."""
-    kinds: dict[str, str] = settings.JOB_KINDS
-    if name not in kinds:
-        raise Invalid(f"expected a job of kind {', '.join(sorted(kinds))}, but got '{name}'")
-    return kinds[name]
+@functools.cache
+def kinds() -> dict[str, Kind]:
+    """Return the kinds by name. The modules are imported here, for the rooms with jobs stand above this one."""
+    rooms = sorted(path.parent.name for path in Path(__file__).parents[1].glob("*/jobs.py"))
+    modules = [importlib.import_module(f"dashboard.{room}.jobs") for room in rooms]
+    return {one.name: one for module in modules for one in vars(module).values() if isinstance(one, Kind)}
 
 
-def load_kind(name: str) -> Kind:
-    """Return the kind of a name, as a job's row has it. Invalid: it is not in the table."""
-    kind: Kind = import_string(kind_path(name))
-    return kind
+def kind_of(name: str) -> Kind:
+    """Return the kind of a name; Invalid for an unknown one."""
+    known = kinds()
+    if name not in known:
+        raise Invalid(f"expected a job of kind {', '.join(sorted(known))}, but got '{name}'")
+    return known[name]

@@ -5,7 +5,7 @@ import logging
 from django.utils import timezone
 
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
-from dashboard.jobs.kinds import Work, load_kind
+from dashboard.jobs.kinds import Work, kind_of
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
 from dashboard.shared.exceptions import DashboardError, status_of
@@ -26,7 +26,7 @@ def job_run(*, job_id: int, work: Work | None = None) -> None:
         return
     job = Job.objects.get(pk=job_id)
     with JobContext(job) as context:
-        _finish(job, *_outcome(context, work or load_kind(job.kind).run))
+        _finish(job, *_outcome(context, work or kind_of(job.kind).run))
 
 
 def job_run_here(*, job: Job, work: Work) -> Job:

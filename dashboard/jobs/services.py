@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.jobs.kinds import kind_path, load_kind
+from dashboard.jobs.kinds import kind_of
 from dashboard.jobs.tasks import run_job
 from dashboard.models import Job, Model
 from dashboard.models.job import JobParams
@@ -36,9 +36,9 @@ def job_create(
 ) -> Job:
     """Make a job, and announce it to a worker when the transaction commits. Without `announce` the caller runs it itself.
 
-    kind: a name in settings.JOB_KINDS, else Invalid. params: what the work needs to begin.
+    kind: the name of a Kind, else Invalid. params: what the work needs to begin.
     """
-    kind_path(kind)
+    kind_of(kind)
     job = Job.objects.create(
         kind=kind,
         title=title or kind,
@@ -72,7 +72,7 @@ def job_cancel(*, job: Job, actor: Actor) -> Job:
         audit_record(actor=actor, action="job.cancel", summary=f"Cancelled job {job.pk} ({job.title})", model=job.model)
         job.refresh_from_db()
         if ended:
-            load_kind(job.kind).abandoned(job)
+            kind_of(job.kind).abandoned(job)
     return job
 
 
@@ -125,7 +125,7 @@ def _give_up(job: Job, rows: QuerySet[Job], **changes: object) -> bool:
         if not rows.update(**changes):
             return False
         job.refresh_from_db()
-        load_kind(job.kind).abandoned(job)
+        kind_of(job.kind).abandoned(job)
     return True
 
 

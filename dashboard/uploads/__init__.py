@@ -3,5 +3,5 @@ published (publication), each step a move in `states`; and the bundled examples,
 code are refused when they are announced (services), when they have been looked at (inspection) and when they are published
 (configuration.needs).
 
-It imports `versions` and what is below. Its jobs are named in `settings.JOB_KINDS`; the overview lists what is open, `watch`
+It imports `versions` and what is below. The overview lists what is open, `watch`
 recovers and expires, and `up` publishes the examples."""

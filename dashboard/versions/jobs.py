@@ -3,5 +3,5 @@
 from dashboard.jobs.kinds import Kind
 from dashboard.versions.moves import archive_run, move_abandoned, restore_run
 
-ARCHIVE = Kind(archive_run, move_abandoned)
-RESTORE = Kind(restore_run, move_abandoned)
+ARCHIVE = Kind("archive", archive_run, move_abandoned)
+RESTORE = Kind("restore", restore_run, move_abandoned)

@@ -16,7 +16,7 @@ from django.utils import timezone
 
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.jobs.context import JobContext, JobSuperseded
-from dashboard.jobs.kinds import Kind
+from dashboard.jobs.kinds import Kind, kinds
 from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import job_cancel, job_create, jobs_requeue_lost
 from dashboard.models import AuditEntry, Job
@@ -29,18 +29,12 @@ LONG_AGO = timedelta(minutes=5)
 
 
 @pytest.fixture(autouse=True)
-def kind(monkeypatch: pytest.MonkeyPatch, settings: Any) -> dict[str, Any]:
+def kind(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """A kind of job, `trial`, that does what the test says."""
     does: dict[str, Any] = {"run": lambda context: {"answer": 42}, "abandoned": lambda job: None}
-    settings.JOB_KINDS = {**settings.JOB_KINDS, "trial": f"{__name__}.TRIAL"}
-    monkeypatch.setattr(sys.modules[__name__], "_trial", does)
+    trial = Kind("trial", lambda context: does["run"](context), lambda job: does["abandoned"](job))
+    monkeypatch.setitem(kinds(), "trial", trial)
     return does
-
-
-_trial: dict[str, Any] = {}
-
-
-TRIAL = Kind(run=lambda context: _trial["run"](context), abandoned=lambda job: _trial["abandoned"](job))
 
 
 @pytest.fixture
