@@ -21,7 +21,7 @@ from tests.support.serving_process import PATIENCE_S
 
 # Open to everybody, on purpose.
 OPEN = {"sign_in", "sign_out", "health"}
-_SAMPLES = {"int": "1", "uuid": str(uuid.UUID(int=0)), "str": "relu", "slug": "relu", "path": "x"}
+_SAMPLES = {"int": "1", "uuid": str(uuid.UUID(int=0)), "str": "relu", "slug": "local", "path": "x"}
 METHODS = ("get", "post", "put", "patch", "delete")
 
 
