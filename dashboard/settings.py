@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import dj_database_url
+import plotly
 from django.core.exceptions import ImproperlyConfigured
 
 from dashboard.shared import environment
@@ -247,12 +248,7 @@ CONTENT_SECURITY_POLICY = {
 
 # -- static files ----------------------------------------------------------------------------------------------------
 STATIC_URL = "static/"
-STATICFILES_DIRS = [BASE_DIR / "static"]
-STATICFILES_FINDERS = [
-    "django.contrib.staticfiles.finders.FileSystemFinder",
-    "django.contrib.staticfiles.finders.AppDirectoriesFinder",
-    "dashboard.web.finders.PlotlyFinder",
-]
+STATICFILES_DIRS = [BASE_DIR / "static", ("plotly", Path(plotly.__file__).parent / "package_data")]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
     "staticfiles": {"BACKEND": "dashboard.web.static_files.HashedAddresses"},

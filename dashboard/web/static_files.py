@@ -1,8 +1,8 @@
 """Static files under addresses that change with their content, so that browsers keep them for good; compressed.
 
 The hash stands before the path (/static/<hash>/js/app.js), so that modules and style sheets which name each other relative to
-themselves need not be rewritten. It covers a whole group of files, which are what the finders find: ours are one, and each
-package's are another. They are read once, when the process starts: what it serves goes together, whatever `git pull` does.
+themselves need not be rewritten. It covers a whole group of files: ours are one, and each package's are another. They are read
+once, when the process starts: what it serves goes together, whatever `git pull` does.
 """
 
 import gzip
@@ -26,8 +26,8 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 FOR_GOOD = "public, max-age=31536000, immutable"
 ASK_EACH_TIME = "no-cache"
-# Of packages, what pages use. The others bring much that nobody asks for.
-PACKAGES = ("django_htmx", "plotly")
+# How the names begin of what pages use of packages. These bring much more that nobody asks for.
+OF_PACKAGES = ("django_htmx/", "plotly/plotly.min.js")
 
 
 class StaticFile:
@@ -92,9 +92,9 @@ def _found() -> Iterator[tuple[str, str, Path]]:
         for path, storage in finder.list([]):
             prefix = getattr(storage, "prefix", None) or ""
             name = f"{prefix}/{path}" if prefix else path
-            package = "" if isinstance(finder, FileSystemFinder) else name.partition("/")[0]
-            if not package or package in PACKAGES:
-                yield package, name.replace("\\", "/"), Path(storage.path(path))
+            ours = isinstance(finder, FileSystemFinder) and not prefix
+            if ours or name.startswith(OF_PACKAGES):
+                yield "" if ours else name.partition("/")[0], name, Path(storage.path(path))
 
 
 def _digest(*parts: bytes) -> str:

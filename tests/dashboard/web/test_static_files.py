@@ -57,7 +57,7 @@ def site(settings: Any, tmp_path: Path) -> Iterator[Path]:
     """A folder of static files of the test's own; after_update() starts another process on it."""
     (tmp_path / "js").mkdir()
     (tmp_path / "js" / "app.js").write_text("first")
-    settings.STATICFILES_DIRS = [tmp_path]
+    settings.STATICFILES_DIRS = [tmp_path, *settings.STATICFILES_DIRS[1:]]
     static_files.cache_clear()
     yield tmp_path
     static_files.cache_clear()
