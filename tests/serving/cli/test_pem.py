@@ -18,7 +18,7 @@ from tests.support.certificates import Authority, Files
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Certificates and keys of many kinds: name.pem and name.key."""
     folder = tmp_path_factory.mktemp("pem")
-    authority = Authority(folder, "authority")
+    authority = Authority(folder)
     good = authority.sign("good")
     authority.sign("other")
     _sign(folder, "small", bits=1024)

@@ -37,7 +37,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 def test_apis_listen_on_unix_sockets_and_over_tls_and_handlers_see_what_they_may(tmp_path: Path) -> None:
     archive(tmp_path / "store" / "tells.mar", handler=TELLS)
-    authority = Authority(tmp_path / "keys", "root")
+    authority = Authority(tmp_path / "keys")
     pair = authority.sign("server")
     properties = {
         "management_address": f"unix:{tmp_path}/management.sock",

@@ -18,7 +18,7 @@ SIZE = 32 << 20  # more than the system's buffers hold
 
 
 def test_a_slow_client_of_tls_gets_the_whole_last_answer(tmp_path: Path) -> None:
-    authority = Authority(tmp_path, "root")
+    authority = Authority(tmp_path)
     files = authority.sign("server")
     tls = server_context(TlsFiles("http", True, False, files.cert, files.key, None), "http/1.1")
     route = Route("GET", "/", "", lambda _, exchange: Reply(body=[bytes(SIZE)]))

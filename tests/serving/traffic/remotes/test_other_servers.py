@@ -176,7 +176,7 @@ async def test_an_answer_that_is_no_v2_is_one_sentence(tmp_path: Path) -> None:
 
 
 async def test_a_certificate_is_checked_against_the_listed_authority(tmp_path: Path) -> None:
-    authority = Authority(tmp_path / "ca", "authority")
+    authority = Authority(tmp_path / "ca")
     with service(lambda received: {"sum": 1.0}, authority.sign("server")) as other:
         remote = Remote(other.url, "json", request={"x": "$INPUT0"}, response={"OUTPUT0": "sum"})
         trusted = remote_model(tmp_path, remote, identity("FP32"), ca=str(authority.cert))
@@ -190,7 +190,7 @@ async def test_a_certificate_is_checked_against_the_listed_authority(tmp_path: P
 
 
 async def test_a_server_may_ask_for_a_certificate_over_both_protocols(tmp_path: Path) -> None:
-    authority, stranger = Authority(tmp_path / "ca", "authority"), Authority(tmp_path / "other", "stranger")
+    authority, stranger = Authority(tmp_path / "ca"), Authority(tmp_path / "other")
     theirs, ours = authority.sign("server"), authority.sign("client")
     flags = [
         f"--{protocol}-{name}={value}"
