@@ -4,10 +4,10 @@ Among instances that wait for the same resource, the one with the least executio
 2 gets half the chances of priority 1. What an instance did not use while it was idle, or before it was loaded, it does not
 catch up on. Source: Triton, docs/user_guide/rate_limiter.md and ModelRateLimiter in model_config.proto.
 
-An instance waits only for what others hold, or are about to. When something is given back, those whose resources are free
-are taken from the list and asked one after the other, in turn; one that has nothing to execute any more is passed over by that
-alone. What is free is kept for one with an earlier turn that needs more: smaller demands would keep it waiting for ever.
-Nothing is kept where a holder's model calls other models, for it may wait for just those.
+An instance waits only for resources that others hold, or that are kept for a waiter with an earlier turn. Free resources are
+kept for one that needs more than there is, because smaller demands would keep it waiting for ever. Nothing is kept where the
+missing resources are held by a model that calls other models: its call may need just the instance that would be kept waiting,
+and then each would wait for the other.
 """
 
 from collections import Counter
@@ -17,7 +17,8 @@ from typing import NamedTuple
 from tritonclient.grpc.model_config_pb2 import ModelInstanceGroup
 
 from serving.core.devices import Device
-from serving.core.errors import invalid, safely
+from serving.core.errors import invalid
+from serving.core.waiters import Waiters
 
 ANYWHERE = "global"
 Key = tuple[str, str]  # resource, and the device it lies on or ANYWHERE
@@ -53,15 +54,13 @@ class RateLimiter:
         self, limits: Iterable[tuple[str, int, int | None]], call_soon: Callable[[Callable[[], None]], object]
     ) -> None:
         self._limits = list(limits)
-        self._call_soon = call_soon
         self._demands: dict[object, Demand] = {}
         self._turns: dict[object, int] = {}  # executions times priority: the least goes first
         self._used: Counter[Key] = Counter()
         self._granted: dict[object, Demand] = {}
         self._models: dict[object, str] = {}  # of the holders
         self._callers: set[str] = set()  # models that call others while they execute
-        self._waiting: dict[object, Callable[[], None]] = {}
-        self._asking = False  # whoever waits is about to be asked
+        self._waiters: Waiters[object] = Waiters(self._may_go, call_soon, self._turns.__getitem__)
 
     def register(self, holder: object, demand: Demand, model: str = "") -> None:
         """Add an instance of a model; INVALID_ARG for a resource that is global for one model and on devices for another, or
@@ -81,72 +80,60 @@ class RateLimiter:
         self._demands[holder] = demand
         self._models[holder] = model
         self._turns[holder] = 0
-        self._ask_soon()  # there may be more copies than before
+        self._waiters.ask()  # there may be more copies than before
 
     def unregister(self, holder: object) -> None:
         """Forget an instance; what it holds stays counted until it is released."""
-        for table in (self._demands, self._turns, self._waiting):
+        self._waiters.withdraw(holder)
+        for table in (self._demands, self._turns):
             table.pop(holder, None)
         model = self._models.pop(holder, "")
         if model not in self._models.values():
             self._callers.discard(model)
-        self._ask_soon()  # something may have been kept for it
 
     def calls_others(self, model: str) -> None:
         """A model asks another one for an inference: what it holds meanwhile it may give back only when that is answered."""
         if model not in self._callers:
             self._callers.add(model)
-            self._ask_soon()
+            self._waiters.ask()
 
     def acquire(self, holder: object, resume: Callable[[], None]) -> bool:
         """Take the holder's resources, for something that it has to execute. Where it must wait, `resume` is called once when
         it may go on: it acquires again, if it still has something to execute."""
-        demand = self._demands[holder]
-        if holder not in self._waiting:
+        if holder not in self._waiters:
             self._turns[holder] = max(self._turns[holder], self._earliest_turn(holder))
-        if not self._free(demand) or self._another_goes_first(holder):
-            self._waiting[holder] = resume
+        if not self._may_go(holder):
+            self._waiters.wait(holder, resume)
             return False
-        self._waiting.pop(holder, None)
+        demand = self._demands[holder]
         self._used.update(dict(demand.resources))
         self._granted[holder] = demand
         self._turns[holder] += demand.priority
+        self._waiters.withdraw(holder)
         return True
 
     def release(self, holder: object) -> None:
         """Give the resources back; those that wait for them are asked soon."""
         self._used.subtract(dict(self._granted.pop(holder, NO_DEMAND).resources))
-        self._ask_soon()
+        self._waiters.ask()
 
-    def _ask_soon(self) -> None:
-        if self._waiting and not self._asking:
-            self._asking = True
-            self._call_soon(self._ask)
-
-    def _ask(self) -> None:
-        """Ask the one whose turn it is, of those whose resources are free; the next in the loop's next turn."""
-        self._asking = False
-        kept: set[Key] = set()  # for those with an earlier turn
-        for holder in sorted(self._waiting, key=self._turns.__getitem__):
-            keys = _keys(self._demands[holder])
-            if kept.isdisjoint(keys) and self._free(self._demands[holder]):
-                resume = self._waiting.pop(holder)
-                self._ask_soon()
-                safely("resuming an instance that waited for resources", resume)
-                return
-            if self._comes_free(holder):
+    def _may_go(self, holder: object) -> bool:
+        """Whether a holder's resources are free, and none of them is kept for a waiter with an earlier turn."""
+        if not self._free(self._demands[holder]):
+            return False
+        waits = holder in self._waiters
+        kept: set[Key] = set()
+        for other in self._waiters:
+            if other == holder or (not waits and self._turns[other] >= self._turns[holder]):
+                break
+            keys = _keys(self._demands[other])
+            goes = kept.isdisjoint(keys) and self._free(self._demands[other])
+            if goes or self._comes_free(other):
                 kept |= keys
-
-    def _another_goes_first(self, holder: object) -> bool:
-        """Whether one that waits, and needs the same, has an earlier turn and can go at once, or when others are done."""
-        mine = self._turns[holder]
-        return any(
-            self._turns[other] < mine and (self._free(self._demands[other]) or self._comes_free(other))
-            for other in self._contenders(holder, self._waiting)
-        )
+        return not kept or kept.isdisjoint(_keys(self._demands[holder]))
 
     def _comes_free(self, holder: object) -> bool:
-        """Whether what a holder needs is given back whatever becomes of those that wait."""
+        """Whether the resources that a waiter needs are given back, whatever becomes of the other waiters."""
         keys = _keys(self._demands[holder])
         return not any(
             self._models.get(other) in self._callers and not keys.isdisjoint(_keys(demand))
@@ -155,14 +142,13 @@ class RateLimiter:
 
     def _earliest_turn(self, holder: object) -> int:
         """Return the turn of one that comes back: where those that it contends with began their last execution."""
-        active = self._contenders(holder, [*self._waiting, *self._granted])
-        return min((self._turns[other] - self._demands[other].priority for other in active), default=0)
-
-    def _contenders(self, holder: object, others: Iterable[object]) -> list[object]:
         keys = _keys(self._demands[holder])
-        return [
-            other for other in others if other in self._demands and not keys.isdisjoint(_keys(self._demands[other]))
+        active = [
+            other
+            for other in (*self._waiters, *self._granted)
+            if other in self._demands and not keys.isdisjoint(_keys(self._demands[other]))
         ]
+        return min((self._turns[other] - self._demands[other].priority for other in active), default=0)
 
     def _free(self, demand: Demand) -> bool:
         return all(self._used[key] + count <= self._copies(key) for key, count in demand.resources)

@@ -171,6 +171,29 @@ def test_nothing_is_kept_for_a_larger_demand_while_a_holder_waits_for_another_mo
     assert woken == ["called", "larger"]
 
 
+def test_a_waiter_that_is_kept_waiting_itself_keeps_nothing_that_a_calling_model_holds():
+    """`both` cannot go before `larger`, and `caller` may wait for `small`, which needs nothing else than what is free."""
+    limiter = Limited(("A", 2, None), ("B", 2, None))
+    a, b = (("A", str(CPU)), 1), (("B", str(CPU)), 1)
+    demands = {"runs": (a,), "caller": (b,), "larger": ((a[0], 2),), "both": (a, b), "small": (b,)}
+    woken = []
+    for holder, resources in demands.items():
+        limiter.register(holder, Demand(resources), holder)
+    for holder in ("both", "small", "small"):  # their turns come after that of `larger`
+        assert limiter.acquire(holder, lambda: None)
+        limiter.release(holder)
+    assert limiter.acquire("runs", lambda: None)
+    assert limiter.acquire("caller", lambda: None)
+    limiter.calls_others("caller")
+    assert not limiter.acquire("larger", lambda: None)
+    assert not limiter.acquire("both", lambda: None)
+    assert limiter.acquire("small", lambda: None)
+    assert not limiter.acquire("small", lambda: woken.append("small"))
+    limiter.release("small")
+    limiter.turn()
+    assert woken == ["small"]
+
+
 def test_what_was_kept_for_an_instance_that_is_taken_away_is_given_to_others():
     limiter = Limited(("R", 2, None))
     limiter.register("larger", _demand(2))
