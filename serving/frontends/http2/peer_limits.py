@@ -4,8 +4,10 @@ Sources: CVE-2023-44487 (rapid reset), CVE-2019-9512 to CVE-2019-9518 (floods), 
 """
 
 import asyncio
+from functools import partial
 from typing import Protocol
 
+from serving.core.waiters import Waiters
 from serving.frontends.http2.frames import ConnectionFailure, ErrorCode
 
 BUCKET_SIZE = 2000.0  # frames; more than the streams of a connection, all of which may be cancelled at once
@@ -69,24 +71,41 @@ class WaitingStream(Protocol):
 class ConcurrencyLimit:
     """How many streams a connection may have open, and how many requests under way on those that carry several."""
 
-    __slots__ = ("_waiting", "max_streams", "pending_requests")
+    __slots__ = ("_free_below", "_max_requests", "_waiters", "max_streams", "pending_requests")
 
-    def __init__(self, max_streams: int) -> None:
+    def __init__(self, max_streams: int, max_requests: int = MAX_PENDING_REQUESTS) -> None:
         self.max_streams = max_streams
         self.pending_requests = 0
-        self._waiting: dict[WaitingStream, None] = {}
+        self._max_requests = max_requests
+        # With fewer requests under way a stream need not wait. 0 while others wait, which go first: one comparison says both.
+        self._free_below = max_requests
+        self._waiters: Waiters[WaitingStream] | None = (
+            None  # made when a stream first waits: most connections need none
+        )
 
     def must_wait(self, stream: WaitingStream) -> bool:
-        """Return whether too many requests are under way; the stream's `released` is then called when there are fewer."""
-        if self.pending_requests < MAX_PENDING_REQUESTS:
+        """Return whether too many requests are under way, or other streams wait; the stream's `released` is then called in its
+        turn."""
+        if self.pending_requests < self._free_below:
             return False
-        self._waiting[stream] = None
+        if self._waiters is None:
+            self._waiters = Waiters(self._may_go, asyncio.get_running_loop().call_soon)
+        self._waiters.wait(stream, partial(self._release, stream))
+        self._free_below = 0
         return True
 
     def requests_ended(self, count: int = 1) -> None:
         """`count` requests have been answered, or nobody wants them any more."""
         self.pending_requests -= count
-        if self._waiting:
-            waiting, self._waiting = self._waiting, {}
-            for stream in waiting:
-                asyncio.get_running_loop().call_soon(stream.released)
+        if not self._free_below and self._waiters is not None:
+            self._waiters.ask()
+
+    def _may_go(self, stream: WaitingStream) -> bool:
+        return self.pending_requests < self._max_requests
+
+    def _release(self, stream: WaitingStream) -> None:
+        """Let a stream read on: until there is no room, when it waits again behind the others."""
+        self._free_below = self._max_requests
+        stream.released()
+        if self._waiters:
+            self._free_below = 0
