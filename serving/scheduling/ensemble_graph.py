@@ -5,14 +5,18 @@ Source: Triton, docs/user_guide/ensemble_models.md.
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.step_retries import StepRetry, step_retries
 from serving.core.datatypes import Tensor
-from serving.core.errors import safely
 from serving.core.tensor_check import with_rank
+from serving.core.waiters import Waiters
+
+# Called with a step that has room for a request.
+Resume = Callable[[int], None]
 
 
 class EnsembleStep(NamedTuple):
@@ -136,45 +140,34 @@ class StepLimits:
     def __init__(self) -> None:
         self._limit = 0
         self._inflight: Counter[int] = Counter()
-        # In the order of arrival.
-        self._waiting: defaultdict[int, dict[Callable[[int], None], None]] = defaultdict(dict)
-        self._resuming: set[int] = set()
+        self._waiters: dict[int, Waiters[Resume]] = {}
 
     def configure(self, limit: int) -> None:
-        """Take a new limit; who has room by it goes on at once."""
+        """Take a new limit; requests that have room by it go on at once."""
         self._limit = limit
-        for index in list(self._waiting):
-            self._resume_waiting(index)
+        for waiters in list(self._waiters.values()):
+            waiters.ask()
 
-    def enter(self, index: int, resume: Callable[[int], None]) -> bool:
-        """Return whether one more request may be sent to a step. Where not, `resume(index)` is called when it may, unless it is
-        withdrawn."""
-        if self._has_room(index):
+    def enter(self, index: int, resume: Resume) -> bool:
+        """Return whether one more request may be sent to a step, and count it. Where not, `resume(index)` is called when it
+        may, unless it is withdrawn: the request enters again."""
+        if not self._limit or self._inflight[index] < self._limit:
             self._inflight[index] += 1
             return True
-        self._waiting[index][resume] = None
+        if index not in self._waiters:
+            self._waiters[index] = Waiters(partial(self._has_room, index))
+        self._waiters[index].wait(resume, partial(resume, index))
         return False
 
-    def withdraw(self, index: int, resume: Callable[[int], None]) -> None:
+    def withdraw(self, index: int, resume: Resume) -> None:
         """A request no longer waits for a step."""
-        self._waiting[index].pop(resume, None)
+        self._waiters[index].withdraw(resume)
 
     def leave(self, index: int) -> None:
-        """A request has left a step: whoever has waited for it longest may go on."""
+        """A request has left a step: the one that has waited longest may go on."""
         self._inflight[index] -= 1
-        self._resume_waiting(index)
+        if index in self._waiters:
+            self._waiters[index].ask()
 
-    def _has_room(self, index: int) -> bool:
+    def _has_room(self, index: int, resume: Resume) -> bool:
         return not self._limit or self._inflight[index] < self._limit
-
-    def _resume_waiting(self, index: int) -> None:
-        waiting = self._waiting.get(index)
-        if not waiting or index in self._resuming:  # a resumed request failed at once: the loop below is under way
-            return
-        self._resuming.add(index)
-        while waiting and self._has_room(index):
-            resume = next(iter(waiting))
-            del waiting[resume]
-            self._inflight[index] += 1
-            safely("resuming a step that waited", resume, index)
-        self._resuming.discard(index)

@@ -182,7 +182,8 @@ class Run:
         self._positions: dict[str, SequencePosition] = {} if position is None else dict.fromkeys(tensors, position)
         self._size = size
         self._running: dict[int, InFlightRequest] = {}
-        self._held: set[int] = set()  # steps that have no room
+        self._entered: set[int] = set()  # steps in which the run takes room
+        self._without_room: set[int] = set()  # steps for whose room it waits
         self._tries: dict[int, _Tries] = {}  # of the running steps that may be tried again
         self._branches: deque[Run] = deque()
         self._collected = False
@@ -199,16 +200,13 @@ class Run:
         for index in ready:
             if self._owner.ended:
                 return
-            if self._limits.enter(index, self._resume):
-                self._start(index, steps[index])
-            else:
-                self._held.add(index)
-        if not self._running and not self._held:
+            self._enter(index)
+        if not self._running and not self._without_room:
             self._owner.settled()
 
     def collect(self, ready: deque[EnsembleOutputs]) -> bool:
         """Add what can be sent, in order; whether nothing more will come."""
-        settled = not self._running and not self._held
+        settled = not self._running and not self._without_room
         if settled and not self._collected:
             self._collected = True
             self._answer(ready)
@@ -236,22 +234,28 @@ class Run:
         for tries in self._tries.values():
             tries.end()
         self._tries.clear()
-        left = list(self._running)
-        for index in self._held:
-            self._limits.withdraw(index, self._resume)
         self._running.clear()
-        self._held.clear()
         self._tensors.clear()
-        for index in left:
-            self._limits.leave(index)
+        while self._without_room:
+            self._limits.withdraw(self._without_room.pop(), self._resume)
+        while self._entered:
+            self._limits.leave(self._entered.pop())
         while self._branches:
             self._branches.popleft().abandon()
 
+    def _enter(self, index: int) -> None:
+        """Start a step that has room, or wait for it."""
+        if self._limits.enter(index, self._resume):
+            self._entered.add(index)
+            self._start(index, self._graph.steps[index])
+        else:
+            self._without_room.add(index)
+
     def _resume(self, index: int) -> None:
         """A step that had no room has."""
-        self._held.discard(index)
+        self._without_room.discard(index)
         try:
-            self._start(index, self._graph.steps[index])
+            self._enter(index)
         except Exception as error:
             self._owner.broke(error)
 
@@ -353,7 +357,8 @@ class Run:
             if error is not None and self._try_again(index, step, child):
                 return
             del self._tries[index]
-        if final:
+        if final and index in self._entered:
+            self._entered.remove(index)
             self._limits.leave(index)
         if self._owner.ended:
             return

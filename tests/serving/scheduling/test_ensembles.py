@@ -243,6 +243,17 @@ async def test_no_more_requests_than_allowed_are_at_a_step_and_the_others_follow
     assert most == 2
 
 
+async def test_a_step_that_cannot_begin_leaves_its_room_to_others(tmp_path, monkeypatch):
+    ensemble(tmp_path, "max_inflight_requests: 1 " + chain(tmp_path))
+    async with core(tmp_path, load_model=("pipeline",)) as server:
+        with monkeypatch.context() as broken:
+            broken.setattr("serving.scheduling.ensemble_run.Run._try", lambda *_: 1 / 0)
+            for _ in range(2):
+                with pytest.raises(ServingError, match="running the steps of 'pipeline'"):
+                    await infer(server, "pipeline", X)
+        assert (await infer(server, "pipeline", X))["Y"].tolist() == [[6.0], [12.0]]
+
+
 async def test_failures_leave_room_at_their_step(tmp_path):
     steps = chain(tmp_path)
     ensemble(tmp_path, "max_inflight_requests: 1 " + steps)

@@ -1,42 +1,76 @@
 """`max_inflight_requests` of an ensemble: who waits for room at a step, who no longer does, and whom a new limit lets go on."""
 
+from collections.abc import Callable
+
+import pytest
+from hypothesis.stateful import rule
+
 from serving.scheduling.ensemble_graph import StepLimits
+from tests.support.exploring import run_machine
+from tests.support.waiting_machine import ROOM, WaitingMachine
+
+STEP = 3
 
 
-def test_who_waited_longest_goes_on_and_who_withdrew_is_forgotten() -> None:
+class _AtAStep(WaitingMachine):
+    """Requests at one step of an ensemble."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits = StepLimits()
+        self.limits.configure(self.room)
+
+    def take(self, waiter: int) -> bool:
+        return self.limits.enter(STEP, self.resumes[waiter])
+
+    def give_back(self) -> None:
+        self.limits.leave(STEP)
+
+    def withdraw(self, waiter: int) -> bool:
+        self.limits.withdraw(STEP, self.resumes[waiter])
+        return True
+
+    @rule(room=ROOM)
+    def reload(self, room: int) -> None:
+        self.room = room
+        self.limits.configure(room)
+
+
+@pytest.mark.hypothesis
+def test_none_waits_for_room_that_nobody_holds() -> None:
+    run_machine(_AtAStep, examples=200, steps=40)
+
+
+def _entering(limits: StepLimits, name: str, resumed: list[str]) -> Callable[[int], None]:
+    """Return what a request does that has waited for room at a step."""
+
+    def resume(index: int) -> None:
+        assert limits.enter(index, resume)
+        resumed.append(f"{name} at {index}")
+
+    return resume
+
+
+def test_each_step_has_room_of_its_own_and_a_limit_of_none_lets_all_go_on() -> None:
     limits = StepLimits()
     limits.configure(1)
     resumed: list[str] = []
-    waiting = [lambda index, name=name: resumed.append(f"{name} at {index}") for name in ("gone", "first", "second")]
-    assert limits.enter(0, waiting[0])
-    assert limits.enter(1, waiting[0]), "each step has room of its own"
-    assert not any(limits.enter(0, resume) for resume in waiting)
-    limits.withdraw(0, waiting[0])
-    limits.leave(0)
-    assert resumed == ["first at 0"]
-    limits.leave(0)
-    assert resumed == ["first at 0", "second at 0"]
-
-
-def test_a_higher_limit_lets_those_that_wait_go_on_at_once() -> None:
-    limits = StepLimits()
-    limits.configure(1)
-    resumed: list[int] = []
-    waiting = [lambda index, number=number: resumed.append(number) for number in range(4)]
-    assert [limits.enter(0, resume) for resume in waiting] == [True, False, False, False]
-    limits.configure(3)
-    assert resumed == [1, 2]
+    entering = [_entering(limits, name, resumed) for name in ("first", "second", "third")]
+    assert limits.enter(0, entering[0])
+    assert limits.enter(1, entering[0])
+    assert not any(limits.enter(0, resume) for resume in entering[1:])
+    limits.leave(1)
+    assert resumed == []
     limits.configure(0)
-    assert resumed == [1, 2, 3]
+    assert resumed == ["second at 0", "third at 0"]
 
 
 def test_one_that_raises_when_it_may_go_on_keeps_nobody_waiting() -> None:
     limits = StepLimits()
     limits.configure(1)
-    resumed: list[int] = []
-    assert limits.enter(0, resumed.append)
+    resumed: list[str] = []
+    assert limits.enter(0, _entering(limits, "first", resumed))
     assert not limits.enter(0, lambda index: [][index])
-    assert not limits.enter(0, resumed.append)
+    assert not limits.enter(0, _entering(limits, "waits", resumed))
     limits.leave(0)
-    limits.leave(0)
-    assert resumed == [0]
+    assert resumed == ["waits at 0"]
