@@ -432,19 +432,22 @@ class ModelLifecycle:
         self._residency.watch(version)
 
     # -- sleeping --------------------------------------------------------------------------------------------------
-    def sleep(self, version: ModelVersion) -> None:
-        """Let go of a version's weights; its next request brings them back."""
+    def sleep(self, version: ModelVersion) -> "asyncio.Task[None]":
+        """Let go of a version's weights; its next request brings them back. Return what is done when they are freed."""
         model = version.model
         assert isinstance(model, Model)
         version.memory_awake = model.held
         version.model = self._builder.asleep_again(version, model)
         self._serve(version)
         self._choose_answering()
-        self._drain(version, model)
+        return self._drain(version, model)
 
     async def _wake(self, version: ModelVersion, sleeping: SleepingModel) -> None:
-        """Load for the first request. Where a reload or an unload came first, its outcome is what the requests get."""
+        """Load for the first request, unless every request that waits for it has been cancelled meanwhile. Where a reload or an
+        unload came first, its outcome is what the requests get."""
         async with self.lock:
+            if not sleeping.pending:
+                return
             target = version.model
             if target is sleeping:
                 target = await self._load_awake(version, sleeping)
@@ -505,11 +508,12 @@ class ModelLifecycle:
         if model is not None:
             self._drain(version, model)
 
-    def _drain(self, version: ModelVersion, model: Model | SleepingModel) -> None:
+    def _drain(self, version: ModelVersion, model: Model | SleepingModel) -> "asyncio.Task[None]":
         version.draining.append(model)
         task = self._loop.create_task(self._drain_and_free(version, model))
         self._drains.add(task)
         task.add_done_callback(self._drains.discard)
+        return task
 
     async def _drain_and_free(self, version: ModelVersion, model: Model | SleepingModel) -> None:
         try:

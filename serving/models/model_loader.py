@@ -1,6 +1,11 @@
 """Loads and unloads models: reads them from the repositories, loads an ensemble's steps first, and tries again.
 
 load(name) -> identifiers of that name -> lock of each model -> files read -> steps loaded -> ModelLifecycle.load
+
+An ensemble's lock comes before those of its steps: its load holds it while the steps load, each under its own lock. Nothing
+that holds a step's lock asks for an ensemble's, and an ensemble that would contain itself is refused before its steps load:
+so no load waits for itself. Waking takes the lock of the woken model alone, and puts only models to sleep whose locks nobody
+holds.
 """
 
 import asyncio

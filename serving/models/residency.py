@@ -27,9 +27,7 @@ class ResidentModel(Protocol):
     lock: asyncio.Lock  # held while the model is loaded or unloaded
     versions: dict[int, ModelVersion]
 
-    def sleep(self, version: ModelVersion) -> None: ...
-
-    async def drained(self) -> None: ...
+    def sleep(self, version: ModelVersion) -> "asyncio.Task[None]": ...
 
 
 class ResidencyManager:
@@ -85,8 +83,8 @@ class ResidencyManager:
             model, version = victim
             with about(model.name):
                 log.info("'%s' makes room for '%s'", model.name, name)
-            model.sleep(version)
-            await model.drained()
+            # Not for what an earlier load left of that model: its requests may wait for the very model that needs the room.
+            await asyncio.wait({model.sleep(version)})
         return ""
 
     def _exceeded(self, needed: MemoryUse) -> str | None:
@@ -136,8 +134,7 @@ class ResidencyManager:
             model, version = victim
             with about(model.name):
                 log.info("'%s' goes to sleep: the models hold more than the budget of the %s", model.name, device)
-            model.sleep(version)
-            await model.drained()
+            await asyncio.wait({model.sleep(version)})
 
     def _versions(self) -> Iterator[tuple[ResidentModel, ModelVersion]]:
         for model in self._models:

@@ -1,18 +1,20 @@
 """A model version whose weights are not in memory. It takes the place of a Model: the first request loads it.
 
-submit(request) -> waiting -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
+submit(request) -> it waits -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
 """
 
 import asyncio
 import dataclasses
 import time
 from collections.abc import Callable, Coroutine
+from functools import partial
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from serving.backends.base.backend import ModelSpec
 from serving.core.errors import safely, unavailable, unexpected
 from serving.core.in_flight import InFlightRequest
+from serving.core.waiters import Waiters
 from serving.extensions.classification import Labels
 from serving.models.model import Model
 from serving.resources.memory import NOTHING
@@ -22,6 +24,7 @@ ASLEEP = "asleep: loads on its first request"
 RETRY_S = 1.0  # after a load that failed, requests fail at once for this long
 
 # Build the model, put it in the place of the sleeping one and call `hand_over`, in one step of the event loop; or raise.
+# Nothing is built where no request waits any more.
 Wake = Callable[["SleepingModel"], Coroutine[None, None, None]]
 
 
@@ -43,14 +46,15 @@ class SleepingModel:
         self.warnings: list[str] = []
         self.labels = labels  # for ensembles that it has answered a moment ago
         self._wake = wake
-        self._waiting: dict[InFlightRequest, None] = {}  # in the order of arrival
+        self._waiters: Waiters[InFlightRequest] = Waiters(self._may_go)
+        self._awake: Model | SleepingModel | None = None  # while requests are handed over to it
         self._task: asyncio.Task[None] | None = None
         self._failure = ""  # of the last try
         self._failed_at = 0.0
 
     @property
     def pending(self) -> int:
-        return len(self._waiting)
+        return len(self._waiters)
 
     in_flight = pending
 
@@ -68,15 +72,15 @@ class SleepingModel:
             self.statistics.count_failure(request, "REJECTED")
             raise unavailable(self._failure)
         request.accept(self)
-        self._waiting[request] = None
+        self._waiters.wait(request, partial(self._go_on, request))
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
         """Let go of those requests that wait and are wanted elsewhere; none of sequences."""
-        taken = [request for request in self._waiting if wanted(request) and not request.sequence.id]
+        taken = [request for request in self._waiters if wanted(request) and not request.sequence.id]
         for request in taken:
-            del self._waiting[request]
+            self._waiters.withdraw(request)
             request.begin_again()
         return taken
 
@@ -88,7 +92,7 @@ class SleepingModel:
 
     def sequence_begun(self, identifier: int | str) -> int:
         """Return when the first waiting request of a sequence came, in monotonic ns; 0 where none waits."""
-        return next((one.arrival_ns for one in self._waiting if one.sequence.id == identifier), 0)
+        return next((one.arrival_ns for one in self._waiters if one.sequence.id == identifier), 0)
 
     def unready_reasons(self) -> list[str]:
         return []
@@ -108,32 +112,37 @@ class SleepingModel:
 
     def hand_over(self, model: "Model | SleepingModel") -> None:
         """Submit every waiting request to the model, in their order."""
-        waiting, self._waiting = self._waiting, {}
-        for request in waiting:
-            request.give_back()
-            request.hand_to(model.submit)
+        self._awake = model
+        self._waiters.ask()
+        self._awake = None  # it is freed when its lifecycle lets go of it
 
     async def _wake_up(self) -> None:
         try:
             await self._wake(self)
         except Exception as error:
-            self._fail(unexpected(error, f"loading '{self.spec.name}'").message)
+            reason = unexpected(error, f"loading '{self.spec.name}'").message
+            self._failure = f"model '{self.spec.name}' could not be loaded for its first request: {reason}"
+            self._failed_at = time.monotonic()
         finally:
             self._task = None
+        self._waiters.ask()  # after a failure
 
-    def _fail(self, reason: str) -> None:
-        self._failure = f"model '{self.spec.name}' could not be loaded for its first request: {reason}"
-        self._failed_at = time.monotonic()
-        waiting, self._waiting = self._waiting, {}
-        for request in waiting:
-            request.give_back()
-            safely("counting a failure", self.statistics.count_failure, request, "OTHER")
-            request.respond(unavailable(self._failure))
+    def _may_go(self, request: InFlightRequest) -> bool:
+        """Whether the load is over, whatever came of it."""
+        return self._awake is not None or self._task is None
+
+    def _go_on(self, request: InFlightRequest) -> None:
+        request.give_back()
+        if self._awake is not None:
+            request.hand_to(self._awake.submit)
+            return
+        safely("counting a failure", self.statistics.count_failure, request, "OTHER")
+        request.respond(unavailable(self._failure))
 
     def request_ended(self, request: InFlightRequest) -> None:
         """Do nothing: a request that was cancelled has been told so."""
 
     def request_cancelled(self, request: InFlightRequest) -> None:
         """Nobody waits for the request any more."""
-        self._waiting.pop(request, None)
+        self._waiters.withdraw(request)
         self.statistics.count_cancel(request)

@@ -73,6 +73,18 @@ class _GateInstance(ArrayInstance):
         self.backend.closed.append(self.name)
 
 
+def write_gated(repository: Path, name: str = "gated", extra: str = "", size: int = 0) -> None:
+    """Write a model whose file has so many bytes."""
+    folder = repository / name / "1"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "gate").write_bytes(bytes(size))
+    (repository / name / "config.pbtxt").write_text(
+        f"""name: "{name}" backend: "gate" max_batch_size: 4
+        input {{ name: "IN" data_type: TYPE_FP32 dims: 1 }} output {{ name: "OUT" data_type: TYPE_FP32 dims: 1 }}
+        {extra}"""
+    )
+
+
 @contextlib.asynccontextmanager
 async def gated_model(
     settings: str = "", max_batch_size: int = 8, runtime: Runtime | None = None

@@ -15,7 +15,7 @@ from serving.core.request import InferenceRequest, SequencePosition
 from serving.models import model_lifecycle
 from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadStopped, Step
-from tests.serving.gate import GateBackend, until
+from tests.serving.gate import GateBackend, until, write_gated
 from tests.serving.in_process import core, index_rows, infer
 from tests.support import model_factory
 from tests.support.serving_process import new_descendants
@@ -293,14 +293,7 @@ async def test_a_model_that_sleeps_wakes_for_a_golden_request_that_it_has_not_an
 
 
 async def test_where_a_load_is_can_be_seen_and_unloading_ends_it(tmp_path):
-    folder = tmp_path / "gated"
-    (folder / "1").mkdir(parents=True)
-    (folder / "1" / "gate").touch()
-    (folder / "config.pbtxt").write_text(
-        'name: "gated" backend: "gate" max_batch_size: 4 input { name: "IN" data_type: TYPE_FP32 dims: 1 } '
-        'output { name: "OUT" data_type: TYPE_FP32 dims: 1 } '
-        'parameters { key: "slipway.release" value { string_value: "8" } }'
-    )
+    write_gated(tmp_path, extra='parameters { key: "slipway.release" value { string_value: "8" } }')
     asked = prepared("waits", InferenceRequest("gated", {"IN": column(1.0)}), column(2.0), "OUT")
     async with core(tmp_path) as server:
         loading = asyncio.get_running_loop().create_task(server.load_model("gated", golden=[asked, asked]))
