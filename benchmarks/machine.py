@@ -6,11 +6,10 @@ import subprocess
 from pathlib import Path
 
 import onnxruntime
+import psutil
 
 from serving.compiled.modules import build_folder
 from tests.support.serving_process import ROOT, descendants
-
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def commit(root: Path = ROOT) -> str:
@@ -25,7 +24,7 @@ def commit(root: Path = ROOT) -> str:
 
 def machine() -> str:
     """Say on one line what the figures were measured on."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9
+    memory = psutil.virtual_memory().total / 1e9
     system = f"{platform.system()} {platform.release().split('-')[0]}"
     return (
         f"{_cpu()}, {os.cpu_count()} cores, {memory:.0f} GB memory, {system}; "
@@ -42,10 +41,10 @@ def cpu_seconds(pid: int) -> float:
 def own_cpu_seconds(pid: int) -> float:
     """Return the user and system time of one process and of its children that have ended."""
     try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return 0.0  # it has just ended, and its parent's line has it
-    return sum(map(int, fields[11:15])) / _TICKS
+        times = psutil.Process(pid).cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0  # it has just ended, and its parent's times have it
+    return float(times.user + times.system + times.children_user + times.children_system)
 
 
 def _git(root: Path, *arguments: str) -> str:

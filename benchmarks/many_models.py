@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from benchmarks.machine import cpu_seconds
 from tests.support.model_factory import onnx_scale
 from tests.support.serving_process import ServerProcess
@@ -54,7 +56,7 @@ def measure(repository: Path, mode: str, idle_s: float, poll_s: float = 15.0) ->
         before, since = cpu_seconds(server.pid), time.monotonic()
         time.sleep(idle_s)
         idle = (cpu_seconds(server.pid) - before) / (time.monotonic() - since)
-        resident = int(Path(f"/proc/{server.pid}/statm").read_text().split()[1]) * 4096 / 1e6
+        resident = psutil.Process(server.pid).memory_info().rss / 1e6
     return Result(mode, ready, statistics.median(index), idle, resident)
 
 
