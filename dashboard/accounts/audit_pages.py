@@ -9,22 +9,21 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.access.happenings import JOB_FAILED, SOURCES, Filter, Happening, happenings
 from dashboard.accounts.activity_filter import read_filter
 from dashboard.models import AuditEntry, Model, Server
 from dashboard.shared.choices import EventKind
 from dashboard.shared.exceptions import NotFound
+from dashboard.web.addresses import get
 from dashboard.web.pages import PAGE_SIZE, SELECTABLE, page_of, respond
 
 MOST_EXPORTED = 20_000  # the newest of them
 GROUPS = [("failures", "Failures"), ("people", "What people did"), ("servers", "Servers and models")]
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("activity/", Right.VIEW)
 def activity(request: HttpRequest) -> HttpResponse:
     wanted = read_filter(request.GET)
     context = {
@@ -60,8 +59,7 @@ def _names() -> list[str]:
     return sorted({*named, *Model.objects.values_list("name", flat=True)})
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("activity/<str:source>-<int:pk>", Right.VIEW)
 def activity_at(request: HttpRequest, source: str, pk: int) -> HttpResponse:
     """Lead to the page of the activity that shows one row; with ?model= to that of the model's own."""
     name = request.GET.get("model", "")
@@ -72,8 +70,8 @@ def activity_at(request: HttpRequest, source: str, pk: int) -> HttpResponse:
     return redirect(f"{address}?page={place // PAGE_SIZE + 1}#{source}-{pk}")
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("activity/export.csv", Right.VIEW, name="activity_csv", form="csv")
+@get("activity/export.json", Right.VIEW, name="activity_json", form="json")
 def export(request: HttpRequest, form: str) -> HttpResponse:
     """Answer with the newest MOST_EXPORTED rows that fit the filter, as a file of CSV or JSON."""
     rows = happenings(read_filter(request.GET))[:MOST_EXPORTED]

@@ -11,9 +11,8 @@ from django.contrib.auth.views import LoginView
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.authorisation import Right, actor_of, requires, with_permissions
+from dashboard.access.authorisation import Right, actor_of, with_permissions
 from dashboard.accounts import selectors as select
 from dashboard.accounts.accounts import GRANTABLE, account_create, account_update
 from dashboard.accounts.forms import TokenForm
@@ -23,6 +22,7 @@ from dashboard.shared.choices import TokenRight
 from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.templatetags.slipway import THEMES, sentence
 from dashboard.templatetags.units import duration
+from dashboard.web.addresses import get, post
 from dashboard.web.pages import act, page_of
 
 SHOWN = 100  # people, and tokens, on one page
@@ -51,8 +51,7 @@ class SignIn(LoginView):
 sign_in = SignIn.as_view()
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("settings/", Right.VIEW)
 def settings(request: HttpRequest) -> HttpResponse:
     return _settings(request)
 
@@ -87,8 +86,7 @@ def _password_form(request: HttpRequest, given: QueryDict | None = None) -> Pass
     return form
 
 
-@require_POST
-@requires(Right.VIEW)
+@post("settings/password", Right.VIEW, name="password")
 def password_change(request: HttpRequest) -> HttpResponse:
     form = _password_form(request, request.POST)
     if not form.is_valid():
@@ -99,8 +97,7 @@ def password_change(request: HttpRequest) -> HttpResponse:
     return redirect("settings")
 
 
-@require_POST
-@requires(Right.VIEW)
+@post("settings/theme", Right.VIEW, name="theme")
 def theme_set(request: HttpRequest) -> HttpResponse:
     response = redirect("settings")
     chosen = request.POST.get("theme")
@@ -111,8 +108,7 @@ def theme_set(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@require_POST
-@requires(Right.VIEW)
+@post("settings/tokens", Right.VIEW)
 def token_new(request: HttpRequest) -> HttpResponse:
     """Make a token, and show it this once."""
     form = TokenForm(request.POST, user=_user(request))
@@ -133,16 +129,14 @@ def token_new(request: HttpRequest) -> HttpResponse:
     return _settings(request, new_token=token, new_secret=secret)
 
 
-@require_POST
-@requires(Right.VIEW)
+@post("settings/tokens/<int:pk>/revoke", Right.VIEW)
 def token_end(request: HttpRequest, pk: int) -> HttpResponse:
     token = get_object_or_404(ApiToken, pk=pk, user=request.user)
     done = f"Token {token.name} is revoked. Clients that use it are refused from now on."
     return act(request, token_revoke, done, "settings", token=token)
 
 
-@require_POST
-@requires(Right.ADMINISTER)
+@post("settings/people", Right.ADMINISTER)
 def person_new(request: HttpRequest) -> HttpResponse:
     """Make an account with a first password, which the administrator hands over. What is refused is shown at its field."""
     name, password = request.POST.get("username", "").strip(), request.POST.get("password", "")
@@ -157,8 +151,7 @@ def person_new(request: HttpRequest) -> HttpResponse:
     return redirect("settings")
 
 
-@require_POST
-@requires(Right.ADMINISTER)
+@post("settings/people/<int:pk>", Right.ADMINISTER)
 def person_change(request: HttpRequest, pk: int) -> HttpResponse:
     person = get_object_or_404(get_user_model(), pk=pk)
     done = f"The rights of {person.get_username()} are changed."

@@ -9,9 +9,8 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.access.authorisation import Right, actor_of
 from dashboard.access.happenings import Filter, changes, happenings
 from dashboard.catalog import selectors as select
 from dashboard.catalog import services as model_services
@@ -29,6 +28,7 @@ from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.model_logs import model_log_tail
 from dashboard.templatetags.slipway import sentence
+from dashboard.web.addresses import get, post
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
 SHOWN = 100  # on one page of the list
@@ -38,8 +38,7 @@ CHOSEN_VERSIONS = 50  # of which charts can show one alone
 _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/", Right.VIEW)
 def models(request: HttpRequest) -> HttpResponse:
     search, tag = request.GET.get("q", "").strip(), request.GET.get("tag", "")
     everything = select.models_standing()
@@ -105,8 +104,7 @@ def model_context(name: str, tab: str) -> ModelContext:
     }
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/", Right.VIEW)
 def model(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "overview")
     found = head["model"]
@@ -133,15 +131,13 @@ def _shown_signature(model: Model, versions: Sequence[Version]) -> dict[str, obj
     return {"shown": answering or (versions[0] if versions else None), "shown_answers": answering is not None}
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/head", Right.VIEW)
 def model_head(request: HttpRequest, name: str) -> HttpResponse:
     """Show the head alone, which refreshes itself on every tab."""
     return respond(request, "catalog/model/head", model_context(name, request.GET.get("tab", "overview")))
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/activity", Right.VIEW)
 def model_activity(request: HttpRequest, name: str) -> HttpResponse:
     return _activity(request, name)
 
@@ -160,8 +156,7 @@ def _activity(request: HttpRequest, name: str, described: Mapping[str, str] | No
     return response
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/log", Right.VIEW)
 def model_log(request: HttpRequest, name: str) -> HttpResponse:
     context = {
         **model_context(name, "log"),
@@ -172,24 +167,21 @@ def model_log(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "catalog/model/log.html", context)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/load", Right.OPERATE)
 def model_load(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = f"{name} is being loaded. Its state above follows."
     return act(request, model_services.model_load, done, "model", name, model=model)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/unload", Right.OPERATE)
 def model_unload(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = f"{name} is being taken out of service. Requests under way are finished first."
     return act(request, model_services.model_unload, done, "model", name, model=model)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/describe", Right.OPERATE)
 def model_describe(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     tags = [tag.strip() for tag in request.POST.get("tags", "").split(",") if tag.strip()]
@@ -204,8 +196,7 @@ def model_describe(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("model", name)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/delete", Right.OPERATE)
 def model_delete(request: HttpRequest, name: str) -> HttpResponse:
     given = {"model": select.model_get(name), "confirm_name": request.POST.get("confirm", "")}
     return act(request, model_services.model_delete, f"{name} is deleted, with all its files.", "models", **given)

@@ -5,7 +5,6 @@ from typing import NamedTuple
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_http_methods, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
@@ -17,6 +16,7 @@ from dashboard.configuration.editor import base_release, editor_context, preview
 from dashboard.releases.selectors import current_text, lives_of, newest_release, serving_release, texts
 from dashboard.shared.exceptions import DashboardError, Invalid, Outdated, status_of
 from dashboard.templatetags.slipway import sentence
+from dashboard.web.addresses import get_and_post, post
 from dashboard.web.pages import act, back, respond
 from repository.config.lines import unified
 from repository.config.merge import merge
@@ -36,8 +36,7 @@ class Conflicting(NamedTuple):
     merged: str
 
 
-@require_http_methods(["GET", "POST"])
-@requires(Right.VIEW)
+@get_and_post("models/<str:name>/configuration", Right.VIEW)
 def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
     if request.method == "POST":
         return _apply(request, name)
@@ -107,32 +106,28 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
     return back(request, "model_configuration", name)
 
 
-@require_POST
-@requires(Right.VIEW)
+@post("models/<str:name>/configuration/preview", Right.VIEW, name="config_preview")
 def preview(request: HttpRequest, name: str) -> JsonResponse:
     """Answer what a text, or fields laid over a text, would be as a configuration (configuration.editor.preview_of)."""
     given = preview_of(request, name)
     return preview_response(given, refusal_for(request, given.needs))
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/drift/adopt", Right.OPERATE)
 def drift_adopt(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = "The text on disk is adopted as a new release."
     return act(request, drift.drift_adopt, done, "model_configuration", name, model=model)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/drift/overwrite", Right.OPERATE)
 def drift_overwrite(request: HttpRequest, name: str) -> HttpResponse:
     model = select.model_get(name)
     done = "The newest release is written over the text on disk."
     return act(request, drift.drift_overwrite, done, "model_configuration", name, model=model)
 
 
-@require_POST
-@requires(Right.UPLOAD_CODE)
+@post("models/<str:name>/adopt", Right.UPLOAD_CODE, name="model_adopt")
 def models_adopt(request: HttpRequest, name: str) -> HttpResponse:
     done = f"{name} is managed from now on. It is not loaded by that."
     return act(request, model_adopt, done, "models", name=name)

@@ -2,26 +2,24 @@
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.access.authorisation import Right, actor_of
 from dashboard.imports.services import asked, import_create, import_preview, import_resume
 from dashboard.imports.sources import import_folders, unreadable_folders
 from dashboard.jobs.selectors import job_get
 from dashboard.shared.exceptions import DashboardError
 from dashboard.templatetags.slipway import sentence
+from dashboard.web.addresses import get, post
 from dashboard.web.pages import act
 
 
-@require_GET
-@requires(Right.UPLOAD_CODE)
+@get("models/import", Right.UPLOAD_CODE)
 def store_import(request: HttpRequest) -> HttpResponse:
     """?folder=: looks at that folder first."""
     return _page(request, request.GET.get("folder", ""))
 
 
-@require_POST
-@requires(Right.UPLOAD_CODE)
+@post("models/import/start", Right.UPLOAD_CODE)
 def store_import_start(request: HttpRequest) -> HttpResponse:
     folder = request.POST.get("folder", "")
     try:
@@ -31,8 +29,7 @@ def store_import_start(request: HttpRequest) -> HttpResponse:
     return redirect("job", pk=job.pk)
 
 
-@require_POST
-@requires(Right.UPLOAD_CODE)
+@post("jobs/<int:pk>/resume", Right.UPLOAD_CODE, name="import_resume")
 def resume(request: HttpRequest, pk: int) -> HttpResponse:
     return act(request, import_resume, "The import goes on.", "jobs", job=job_get(pk))
 

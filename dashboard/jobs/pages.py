@@ -1,25 +1,23 @@
 """Long work: the list, one job as it goes, and cancelling it."""
 
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.jobs.selectors import job_get
 from dashboard.jobs.services import job_cancel
 from dashboard.shared.choices import JobState
+from dashboard.web.addresses import get, post
 from dashboard.web.pages import act, respond
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("jobs/<int:pk>/", Right.VIEW)
 def job(request: HttpRequest, pk: int) -> HttpResponse:
     found = job_get(pk)
     over = found.state not in (JobState.QUEUED, JobState.RUNNING)
     return respond(request, "jobs/job", {"job": found, "over": over, "upload": found.uploads.first()})
 
 
-@require_POST
-@requires(Right.VIEW)
+@post("jobs/<int:pk>/cancel", Right.VIEW, name="job_cancel")
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
     """For operators and whoever began it: job_cancel asks."""
     found = job_get(pk)

@@ -3,9 +3,8 @@
 import time
 
 from django.http import HttpRequest, JsonResponse
-from django.views.decorators.http import require_GET
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.metrics.selectors import (
     metrics_heatmap,
     metrics_markers,
@@ -16,6 +15,7 @@ from dashboard.metrics.selectors import (
 from dashboard.models import Server
 from dashboard.servers.selectors import server_get, servers
 from dashboard.shared.exceptions import Invalid
+from dashboard.web.addresses import get
 
 LONGEST = 31 * 24 * 3600  # seconds
 # From here on latency is a heat map: a line of percentiles over days hides what most requests met.
@@ -23,8 +23,7 @@ HEATMAP_FROM = 24 * 3600
 EACH = "each"
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("metrics", Right.VIEW)
 def metrics(request: HttpRequest) -> JsonResponse:
     """Answer with the history of `model` (default: all) on `server` (default: the first) between `start` and `end`.
 

@@ -5,9 +5,8 @@ from functools import cached_property
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_GET
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.access.happenings import changes
 from dashboard.catalog.selectors import (
     CHANGING,
@@ -24,6 +23,7 @@ from dashboard.overview.tags import health
 from dashboard.rollouts.selectors import rollouts_of_note, rollouts_unfinished
 from dashboard.servers.selectors import all_down, servers
 from dashboard.shared.choices import DesiredState
+from dashboard.web.addresses import get
 from dashboard.web.pages import respond
 
 CHANGES = 10
@@ -102,8 +102,7 @@ class Everything:
         return len(self._changing) if len(self._changing) > MOST_CHANGING else 0
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("", Right.VIEW)
 def overview(request: HttpRequest) -> HttpResponse:
     found = list(servers())
     context = {  # a part reads what it shows, and no more
@@ -117,7 +116,6 @@ def overview(request: HttpRequest) -> HttpResponse:
     return respond(request, "overview/overview", context, parts=("now", "busy", "changes"))
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("health", Right.VIEW, name="health")
 def health_part(request: HttpRequest) -> HttpResponse:
     return render(request, "overview/health.html", {"health": health()})

@@ -15,7 +15,7 @@ from dashboard.access.happenings import Happening
 from dashboard.accounts.accounts import granted
 from dashboard.catalog.selectors import ModelSummary, models_standing
 from dashboard.models import ApiToken, Job, ModelState
-from dashboard.overview.search import PAGES
+from dashboard.overview.search_pages import PAGES
 from dashboard.servers.selectors import all_down, servers
 from dashboard.shared import heartbeat
 from dashboard.shared.choices import EventKind, ServerStatus

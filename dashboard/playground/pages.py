@@ -7,9 +7,8 @@ from urllib.parse import quote
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
-from django.views.decorators.http import require_GET
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.catalog import selectors as select
 from dashboard.catalog.pages import model_context
 from dashboard.catalog.traits import traits_of
@@ -26,6 +25,7 @@ from dashboard.releases.texts import aliases_in
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import VersionState
 from dashboard.shared.model_logs import model_log_tail
+from dashboard.web.addresses import get
 from dashboard.web.pages import SELECTABLE, page_of, respond
 
 EXAMPLES = 100  # on one page
@@ -43,8 +43,7 @@ class Choice(NamedTuple):
     label: str
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/playground", Right.VIEW)
 def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "playground")
     model, live = head["model"], head["summary"].loaded_versions

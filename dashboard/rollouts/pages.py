@@ -5,9 +5,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
 from django.utils.text import capfirst
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
-from dashboard.access.authorisation import CLIENT_DATA, Right, actor_of, requires
+from dashboard.access.authorisation import CLIENT_DATA, Right, actor_of
 from dashboard.catalog.pages import model_context
 from dashboard.catalog.selectors import model_get
 from dashboard.models import Model, Rollout
@@ -26,6 +25,7 @@ from dashboard.rollouts.remotes import remotes_listed
 from dashboard.servers.selectors import server_get
 from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, status_of
+from dashboard.web.addresses import get, get_and_post, post
 from dashboard.web.pages import act, page_of, respond
 
 _ENDS = ("rollout.abort", "rollout.roll_back", "rollout.unload_old")  # which say themselves why it ended
@@ -33,8 +33,7 @@ _OPEN = 200  # rollouts under way that are listed
 _NUMBERS = 50  # versions that may be chosen, the newest
 
 
-@require_http_methods(["GET", "POST"])
-@requires(Right.OPERATE)
+@get_and_post("models/<str:name>/rollouts/new", Right.OPERATE)
 def rollout_new(request: HttpRequest, name: str) -> HttpResponse:
     """Show the form, and start what it says. A press of a button that only changes the form shows it again, as it was typed."""
     model = model_get(name)
@@ -87,8 +86,7 @@ def _form(request: HttpRequest, model: Model, form: Form, status: int = 200) -> 
     return render(request, "rollouts/new.html", context, status=status)
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("rollouts/", Right.VIEW, name="rollouts")
 def all_rollouts(request: HttpRequest) -> HttpResponse:
     """What is under way of all models, each with its way back, and what ended."""
     ended = select.rollouts_of_all().filter(ended_at__isnull=False)
@@ -96,16 +94,14 @@ def all_rollouts(request: HttpRequest) -> HttpResponse:
     return respond(request, "rollouts/all", context)
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/rollouts/", Right.VIEW)
 def model_rollouts(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "releases")
     page = page_of(request, select.rollouts(head["model"]))
     return respond(request, "rollouts/rollouts", {**head, "page": page, "rollouts": page})
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/rollouts/<str:rollout>/", Right.VIEW)
 def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     """One rollout: how it stands or stood, what was planned, and who did what to it."""
     head = model_context(name, "releases")
@@ -124,8 +120,7 @@ def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse
     return respond(request, "rollouts/rollout", context)
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/rollouts/<str:rollout>/chart", Right.VIEW)
 def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse:
     """Answer with both arms over time on one of the servers that told of it, and when its steps began."""
     found = select.rollout_get(model_get(name), rollout)
@@ -155,8 +150,7 @@ def _step(request: HttpRequest) -> int | None:
     return int(typed) if typed.isdecimal() and len(typed) < 6 else None
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/rollouts/<str:rollout>/advance", Right.OPERATE)
 def rollout_advance(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
     done = f"{found.next_weight:g} % of requests go to {found.candidate_words}." if found.next_weight else "Done."
@@ -164,22 +158,19 @@ def rollout_advance(request: HttpRequest, name: str, rollout: str) -> HttpRespon
     return act(request, services.rollout_advance, done, "model_releases", name, **given)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/rollouts/<str:rollout>/pause", Right.OPERATE)
 def rollout_pause(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     done = "Paused: it stays at its share until you resume it."
     return act(request, services.rollout_pause, done, "model_releases", name, rollout=_found(name, rollout))
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/rollouts/<str:rollout>/resume", Right.OPERATE)
 def rollout_resume(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     done = "Resumed: steps come by themselves again."
     return act(request, services.rollout_resume, done, "model_releases", name, rollout=_found(name, rollout))
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/rollouts/<str:rollout>/promote", Right.OPERATE)
 def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
     done = f"{capfirst(found.candidate_words)} answers everything now."
@@ -187,8 +178,7 @@ def rollout_promote(request: HttpRequest, name: str, rollout: str) -> HttpRespon
     return act(request, services.rollout_promote, done, "model_releases", name, **given)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/rollouts/<str:rollout>/abort", Right.OPERATE)
 def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
     kept = (
@@ -200,8 +190,7 @@ def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse
     return act(request, services.rollout_abort, done, "model_releases", name, rollout=found)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/rollouts/<str:rollout>/return", Right.OPERATE)
 def rollout_return(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     """Let the other server that a rollout has replaced answer again, with what replaced it in its shadow."""
     found = _found(name, rollout)
@@ -211,8 +200,7 @@ def rollout_return(request: HttpRequest, name: str, rollout: str) -> HttpRespons
     return act(request, services.rollout_start, done, "model_releases", name, **given, plan=plan)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/rollouts/<str:rollout>/keep-old", Right.OPERATE)
 def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found, typed = _found(name, rollout), request.POST.get("days", "").strip().replace(",", ".")
     days = float(typed) if typed.replace(".", "", 1).isdecimal() and len(typed) < 12 else 0.0
@@ -220,8 +208,7 @@ def rollout_keep_old(request: HttpRequest, name: str, rollout: str) -> HttpRespo
     return act(request, services.rollout_keep_old, done, "model_releases", name, rollout=found, days=days)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/rollouts/<str:rollout>/unload-old", Right.OPERATE)
 def rollout_unload_old(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     found = _found(name, rollout)
     done = f"{capfirst(found.stable_words)} is being unloaded."
@@ -230,8 +217,7 @@ def rollout_unload_old(request: HttpRequest, name: str, rollout: str) -> HttpRes
 
 
 # -- what both arms answered unlike ----------------------------------------------------------------------------------------
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/rollouts/<str:rollout>/unlike", Right.VIEW)
 def rollout_mismatches(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     head = model_context(name, "releases")
     found = select.rollout_get(head["model"], rollout)
@@ -246,8 +232,7 @@ def rollout_mismatches(request: HttpRequest, name: str, rollout: str) -> HttpRes
     return respond(request, "rollouts/mismatches", context)
 
 
-@require_GET
-@requires(CLIENT_DATA)
+@get("models/<str:name>/rollouts/<str:rollout>/unlike/<int:pk>", CLIENT_DATA)
 def rollout_mismatch(request: HttpRequest, name: str, rollout: str, pk: int) -> HttpResponse:
     """One request with both answers; it holds what a client has sent, so that looking at it takes the right to operate."""
     head = model_context(name, "releases")
@@ -263,8 +248,7 @@ def rollout_mismatch(request: HttpRequest, name: str, rollout: str, pk: int) -> 
     return render(request, "rollouts/mismatch.html", context)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/rollouts/<str:rollout>/unlike/forget", Right.OPERATE)
 def rollout_forget(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     given = {"rollout": _found(name, rollout)}
     done = "The requests are forgotten, with their inputs."

@@ -2,12 +2,12 @@
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.servers import selectors as select
 from dashboard.servers.consumers import PROCESSES
 from dashboard.servers.services import server_restart
+from dashboard.web.addresses import get, post
 from dashboard.web.pages import act, respond
 
 EVENTS = 30
@@ -15,15 +15,13 @@ SHOWN = 100  # versions on a page, in the order of _ORDER
 _ORDER = {word: place for place, word in enumerate(("failed", "loading", "unloading", "ready", "asleep"))}
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("servers/", Right.VIEW)
 def servers(request: HttpRequest) -> HttpResponse:
     rows = [(server, list(select.model_states(server=server))) for server in select.servers()]
     return respond(request, "servers/servers", {"rows": rows})
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("servers/<slug:name>/", Right.VIEW)
 def server(request: HttpRequest, name: str) -> HttpResponse:
     found = select.server_get(name)
     states = sorted(select.model_states(server=found), key=lambda row: _ORDER.get(row.word, len(_ORDER)))
@@ -40,8 +38,7 @@ def server(request: HttpRequest, name: str) -> HttpResponse:
     return respond(request, "servers/server", context)
 
 
-@require_POST
-@requires(Right.ADMINISTER)
+@post("servers/<slug:name>/restart", Right.ADMINISTER, name="server_restart")
 def restart(request: HttpRequest, name: str) -> HttpResponse:
     found = select.server_get(name)
     done = "The server is restarting. Requests under way are finished first, and every model comes back by itself."

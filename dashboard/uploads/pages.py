@@ -6,9 +6,8 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.views.decorators.http import require_GET, require_POST
 
-from dashboard.access.authorisation import Right, actor_of, requires
+from dashboard.access.authorisation import Right, actor_of
 from dashboard.catalog import selectors as select
 from dashboard.catalog.model_archives import archive_at, archive_in
 from dashboard.configuration.callers import callers_after
@@ -28,6 +27,7 @@ from dashboard.uploads.selectors import existing_model, free_name, missing_paths
 from dashboard.uploads.services import upload_cancel
 from dashboard.uploads.states import UNFINISHED
 from dashboard.uploads.tensors import signature_with
+from dashboard.web.addresses import get, post
 from dashboard.web.pages import act
 from repository.files.foreign_formats import as_json
 
@@ -43,8 +43,7 @@ _AT = {
 }
 
 
-@require_GET
-@requires(Right.UPLOAD_DATA)
+@get("models/new", Right.UPLOAD_DATA)
 def model_new(request: HttpRequest) -> HttpResponse:
     """The flow's beginning; ?model=NAME for a new version of what exists, or for a first one of that name."""
     name = request.GET.get("model", "").strip()
@@ -60,8 +59,7 @@ def model_new(request: HttpRequest) -> HttpResponse:
     return _render(request, context)
 
 
-@require_GET
-@requires(Right.UPLOAD_DATA)
+@get("models/new/existing", Right.UPLOAD_DATA, name="model_existing")
 def existing(request: HttpRequest) -> HttpResponse:
     """The question that a name asks which a model has already: ?name=NAME. 204 for a name that is free."""
     name = request.GET.get("name", "").strip()
@@ -71,8 +69,7 @@ def existing(request: HttpRequest) -> HttpResponse:
     return render(request, "uploads/existing.html", context)
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("uploads/<uuid:pk>/", Right.VIEW)
 def upload(request: HttpRequest, pk: str) -> HttpResponse:
     """?batching=on: with the configuration in which a model that was exported for one row takes any number."""
     found = upload_get(pk)
@@ -230,8 +227,7 @@ def _details(found: Upload | None) -> dict[str, str]:
     return details
 
 
-@require_POST
-@requires(Right.VIEW)
+@post("uploads/<uuid:pk>/preview", Right.VIEW, name="upload_preview")
 def preview(request: HttpRequest, pk: str) -> JsonResponse:
     """`refused`: why this person may not publish with that text. `live`: in HTML, what changes for others once it is live."""
     found = upload_get(pk)
@@ -242,16 +238,14 @@ def preview(request: HttpRequest, pk: str) -> JsonResponse:
     )
 
 
-@require_POST
-@requires(Right.UPLOAD_DATA)
+@post("uploads/<uuid:pk>/cancel", Right.UPLOAD_DATA, name="upload_cancel")
 def cancel(request: HttpRequest, pk: str) -> HttpResponse:
     found = upload_get(pk)
     done = "The upload is cancelled; what was received is removed."
     return act(request, upload_cancel, done, "jobs", upload=found)
 
 
-@require_POST
-@requires(Right.UPLOAD_DATA)
+@post("uploads/<uuid:pk>/publish", Right.UPLOAD_DATA, name="upload_publish")
 def publish(request: HttpRequest, pk: str) -> HttpResponse:
     """Keeps what was typed when the configuration is refused."""
     found = upload_get(pk)

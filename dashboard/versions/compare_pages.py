@@ -2,18 +2,17 @@
 
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_GET
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.catalog.pages import model_context
 from dashboard.metrics.outages import outage_sentence
 from dashboard.servers.selectors import servers
 from dashboard.versions.compare import FIGURES_OF, choices, chosen, comparison
+from dashboard.web.addresses import get
 from dashboard.web.pages import respond
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/compare", Right.VIEW)
 def model_compare(request: HttpRequest, name: str) -> HttpResponse:
     """?a= and ?b= name what is compared, such as v1 and r7; what they leave open is what is worth a look."""
     head = model_context(name, "versions")

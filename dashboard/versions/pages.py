@@ -8,7 +8,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
@@ -30,13 +29,13 @@ from dashboard.versions.moves import version_archive as archive
 from dashboard.versions.moves import version_restore as restore
 from dashboard.versions.promotion import promotion
 from dashboard.versions.retention import expendable_versions, retention_set, rule_in_words
+from dashboard.web.addresses import get, get_and_post, post
 from dashboard.web.pages import SELECTABLE, act, page_of, respond, whole_number
 
 UNDER_WAY = 20  # jobs of the model, above its versions
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/versions", Right.VIEW)
 def model_versions(request: HttpRequest, name: str) -> HttpResponse:
     return _versions(request, name)
 
@@ -78,8 +77,7 @@ def _names_of(aliases: Mapping[str, int]) -> dict[int, list[str]]:
     return dict(names)
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/versions/<int:number>/model-archive", Right.VIEW)
 def model_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Show what the TorchServe archive of a version holds; ?file=NAME for one of its texts in place of the handler."""
     head = model_context(name, "versions")
@@ -100,8 +98,7 @@ class Typed(NamedTuple):
     wrong: str
 
 
-@require_http_methods(["GET", "POST"])
-@requires(Right.VIEW)
+@get_and_post("models/<str:name>/versions/<int:number>/settings", Right.VIEW)
 def version_settings(request: HttpRequest, name: str, number: int) -> HttpResponse:
     if request.method == "POST":
         return _settings_save(request, name, number)
@@ -147,8 +144,7 @@ def _settings(request: HttpRequest, name: str, number: int, error: DashboardErro
     return render(request, "versions/settings.html", context, status=status_of(error) if error else 200)
 
 
-@require_http_methods(["GET", "POST"])
-@requires(Right.OPERATE)
+@get_and_post("models/<str:name>/versions/<int:number>/live", Right.OPERATE)
 def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Show what making a version live would change, and with which configuration; then do it."""
     head = model_context(name, "versions")
@@ -168,8 +164,7 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
     return act(request, version_services.release_promote, done, "model_releases", name, **given)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/aliases", Right.OPERATE)
 def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
     """Give versions the names of a form: `alias` and `number` of each row; a row without one of them goes."""
     model, base = select.model_get(name), base_release(request)
@@ -205,8 +200,7 @@ def _names_typed(model: Model, rows: list[tuple[str, str]]) -> dict[str, int]:
     return names
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/retention", Right.OPERATE)
 def model_retention(request: HttpRequest, name: str) -> HttpResponse:
     typed = {field: request.POST.get(field, "").strip() for field in ("count", "days")}
     try:
@@ -220,8 +214,7 @@ def model_retention(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("model_versions", name)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/releases/<int:number>/go-back", Right.OPERATE)
 def release_go_back(request: HttpRequest, name: str, number: int) -> HttpResponse:
     model = select.model_get(name)
     given = {"model": model, "release": release_get(model, number)}
@@ -229,8 +222,7 @@ def release_go_back(request: HttpRequest, name: str, number: int) -> HttpRespons
     return act(request, version_services.release_go_back, done, "model_releases", name, **given)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/versions/<int:number>/archive", Right.OPERATE)
 def version_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
     version = select.version_get(select.model_get(name), number)
     archived = version.state == VersionState.ARCHIVED
@@ -239,8 +231,7 @@ def version_archive(request: HttpRequest, name: str, number: int) -> HttpRespons
     return act(request, service, done, "model_versions", name, version=version)
 
 
-@require_POST
-@requires(Right.OPERATE)
+@post("models/<str:name>/versions/<int:number>/note", Right.OPERATE)
 def version_annotate(request: HttpRequest, name: str, number: int) -> HttpResponse:
     version = select.version_get(select.model_get(name), number)
     given = {"version": version, "note": request.POST.get("note", "")}

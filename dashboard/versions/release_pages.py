@@ -3,9 +3,8 @@
 from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.functional import SimpleLazyObject
-from django.views.decorators.http import require_GET
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.catalog.pages import model_context
 from dashboard.configuration.callers import callers_of_release
 from dashboard.configuration.clients import for_clients_of_release
@@ -26,6 +25,7 @@ from dashboard.rollouts.selectors import last_change, rollouts
 from dashboard.shared.choices import DesiredState
 from dashboard.versions.checks import Step, steps_of
 from dashboard.versions.timeline import RANGES, timeline
+from dashboard.web.addresses import get
 from dashboard.web.pages import page_of, respond
 from repository.config.lines import unified
 from repository.config.release_stamp import unstamped
@@ -34,8 +34,7 @@ SHOWN_ROLLOUTS = 5  # of those before the one that is told of; a page of their o
 SHOWN_RELEASES = 20
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/releases/", Right.VIEW)
 def model_releases(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "releases")
     model = head["model"]
@@ -85,8 +84,7 @@ def _shown_steps(life: ReleaseLife | None) -> list[Step]:
     return steps_of(life) if life is not None and life.state in ("checking", "failed") else []
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("models/<str:name>/releases/<int:number>/", Right.VIEW)
 def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """One release: its facts, what its checks found, what it changed, and what going back to it would change."""
     head = model_context(name, "releases")

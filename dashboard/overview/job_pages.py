@@ -3,23 +3,22 @@
 from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_GET
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.jobs.selectors import jobs as jobs_of
 from dashboard.jobs.services import ENDED
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
 from dashboard.uploads.selectors import uploads_open
 from dashboard.uploads.states import UNFINISHED
+from dashboard.web.addresses import get
 from dashboard.web.pages import page_of, respond
 
 SHOWN = 200  # uploads, and jobs, that are under way: the newest
 _OF_UPLOADS = ("inspect", "publish")  # kinds
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("jobs/", Right.VIEW)
 def jobs(request: HttpRequest) -> HttpResponse:
     state = request.GET.get("state", "")
     context = {

@@ -3,18 +3,17 @@
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_GET
 
-from dashboard.access.authorisation import Right, requires
+from dashboard.access.authorisation import Right
 from dashboard.models import Model
+from dashboard.web.addresses import get
 
 # The pages to which the rail and the search lead, in the rail's order -> the key that opens each after `g`.
 PAGES = {"overview": "o", "models": "m", "rollouts": "r", "jobs": "j", "servers": "s", "activity": "a", "settings": "e"}
 MOST_MODELS = 300  # of more, the search asks again for those that fit what was typed
 
 
-@require_GET
-@requires(Right.VIEW)
+@get("places", Right.VIEW)
 def places(request: HttpRequest) -> HttpResponse:
     pages = [{"label": name.capitalize(), "address": reverse(name), "kind": "page", "icon": name} for name in PAGES]
     names = Model.objects.values_list("name", flat=True)

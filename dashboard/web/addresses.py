@@ -1,0 +1,44 @@
+"""Addresses of pages: each view says its own, with its methods and the right that it takes.
+
+    @get("models/<str:name>/log", Right.VIEW)
+    def model_log(request: HttpRequest, name: str) -> HttpResponse:
+
+The address has the view's name for `reverse`, where it is given no other. dashboard.page_urls puts them together.
+"""
+
+from collections.abc import Callable
+
+from django.urls import URLPattern, path
+from django.views.decorators.http import require_http_methods
+
+from dashboard.access.authorisation import Answer, Arguments, Right, View, requires
+
+ADDRESSES: list[URLPattern] = []
+
+
+def get(
+    address: str, right: Right, name: str = "", **given: object
+) -> Callable[[View[Arguments, Answer]], View[Arguments, Answer]]:
+    """Give a view an address at which it answers GET. given: arguments of the view that the address does not hold."""
+    return _at(["GET"], address, right, name, given)
+
+
+def post(address: str, right: Right, name: str = "") -> Callable[[View[Arguments, Answer]], View[Arguments, Answer]]:
+    return _at(["POST"], address, right, name, {})
+
+
+def get_and_post(
+    address: str, right: Right, name: str = ""
+) -> Callable[[View[Arguments, Answer]], View[Arguments, Answer]]:
+    return _at(["GET", "POST"], address, right, name, {})
+
+
+def _at(
+    methods: list[str], address: str, right: Right, name: str, given: dict[str, object]
+) -> Callable[[View[Arguments, Answer]], View[Arguments, Answer]]:
+    def decorate(view: View[Arguments, Answer]) -> View[Arguments, Answer]:
+        checked = require_http_methods(methods)(requires(right)(view))
+        ADDRESSES.append(path(address, checked, given, name=name or view.__name__))
+        return checked
+
+    return decorate
