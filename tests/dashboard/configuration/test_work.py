@@ -252,6 +252,7 @@ OTHERS: dict[str, tuple[int, Callable[[int], Callable[[], Any]]]] = {
     "guardrails of a rollout": (200, lambda n: form(n, "guardrail_metric=x&guardrail_limit=x")),
     "files of an upload": (300, lambda n: lambda: _checked_files(folders(n))),
     "properties of TorchServe": (300, lambda n: lambda: java_properties.parse(lines(n, "key_#=1"))),
+    "a property of many lines": (300, lambda n: lambda: java_properties.parse("a=" + lines(n, "x\\"))),
 }
 
 

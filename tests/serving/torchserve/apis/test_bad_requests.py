@@ -15,6 +15,7 @@ from tests.serving.frontends.raw_http import RawClient
 from tests.serving.torchserve.apis.apis import Apis, apis
 from tests.support.model_factory import onnx_add_sub
 from tests.support.serving_process import PATIENCE_S
+from tests.support.work_meter import grows_evenly
 
 FORM = "multipart/form-data; boundary=xx"
 HEAD = b"POST /predictions/acts HTTP/1.1\r\nhost: x\r\n"
@@ -80,6 +81,14 @@ def test_a_thousand_parts_are_taken_and_too_many_refused(client: RawClient) -> N
         "POST", "/predictions/acts", b"a=1&" * MAX_PARTS + b"b=2", content_type="application/x-www-form-urlencoded"
     )
     assert answer.status == 400
+
+
+@pytest.mark.parametrize(
+    "piece", [b"\r\n--xxy", b"\r\n--", b'\r\n--xx\r\nContent-Disposition: form-data; name="a"\r\n\r\n']
+)
+def test_a_form_is_read_in_proportion_to_its_length(piece: bytes) -> None:
+    begins = b'--xx\r\nContent-Disposition: form-data; name="a"\r\n\r\n'
+    assert grows_evenly(lambda n: lambda: form_parts(FORM, begins + piece * n + b"\r\n--xx--"), 1000)
 
 
 @pytest.mark.parametrize(
