@@ -5,7 +5,9 @@ text, as a browser sends them ("8, 16"). What it leaves out stays as it is; so d
 """
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, NotRequired, TypeAlias, TypedDict, cast
+from functools import partial
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, NotRequired, TypeAlias, TypedDict, cast
 
 from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -22,15 +24,34 @@ if TYPE_CHECKING:
 DATA_TYPES = [name.removeprefix("TYPE_") for name in mc.DataType.DESCRIPTOR.values_by_name]
 KINDS = [name.removeprefix("KIND_") for name in mc.ModelInstanceGroup.Kind.DESCRIPTOR.values_by_name]
 
-_BATCHING = ("preferred_batch_size", "max_queue_delay_microseconds", "preserve_ordering", "priority_levels")
+
+class Scalar(NamedTuple):
+    """A field of the form that stands for one field of the configuration. read: what the form sends as its value."""
+
+    path: str
+    read: Callable[[str, object], object]
+
+
+def _text(field: str, value: object) -> str:
+    return str(value)
+
+
+_from_zero = partial(whole, least=0)
+SCALARS = {
+    "backend": Scalar("backend", _text),
+    "platform": Scalar("platform", _text),
+    "default_model_filename": Scalar("default_model_filename", _text),
+    "max_batch_size": Scalar("max_batch_size", whole),
+    "preferred_batch_size": Scalar("dynamic_batching.preferred_batch_size", numbers),
+    "max_queue_delay_microseconds": Scalar("dynamic_batching.max_queue_delay_microseconds", _from_zero),
+    "preserve_ordering": Scalar("dynamic_batching.preserve_ordering", lambda _, value: truth(value)),
+    "priority_levels": Scalar("dynamic_batching.priority_levels", _from_zero),
+    "default_priority_level": Scalar("dynamic_batching.default_priority_level", _from_zero),
+}
 # form field -> the path of the configuration that it stands for; the longest prefix wins.
 PATHS: dict[str, str] = {
-    "backend": "backend",
-    "platform": "platform",
-    "default_model_filename": "default_model_filename",
-    "max_batch_size": "max_batch_size",
+    **{name: scalar.path for name, scalar in SCALARS.items()},
     "batching": "dynamic_batching",
-    **{name: f"dynamic_batching.{name}" for name in (*_BATCHING, "default_priority_level")},
     "queue_timeout_microseconds": "dynamic_batching.default_queue_policy.default_timeout_microseconds",
     "queue_max_size": "dynamic_batching.default_queue_policy.max_queue_size",
     "queue_timeout_action": "dynamic_batching.default_queue_policy.timeout_action",
@@ -90,18 +111,9 @@ class LevelFields(QueueFields):
 
 
 class Fields(RunningFields, total=False):
-    """A configuration as the fields of a form; without any fields for a text that is no configuration."""
+    """A configuration as the fields of a form: these and SCALARS; without any for a text that is no configuration."""
 
-    backend: str
-    platform: str
-    default_model_filename: str
-    max_batch_size: int
     batching: bool  # whether there is a dynamic batcher
-    preferred_batch_size: list[int]
-    max_queue_delay_microseconds: int
-    preserve_ordering: bool
-    priority_levels: int
-    default_priority_level: int
     queue_timeout_microseconds: int  # 0 is none
     queue_max_size: int  # 0 is none
     queue_timeout_action: str  # "REJECT" or "DELAY"
@@ -139,16 +151,7 @@ def fields_of(config: ModelConfig) -> Fields:
     batching, policy = config.dynamic_batching, config.version_policy
     policies = batching.priority_queue_policy
     found: Fields = {
-        "backend": config.backend,
-        "platform": config.platform,
-        "default_model_filename": config.default_model_filename,
-        "max_batch_size": config.max_batch_size,
         "batching": config.WhichOneof("scheduling_choice") == "dynamic_batching",
-        "preferred_batch_size": list(batching.preferred_batch_size),
-        "max_queue_delay_microseconds": batching.max_queue_delay_microseconds,
-        "preserve_ordering": batching.preserve_ordering,
-        "priority_levels": batching.priority_levels,
-        "default_priority_level": batching.default_priority_level,
         "queue_policies": [{"level": level, **_queue_fields(policies[level])} for level in sorted(policies)],
         "instance_groups": [_group_fields(group) for group in config.instance_group],
         "version_policy": policy.WhichOneof("policy_choice") or "latest",
@@ -157,8 +160,14 @@ def fields_of(config: ModelConfig) -> Fields:
         "inputs": [{**_tensor_fields(tensor), "optional": tensor.optional} for tensor in config.input],
         "outputs": [{**_tensor_fields(tensor), "label_filename": tensor.label_filename} for tensor in config.output],
     }
+    scalars = {name: _scalar(config, scalar) for name, scalar in SCALARS.items()}
     queue = _queue_fields(batching.default_queue_policy)
-    return cast(Fields, {**found, **queue, **running_fields.running_fields(config)})
+    return cast(Fields, {**scalars, **found, **queue, **running_fields.running_fields(config)})
+
+
+def _scalar(config: ModelConfig, scalar: Scalar) -> object:
+    value = attrgetter(scalar.path)(config)
+    return value if isinstance(value, str | int) else list(value)
 
 
 def _queue_fields(queue: mc.ModelQueuePolicy) -> QueueFields:
@@ -195,12 +204,10 @@ def apply_fields(config: ModelConfig, fields: Mapping[str, object]) -> None:
     for name in fields:
         if name not in PATHS:
             raise FieldError(name, f"there is no field '{name}'")
-    for name in ("backend", "platform", "default_model_filename"):
-        if name in fields:
-            setattr(config, name, str(fields[name]))
-    if "max_batch_size" in fields:
-        config.max_batch_size = whole("max_batch_size", fields["max_batch_size"])
     _apply_batching(config, fields)
+    for name, scalar in SCALARS.items():
+        if name in fields:
+            _apply_scalar(config, scalar, name, fields[name])
     _apply_version_policy(config, fields)
     for name, items, apply in (
         ("instance_groups", config.instance_group, _apply_group),
@@ -219,15 +226,20 @@ def _apply_batching(config: ModelConfig, fields: Mapping[str, object]) -> None:
             config.ClearField("dynamic_batching")
         return
     config.dynamic_batching.SetInParent()
-    batching = config.dynamic_batching
-    if "preferred_batch_size" in fields:
-        batching.preferred_batch_size[:] = numbers("preferred_batch_size", fields["preferred_batch_size"])
-    for name in ("max_queue_delay_microseconds", "priority_levels", "default_priority_level"):
-        if name in fields:
-            setattr(batching, name, whole(name, fields[name], least=0))
-    if "preserve_ordering" in fields:
-        batching.preserve_ordering = truth(fields["preserve_ordering"])
-    _apply_queue(batching, fields)
+    _apply_queue(config.dynamic_batching, fields)
+
+
+def _apply_scalar(config: ModelConfig, scalar: Scalar, name: str, given: object) -> None:
+    """Write a value; not where the message that it belongs to is not there."""
+    where, _, last = scalar.path.rpartition(".")
+    if where and not config.HasField(where):
+        return
+    message = getattr(config, where) if where else config
+    value = scalar.read(name, given)
+    if isinstance(value, list):
+        getattr(message, last)[:] = value
+    else:
+        setattr(message, last, value)
 
 
 def _apply_queue(batching: mc.ModelDynamicBatching, fields: Mapping[str, object]) -> None:

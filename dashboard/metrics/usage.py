@@ -6,24 +6,6 @@ from typing import TypedDict, TypeVar
 
 from repository.core.histogram import Counts, quantiles_ms, subtract
 
-_SUMS = (
-    "success",
-    "success_ns",
-    "fail",
-    "cancel",
-    "mirrored",
-    "queue_count",
-    "queue_ns",
-    "compute_count",
-    "compute_ns",
-    "inferences",
-    "executions",
-    "cache_hits",
-    "cache_misses",
-)
-_PEAKS = ("pending", "in_flight")
-_COUNTS = ("failures", "batches", "request", "queue", "compute")
-
 K = TypeVar("K", str, int)
 # A Usage as it is stored: what is not zero, by the names of its fields; a mapping as a flat list key, value, key, value, ...
 Packed = dict[str, int | list[int | str]]
@@ -98,6 +80,11 @@ class Usage:
             if counts := getattr(self, name):
                 packed[name] = [item for pair in counts.items() for item in pair]
         return packed
+
+
+_PEAKS = ("pending", "in_flight")
+_COUNTS = tuple(entry.name for entry in fields(Usage) if entry.default_factory is dict)
+_SUMS = tuple(entry.name for entry in fields(Usage) if entry.name not in (*_PEAKS, *_COUNTS))
 
 
 def unpack(packed: Packed) -> Usage:
