@@ -1,4 +1,4 @@
-"""Decides whether the body of a request is read: by its route, by the sender's right, and by the bytes this process holds.
+"""Decides whether the body of a request is read: by its route, its sender's right, and the bytes that this process holds.
 
 The decision is made when a request's headers are complete and its body is not: in Twisted's `Request.gotLength`.
 
@@ -47,7 +47,7 @@ LARGE_BODIES = 192 << 20
 ONE_PERSONS = 128 << 20  # beside it there is room for a body of any route
 # A body has this long, and a second more for each SLOWEST bytes. A connection that is idle is closed by Twisted.
 DEADLINE_S, SLOWEST = 60.0, 16 << 10
-# A client that was refused may be sending still: it is heard out so far, so that it reads the answer.
+# A refused client may still be sending: so much of it is read and dropped, so that the client reads the answer.
 LINGER_BYTES, LINGER_S = 256 << 10, 5.0
 LOOKUPS = 8  # at a time: each has a thread
 RETRY = {"Retry-After": "2"}  # seconds
@@ -62,7 +62,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """What is known of a request before anybody is asked. `right`: None where nobody needs to be signed in."""
+    """Who may send a body to an address, and of how many bytes. `right`: None where nobody needs to be signed in."""
 
     right: Right | None
     limit: int
@@ -159,7 +159,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
     # -- Twisted's callbacks ---------------------------------------------------------------------------------------
     def gotLength(self, length: int | None) -> None:
-        """The headers are complete. `length`: None for a body in chunks."""
+        """Decide on the body, as the headers are complete. `length`: None for a body in chunks."""
         super().gotLength(length)
         if length == 0:
             return
@@ -183,7 +183,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
         super().handleContentChunk(data)
 
     def requestReceived(self, command: bytes, path: bytes, version: bytes) -> None:
-        """The body is complete."""
+        """Hand the complete body to daphne."""
         self._stop_waiting()
         if not self._refused:
             super().requestReceived(command, path, version)
@@ -199,14 +199,14 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
     # -- admission -------------------------------------------------------------------------------------------------
     def _announced(self, length: int | None, route: Route | Refusal) -> int:
-        """As many bytes as may come."""
+        """Return how many bytes may come."""
         if length is not None:
             return length
         self._limit = SMALL_BODY if isinstance(route, Refusal) else route.limit
         return self._limit
 
     def _look_up(self, route: Route, size: int) -> None:
-        """Leaves the connection unread until it is known whether the body may come."""
+        """Leave the connection unread until it is known whether the body may come."""
         authorization, cookie = self._header(b"authorization"), self._header(b"cookie")
         if not authorization and not cookie and isinstance(refusal := judge(route, "", ""), Refusal):
             self._refuse(refusal)
@@ -244,7 +244,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
         return refusal
 
     def _let_go(self) -> None:
-        """What was announced is free again when the application, which may outlive the connection, has ended."""
+        """Give the announced bytes back once the application has ended, which may outlive the connection."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -261,7 +261,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
         self._deadline = asyncio.get_running_loop().call_later(seconds, self._refuse, late)
 
     def _stop_waiting(self) -> None:
-        """A judgement that comes after the whole body is not needed: the application judges too."""
+        """End the look-up and the deadline: of a body that is complete the application asks for the right itself."""
         if self._judging is not None:
             self._judging.cancel()
             self._judging = None
@@ -273,22 +273,22 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
     # -- refusal ---------------------------------------------------------------------------------------------------
     def _refuse(self, refusal: Refusal) -> None:
-        """Answers, reads no more into memory, and closes."""
+        """Answer, read no more into memory, and close."""
         if self._refused:
             return
         self._refused = True
         self._stop_waiting()
         self._let_go()
         channel, transport = self.channel, self.channel.transport
-        heard = 0
+        dropped = 0
 
-        def hear_out(data: bytes) -> None:
-            nonlocal heard
-            heard += len(data)
-            if heard > LINGER_BYTES:
+        def drop(data: bytes) -> None:
+            nonlocal dropped
+            dropped += len(data)
+            if dropped > LINGER_BYTES:
                 transport.abortConnection()
 
-        channel.dataReceived = hear_out
+        channel.dataReceived = drop
         transport.unregisterProducer()
         body = json.dumps({"error": refusal.sentence}).encode()
         headers = {
@@ -328,8 +328,7 @@ class DeafWebSocket(daphne.ws_protocol.WebSocketProtocol):  # type: ignore[misc]
 
 
 def admit_bodies() -> None:
-    """Makes daphne, which looks the classes up for each connection, read no body before it is admitted, and keep nothing of
-    what comes over a WebSocket."""
-
+    """Have daphne, which looks these classes up for each connection, read no body before it is admitted, and keep no message
+    of a WebSocket."""
     daphne.http_protocol.WebRequest = AdmittedRequest
     daphne.ws_protocol.WebSocketFactory.protocol = DeafWebSocket
