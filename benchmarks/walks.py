@@ -4,7 +4,9 @@
 
 A call counts where it enters a function of repository/, serving/ or dashboard/; it is a hop where the nearest such function
 below it on the stack lies in another file, and a return where that file was visited before. A parse is a text in protobuf's
-text format that is read. Modules are imported, and what is made once is made, by an earlier request of the same kind.
+text format that is read. Statements of the database are counted by themselves: what looks at each of them
+(dashboard/shared/changes.py) is called by Django, and by nobody whom one follows. Modules are imported, and what is made once
+is made, by an earlier request of the same kind.
 """
 
 import argparse
@@ -27,6 +29,7 @@ from tests.support.serving_process import ServerProcess, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 OWN = tuple(f"{ROOT / package}{os.sep}" for package in ("repository", "serving", "dashboard"))
+STATEMENTS = str(ROOT / "dashboard" / "shared" / "changes.py")
 PARSER = f"protobuf{os.sep}text_format.py"
 SETTLED_S = 0.3  # an answer has been sent, and what follows it is done
 REPORT = "WALK_REPORT"  # the file into which a server writes a walk
@@ -40,6 +43,7 @@ class Count:
     files: int
     returns: int
     parses: int
+    statements: int
     pairs: list[tuple[str, str, int]]
 
     @property
@@ -48,7 +52,7 @@ class Count:
 
     def row(self) -> str:
         """Return it as the cells of a table's row."""
-        return " | ".join(map(str, (self.calls, self.files, self.hops, self.returns, self.parses)))
+        return " | ".join(map(str, (self.calls, self.files, self.hops, self.returns, self.parses, self.statements)))
 
 
 class Walk:
@@ -59,7 +63,7 @@ class Walk:
 
     def begin(self) -> None:
         """Count from now on, from nothing."""
-        self._calls = self._returns = self._parses = 0
+        self._calls = self._returns = self._parses = self._statements = 0
         self._visited: set[str] = set()
         self._hops: Counter[tuple[str, str]] = Counter()  # from one file, to another
         self._counts = True
@@ -79,7 +83,7 @@ class Walk:
     @property
     def count(self) -> Count:
         pairs = [(*pair, hops) for pair, hops in self._hops.most_common()]
-        return Count(self._calls, len(self._visited), self._returns, self._parses, pairs)
+        return Count(self._calls, len(self._visited), self._returns, self._parses, self._statements, pairs)
 
     def seen(self, frame: FrameType, event: str, _: object) -> None:
         """What sys.setprofile calls."""
@@ -88,6 +92,9 @@ class Walk:
         code = frame.f_code
         if code.co_name == "Parse" and code.co_filename.endswith(PARSER):
             self._parses += 1
+        if code.co_filename == STATEMENTS:
+            self._statements += code.co_name == "_note"
+            return
         if not code.co_filename.startswith(OWN) or _resumes(frame, code):
             return
         self._calls += 1
@@ -152,7 +159,7 @@ def published(name: str, actor: Any) -> dict[str, Count]:
             job = upload_publish(
                 upload=upload,
                 actor=actor,
-                config_text=review.text,
+                document=review.document,
                 base_release=review.base_release,
                 make_live=number == 1,
             )
@@ -255,7 +262,9 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], help="both without")
     parser.add_argument("--hops", type=int, default=0, help="also list the pairs of files with most hops, so many")
     given = parser.parse_args()
-    print("| walk | calls | files | hops | returns | parses |\n| --- | --- | --- | --- | --- | --- |")
+    print(
+        "| walk | calls | files | hops | returns | parses | statements |\n| --- | --- | --- | --- | --- | --- | --- |"
+    )
     for part in given.parts or PARTS:
         for name, walk in PARTS[part]().items():
             print(f"| {name} | {walk.row()} |", flush=True)

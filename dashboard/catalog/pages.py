@@ -20,7 +20,7 @@ from dashboard.metrics.outages import outage_sentence
 from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Release, Version
-from dashboard.releases.selectors import current_text, releases_served, way_back
+from dashboard.releases.selectors import current_document, releases_served, way_back
 from dashboard.releases.signatures import answering_version
 from dashboard.servers.consumers import MODEL_LINES
 from dashboard.servers.selectors import has_gpus, model_states, servers
@@ -113,7 +113,7 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
         **head,
         "numbers": recent_numbers([name]).get(name, NO_NUMBERS),
         "states": model_states(model_name=name),
-        "traits": traits_of(current_text(found)),
+        "traits": traits_of(current_document(found)),
         **_shown_signature(found, versions),
         "outage": SimpleLazyObject(lambda: outage_sentence(list(servers()), model_name=name)),
         "has_gpu": SimpleLazyObject(lambda: any(map(has_gpus, servers()))),

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from repository.config import model_config
+from repository.config.document import Document
 from repository.core.errors import InvalidConfig
 from repository.torchserve.parameters import WORKFLOW
 
@@ -23,13 +24,13 @@ class Traits:
     residency: str = ""
 
 
-def traits_of(text: str, streams: bool = False) -> Traits:
-    """Return what a text says; no traits for one with mistakes, which no server loads.
+def traits_of(document: Document, streams: bool = False) -> Traits:
+    """Return what a configuration says; no traits for a text with mistakes, which no server loads.
 
-    streams: whether it is of a TorchServe archive that answers in several parts, which decides where the text does not.
+    streams: whether it is of a TorchServe archive that answers in several parts, which decides where it says nothing.
     """
     try:
-        config = model_config.parse(text)
+        config = document.message
         residency = model_config.get_parameter(config, "residency")
     except InvalidConfig:
         return Traits()

@@ -4,16 +4,15 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from django.db.models import Exists, OuterRef, Subquery
-from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling
+from tritonclient.grpc.model_config_pb2 import ModelEnsembling
 
 from dashboard.configuration.signatures import served_signature
 from dashboard.models import Model, Release, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
-from dashboard.releases.selectors import current_text, wanted_versions
-from dashboard.releases.signatures import answering_number, answering_version
-from repository.config import model_config
-from repository.core.errors import InvalidConfig
+from dashboard.releases.selectors import current_document, wanted_versions
+from dashboard.releases.signatures import answering_version
+from repository.config.document import Document
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ def callers_after(model: Model, after: Signature, served: Callable[[], Collectio
     calls = _calls(model.name)
     if not calls:
         return []
-    before = served_signature(current_text(model), answering_version(model))
+    before = served_signature(current_document(model), answering_version(model))
     now, then = wanted_versions(model), served()
     return [
         Caller(name, [trouble for step in steps for trouble in _troubles(step, before, after, now, then)])
@@ -48,8 +47,8 @@ def callers_after(model: Model, after: Signature, served: Callable[[], Collectio
 
 def callers_of_release(model: Model, release: Release) -> list[Caller]:
     """Return the same for going back to a release."""
-    version = model.versions.filter(number=answering_number(release)).first()
-    return callers_after(model, served_signature(release.text, version), lambda: release.versions)
+    version = model.versions.filter(number=release.answers).first()
+    return callers_after(model, served_signature(release.document, version), lambda: release.versions)
 
 
 def _calls(name: str) -> list[tuple[str, list[ModelEnsembling.Step]]]:
@@ -62,11 +61,9 @@ def _calls(name: str) -> list[tuple[str, list[ModelEnsembling.Step]]]:
 
 
 def _steps(text: str, name: str) -> list[ModelEnsembling.Step]:
-    try:
-        config = model_config.parse(text)
-    except InvalidConfig:
-        config = ModelConfig()
-    return [step for step in config.ensemble_scheduling.step if step.model_name == name]
+    document = Document.read(text)
+    steps = [] if document.mistake else document.message.ensemble_scheduling.step
+    return [step for step in steps if step.model_name == name]
 
 
 def _troubles(

@@ -5,11 +5,9 @@ from collections.abc import Sequence
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.services import config_apply
 from dashboard.models import Model, Release
-from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.selectors import newest_release
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.repository_errors import repository_errors
-from repository.config import edit as config_edit
-from repository.config import model_config
 from repository.config.class_names import class_names, set_class_names
 
 MAX_NAMES = 5_000
@@ -28,8 +26,8 @@ def class_names_set(*, model: Model, actor: Actor, output: str, names: Sequence[
         raise Conflict(f"model '{model.name}' has no configuration yet; publish a version first")
     if len(names) > MAX_NAMES:
         raise Invalid.at("names", f"expected at most {MAX_NAMES} names, not {len(names)}; use a label file for more")
-    text = current_text(model)
-    config = model_config.parse(text)
+    document = newest.document
+    config = document.message
     row = next((one for one in config.output if one.name == output), None)
     if row is None and config.output:
         there = ", ".join(f"'{one.name}'" for one in config.output)
@@ -39,12 +37,12 @@ def class_names_set(*, model: Model, actor: Actor, output: str, names: Sequence[
             f"the classes of '{output}' are named by the label file '{row.label_filename}'; change that, or take "
             "label_filename out of the configuration first"
         )
-    set_class_names(config, class_names(config) | {output: list(names)})
+    every = class_names(config) | {output: list(names)}
     did = "Named" if names else "Took away the names of"
     return config_apply(
         model=model,
         actor=actor,
-        text=config_edit.apply(text, config),
+        document=document.edited(lambda changed: set_class_names(changed, every)),
         summary=f"{did} the classes of {output}",
         base_release=newest.number,
     )

@@ -9,7 +9,7 @@ from dashboard.models import Model, Release, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
 from dashboard.releases.selectors import serving_release, wanted_release
-from dashboard.releases.signatures import answering_number, answering_version, refused_requests, tensor_changes
+from dashboard.releases.signatures import answering_version, refused_requests, tensor_changes
 
 
 class TensorPair(NamedTuple):
@@ -59,11 +59,11 @@ def for_clients_of_release(model: Model, release: Release) -> ForClients | None:
     served = serving_release(model) or wanted_release(model)
     if served is None:
         return None
-    numbers = answering_number(served), answering_number(release)
+    numbers = served.answers, release.answers
     now, then = map({one.number: one for one in model.versions.filter(number__in=numbers)}.get, numbers)
     if now is None:
         return None
-    before, after = served_signature(served.text, now), served_signature(release.text, then)
+    before, after = served_signature(served.document, now), served_signature(release.document, then)
     return _compared(now, f"release {release.number}", before, after)
 
 

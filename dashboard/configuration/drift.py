@@ -7,18 +7,18 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog import version_states
 from dashboard.catalog.model_archives import BACKEND, facts_in
 from dashboard.configuration.needs import code_of_version
-from dashboard.configuration.services import text_check
+from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Upload, Version
 from dashboard.releases.rollout_rules import traffic_adopted
-from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.selectors import current_document, newest_release
 from dashboard.releases.services import changed_by_hand, generation_bump, release_make, text_take_back
-from dashboard.releases.storage import adopted_fingerprint, disk_text, managed_repository, remember_config
+from dashboard.releases.storage import adopted_fingerprint, managed_repository, on_disk, remember_config
 from dashboard.shared.choices import ReleaseKind, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import model_config
-from repository.config.release_stamp import unstamped
-from repository.core.errors import NotFound as RepositoryNotFound
+from repository.config.document import Document
+from repository.core.errors import InvalidConfig
 from repository.core.layout import check_name
 from repository.files import drift, publish, storage
 from repository.files.drift import Fingerprint
@@ -83,8 +83,8 @@ def _adopt(model: Model, actor: Actor) -> Release:
     with transaction.atomic():
         model = Model.locked(model.pk)
         # Read under the lock, as it is written again below: an edit that came meanwhile would be overwritten.
-        text = traffic_adopted(model, current_text(model), _adoptable_text(model.name))
-        text_check(model=model, text=text, with_files=False)  # the files may have changed, too
+        document = traffic_adopted(model, current_document(model), _adoptable(model.name))
+        document_check(model=model, document=document, with_files=False)  # the files may have changed, too
         known = model.releases.exists()
         recorded, (found, sentences) = adopted_fingerprint(model), _look(model)
         _adopt_versions(model, actor)
@@ -94,9 +94,9 @@ def _adopt(model: Model, actor: Actor) -> Release:
             model=model,
             actor=actor,
             kind=ReleaseKind.ADOPT,
-            text=text,
+            document=document,
             summary="Adopted what was changed on disk" if known else "Adopted from the disk",
-            write=bool(text),
+            stamp=bool(document),
             begins=recorded["files"] != found["files"],
         )
         model.fingerprint = _fingerprint(model, found)
@@ -112,12 +112,12 @@ def _adopt(model: Model, actor: Actor) -> Release:
     return release
 
 
-def _adoptable_text(name: str) -> str:
-    """Return config.pbtxt as it is on disk, "" without one. InvalidConfig: the file is no text."""
-    try:
-        return model_config.read_text(managed_repository().model_dir(name))
-    except RepositoryNotFound:
-        return ""
+def _adoptable(name: str) -> Document:
+    """Return config.pbtxt as it is on disk, an empty one without it. InvalidConfig: the file is no text."""
+    found = on_disk(name)
+    if found.problem:
+        raise InvalidConfig(found.problem)
+    return found.document
 
 
 @repository_errors()
@@ -144,8 +144,7 @@ def drift_give_way(*, model: Model, actor: Actor) -> None:
     with transaction.atomic():
         model = Model.locked(model.pk)
         release = newest_release(model)
-        text_take_back(model)
-        if release is not None and changed_by_hand(model):
+        if release is not None and changed_by_hand(model, take_back=True):
             _write_over(model, release, actor)
 
 
@@ -155,7 +154,7 @@ def _write_over(model: Model, release: Release, actor: Actor) -> None:
         action="drift.overwrite",
         model=model,
         summary=f"{model.name}: wrote release {release.number} over what was changed on disk",
-        before={"text": disk_text(model.name) or ""},
+        before={"text": on_disk(model.name).text or ""},
         after={"release": release.number},
     )
     publish.write_config(managed_repository(), name=model.name, text=release.text)
@@ -194,8 +193,8 @@ def _adopt_versions(model: Model, actor: Actor) -> None:
 def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
     folder = managed_repository().version_dir(model.name, number)
     manifest, archive = storage.hash_tree(folder), facts_in(folder)
-    text = disk_text(model.name) or ""
-    config = model_config.parse(text)
+    document = on_disk(model.name).document
+    config = document.message
     return Version.objects.create(
         model=model,
         number=number,
@@ -204,10 +203,10 @@ def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
         size_bytes=manifest.size,
         sha256=manifest.sha256,
         details={
-            "runs_code": code_of_version(model.name, text, number),
+            "runs_code": code_of_version(model.name, document, number),
             **({"archive": archive} if archive else {}),
         },
-        config=unstamped(text),
+        config=document.text,
         note="Adopted from the disk",
         created_by=actor.user,
         created_by_name=actor.name,

@@ -15,6 +15,7 @@ from dashboard.configuration.running_fields import CONTROLS
 from dashboard.shared.exceptions import Invalid
 from dashboard.templatetags.slipway import sentence
 from repository.config.backends import KINDS as BACKEND_KINDS
+from repository.config.document import Document
 
 RESIDENCIES = (
     ("", "while it is loaded"),
@@ -26,20 +27,20 @@ WARMUP_CONTENTS = (("zeros", "zeros"), ("random", "random numbers"), ("own", "as
 KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL", "as the model says"))
 
 
-def editor_context(text: str, applied: str | None = None, archive: ModelArchive | None = None) -> dict[str, object]:
-    """Return the context of configuration/config_editor.html for a text to begin with.
+def editor_context(
+    document: Document, applied: Document | None = None, archive: ModelArchive | None = None
+) -> dict[str, object]:
+    """Return the context of configuration/config_editor.html for a configuration to begin with.
 
-    applied: the text that changes are told against, where that is another one. archive: of TorchServe's, which says what the
+    applied: the one that changes are told against, where that is another one. archive: of TorchServe's, which says what the
     text leaves out.
     """
+    original = document if applied is None else applied
     return {
         "archive_settings": [row for row in archive.settings if row.meaning] if archive else [],
-        "text": text,
-        "fields": services.fields_in(text),
-        "original": {
-            "text": text if applied is None else applied,
-            "fields": services.fields_in(text if applied is None else applied),
-        },
+        "text": document.text,
+        "fields": services.fields_in(document),
+        "original": {"text": original.text, "fields": services.fields_in(original)},
         "tensor_sides": (("inputs", "Inputs"), ("outputs", "Outputs")),
         "kinds": KINDS,
         "data_types": [name for name in DATA_TYPES if name != "INVALID"],
@@ -81,20 +82,23 @@ def preview_of(request: HttpRequest, model_name: str, arriving: Arriving | None 
         raise Invalid("expected a JSON object")
     laid_over = given.get("fields")
     if laid_over is not None:
-        base = str(given.get("base", ""))
+        base = Document.read(str(given.get("base", "")))
         return services.config_preview(model_name=model_name, base=base, fields=laid_over, arriving=arriving)
-    return services.config_preview(model_name=model_name, text=str(given.get("text", "")), arriving=arriving)
+    document = Document.read(str(given.get("text", "")))
+    return services.config_preview(model_name=model_name, document=document, arriving=arriving)
 
 
 def preview_response(found: services.ConfigPreview, refused: str, **beside: str) -> JsonResponse:
     """Answer with a preview. `refused`: which right the person lacks for it, and why; "" for none. beside: what else a page
     says of that text."""
     said = {
-        field.name: getattr(found, field.name) for field in fields(found) if field.name not in ("needs", "problems")
+        field.name: getattr(found, field.name)
+        for field in fields(found)
+        if field.name not in ("document", "needs", "problems")
     }
     problems = [asdict(problem) for problem in found.problems]
     more = {"valid": found.valid, "effect_sentence": found.effect_sentence, "refused": refused, **beside}
-    return JsonResponse({**said, "problems": problems, **more})
+    return JsonResponse({**said, "text": found.document.text, "problems": problems, **more})
 
 
 def refusal_for(request: HttpRequest, needs: list[Need]) -> str:

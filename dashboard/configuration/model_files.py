@@ -9,7 +9,8 @@ from dashboard.models import Model, Upload, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.client_gone import go_on
-from repository.config import model_config, version_policy, version_settings
+from repository.config import model_config, version_settings
+from repository.config.document import Document
 from repository.config.file_check import Misfit, ModelFile, misfits
 from repository.config.signature import Signature, TensorSignature
 from repository.core.errors import RepositoryError
@@ -51,23 +52,23 @@ def file_of_upload(upload: Upload) -> ModelFile:
 
 
 def served_misfits(
-    model: Model | None, config: ModelConfig, published: Iterable[int], arriving: Arriving | None = None
+    model: Model | None, document: Document, published: Iterable[int], arriving: Arriving | None = None
 ) -> list[Misfit]:
     """Return where a configuration contradicts the files of the versions that it would serve, each told with its number.
 
     published: the numbers of the model's versions.
     """
     files = {} if arriving is None else {arriving.number: arriving.file}
-    chosen = version_policy.select(config, {*published, *files})
+    chosen = document.versions({*published, *files})
     if model is not None:
         files |= {one.number: file_of_version(one) for one in model.versions.filter(number__in=chosen)}
     name = model.name if model else ""
-    return _merged({number: _of_one(name, number, config, files[number]) for number in chosen})
+    return _merged({number: _of_one(name, number, document.message, files[number]) for number in chosen})
 
 
-def arriving_misfits(arriving: Arriving, config: ModelConfig) -> list[Misfit]:
+def arriving_misfits(arriving: Arriving, document: Document) -> list[Misfit]:
     """Return where a configuration contradicts the file of a version that is about to be published."""
-    return misfits(config, arriving.file)
+    return misfits(document.message, arriving.file)
 
 
 def _of_one(name: str, number: int, config: ModelConfig, file: ModelFile) -> list[Misfit]:

@@ -12,9 +12,7 @@ from dashboard.access.authorisation import Actor, Right
 from dashboard.models import Release, Upload, Version
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.exceptions import Forbidden
-from repository.config import model_config
-from repository.config.release_stamp import same_text, unstamped
-from repository.core.errors import InvalidConfig
+from repository.config.document import Document
 from repository.core.layout import OVERLAY_FILE
 from repository.files import code_execution
 from repository.files.code_execution import Contents, Finding
@@ -60,18 +58,15 @@ def refusal(missing: Sequence[Need]) -> str:
 
 
 # -- a configuration ---------------------------------------------------------------------------------------------------
-def config_needs(*, model_name: str, current: str, text: str) -> list[Need]:
-    """Return what it takes to replace the text `current` by `text`, with the files that lie in the repository."""
+def config_needs(*, model_name: str, current: Document, document: Document) -> list[Need]:
+    """Return what it takes to replace `current` by `document`, with the files that lie in the repository."""
     there = contents(model_name)
-    return code_needs(runs(text, there) - runs(current, there))
+    return code_needs(runs(document, there) - runs(current, there))
 
 
-def runs(text: str, there: Contents) -> frozenset[Finding]:
-    """Return what a model runs as code under a text; nothing for a text with mistakes, which no server loads."""
-    try:
-        return code_execution.runs(model_config.parse(text), there)
-    except InvalidConfig:
-        return frozenset()
+def runs(document: Document, there: Contents) -> frozenset[Finding]:
+    """Return what a model runs as code under a configuration; nothing for a text with mistakes, which no server loads."""
+    return frozenset() if document.mistake else code_execution.runs(document.message, there)
 
 
 def contents(model_name: str) -> Contents:
@@ -86,13 +81,13 @@ def code_needs(findings: Iterable[Finding]) -> list[Need]:
     return [Need(Right.UPLOAD_CODE, finding.sentence) for finding in sorted(findings)]
 
 
-def code_of_version(model_name: str, text: str, number: int) -> list[str]:
-    """Return what one version runs as code under a text, in sentences, which are stored for when it is restored."""
+def code_of_version(model_name: str, document: Document, number: int) -> list[str]:
+    """Return what one version runs as code under a configuration, in sentences, which are stored for when it is restored."""
     there = contents(model_name)
-    return sorted(finding.sentence for finding in runs(text, there) - runs(text, there.without(number)))
+    return sorted(finding.sentence for finding in runs(document, there) - runs(document, there.without(number)))
 
 
-def restore_needs(*, version: Version, text: str, folder: Path) -> list[Need]:
+def restore_needs(*, version: Version, document: Document, folder: Path) -> list[Need]:
     """Return what it takes to restore a version, whose files lie in `folder`, under the present configuration.
 
     Code that the version ran when it was published takes no right now.
@@ -101,7 +96,7 @@ def restore_needs(*, version: Version, text: str, folder: Path) -> list[Need]:
     there = contents(name).without(number)
     back = there.with_version(number, folder, {})
     known = set(version.details.get("runs_code", ()))
-    return code_needs(one for one in runs(text, back) - runs(text, there) if one.sentence not in known)
+    return code_needs(one for one in runs(document, back) - runs(document, there) if one.sentence not in known)
 
 
 # -- a version ---------------------------------------------------------------------------------------------------------
@@ -109,12 +104,12 @@ def publication_needs(
     *,
     upload: Upload,
     current: Release | None,
-    text: str,
+    document: Document,
     number: int,
     folder: Path,
     changes_service: bool,
 ) -> list[Need]:
-    """Return what it takes to publish the files in `folder` as version `number` under `text`.
+    """Return what it takes to publish the files in `folder` as version `number` under a configuration.
 
     current: the model's newest release, None for a new model. changes_service: the model is loaded or made live by it.
     """
@@ -122,24 +117,24 @@ def publication_needs(
     before = contents(name)
     beside = beside_files(upload)
     after = before.with_version(number, folder, beside)
-    needs = (
-        []
-        if current is None
-        else list(_changes(name, unstamped(current.text), text, number, folder, _new(before, beside)))
-    )
+    now = current.document if current is not None else None
+    needs = [] if now is None else list(_changes(name, now, document, number, folder, _new(before, beside)))
     if changes_service:
         needs.append(Need(Right.OPERATE, f"'{name}' is loaded or made live by it"))
-    was = runs(current.text, before) if current is not None else frozenset()
-    code = runs(text, after)
-    needs += code_needs(code - was) + code_needs(_arriving(upload, text, number, folder, beside, code_runs=bool(code)))
+    was = runs(now, before) if now is not None else frozenset()
+    code = runs(document, after)
+    arriving = _arriving(upload, document, number, folder, beside, code_runs=bool(code))
+    needs += code_needs(code - was) + code_needs(arriving)
     if upload.proposal.get("executes_code", True):
         needs.append(Need(Right.UPLOAD_CODE, f"format {upload.proposal.get('format')} can run code"))
     return needs
 
 
-def _changes(name: str, current: str, text: str, number: int, folder: Path, beside: Sequence[str]) -> Iterable[Need]:
+def _changes(
+    name: str, current: Document, document: Document, number: int, folder: Path, beside: Sequence[str]
+) -> Iterable[Need]:
     """Yield what a new version changes of a model that exists already."""
-    if not same_text(text, current):
+    if not document.same_text(current):
         yield Need(Right.OPERATE, f"it changes the configuration of '{name}'")
     if beside:
         yield Need(Right.OPERATE, f"it changes '{beside[0]}' beside the versions of '{name}', which all of them share")
@@ -154,14 +149,12 @@ def _new(before: Contents, beside: dict[str, Path]) -> list[str]:
 
 
 def _arriving(
-    upload: Upload, text: str, number: int, folder: Path, beside: dict[str, Path], *, code_runs: bool
+    upload: Upload, document: Document, number: int, folder: Path, beside: dict[str, Path], *, code_runs: bool
 ) -> list[Finding]:
-    try:
-        config = model_config.parse(text)
-    except InvalidConfig:
+    if document.mistake:
         return []
     named: list[str] = upload.proposal.get("names", [])
-    return code_execution.could_run(config, number, folder, beside, named, code_runs=code_runs)
+    return code_execution.could_run(document.message, number, folder, beside, named, code_runs=code_runs)
 
 
 def beside_files(upload: Upload) -> dict[str, Path]:

@@ -13,13 +13,13 @@ from dashboard.catalog.pages import model_context
 from dashboard.configuration import drift, services
 from dashboard.configuration.drift import model_adopt
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
-from dashboard.releases.selectors import current_text, lives_of, newest_release, serving_release, texts
+from dashboard.releases.selectors import lives_of, newest_release, serving_release, texts
 from dashboard.shared.exceptions import DashboardError, Invalid, Outdated, status_of
 from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get_and_post, post
 from dashboard.web.pages import act, back, respond
+from repository.config.document import NOTHING, Document
 from repository.config.lines import unified
-from repository.config.merge import merge
 
 HISTORY = 30
 
@@ -44,19 +44,19 @@ def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _page(
-    request: HttpRequest, name: str, text: str | None = None, error: DashboardError | None = None
+    request: HttpRequest, name: str, typed: Document | None = None, error: DashboardError | None = None
 ) -> HttpResponse:
-    """`text`: as it was typed, where it was refused with `error`: it stays, and is still held against what it was made from."""
+    """`typed`: what was refused with `error`: it stays, and is still held against what it was made from."""
     head = model_context(name, "configuration")
     model = head["model"]
     release = newest_release(model)
-    current = current_text(model)
-    conflict = _conflict(error, text or "") if isinstance(error, Outdated) else None
+    current = release.document if release else NOTHING
+    conflict = _conflict(error, typed or NOTHING) if isinstance(error, Outdated) else None
     base = base_release(request) if error and not conflict else None
     context = {
         **head,
         **editor_context(
-            current if text is None else text, current, served_archive(model, head["summary"].loaded_versions)
+            current if typed is None else typed, current, served_archive(model, head["summary"].loaded_versions)
         ),
         "release": release,
         "base_release": (release.number if release else 0) if base is None else base,
@@ -72,15 +72,16 @@ def _page(
     return response
 
 
-def _conflict(error: Outdated, typed: str) -> Conflicting:
+def _conflict(error: Outdated, typed: Document) -> Conflicting:
     base, theirs = error.base_text, error.current_text
+    merged = typed.merged(Document.read(base), Document.read(theirs))
     return Conflicting(
         release=error.current_release,
         by=error.current_by,
         theirs=theirs,
         their_diff=unified(base, theirs, old_name="before", new_name=f"release {error.current_release}"),
-        my_diff=unified(base, typed, old_name="before", new_name="yours"),
-        merged=merge(base, typed, theirs) or "",
+        my_diff=unified(base, typed.text, old_name="before", new_name="yours"),
+        merged=merged.text if merged is not None else "",
     )
 
 
@@ -91,17 +92,17 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
     text = request.POST.get("text")
     if text is None:  # an empty one is a configuration, too
         return _page(request, name, error=Invalid("the form came without a text; load the page again"))
-    text = text.replace("\r\n", "\n")
+    document = Document.read(text.replace("\r\n", "\n"))
     try:
         services.config_apply(
             model=model,
-            text=text,
+            document=document,
             actor=actor_of(request),
             summary=request.POST.get("summary", "").strip(),
             base_release=base_release(request),
         )
     except DashboardError as error:
-        return _page(request, name, text, error)
+        return _page(request, name, document, error)
     messages.success(request, "The configuration is applied.")
     return back(request, "model_configuration", name)
 

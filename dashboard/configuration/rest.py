@@ -15,7 +15,7 @@ from dashboard.configuration.services import config_apply, config_preview, field
 from dashboard.models import Model
 from dashboard.releases.selectors import newest_release
 from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
-from repository.config.release_stamp import unstamped
+from repository.config.document import NOTHING, Document
 
 
 class Config(Endpoint):
@@ -30,7 +30,8 @@ class Config(Endpoint):
     def put(self, request: Request, name: str) -> Response:
         """Applies a text. With base_release, a 409 says that somebody else was faster."""
         model = select.model_get(name)
-        config_apply(model=model, actor=self.actor, **data_of(request, serializers.ConfigChangeSerializer))
+        data = data_of(request, serializers.ConfigChangeSerializer)
+        config_apply(model=model, actor=self.actor, document=Document.read(data.pop("text")), **data)
         return _config(model)
 
 
@@ -52,7 +53,9 @@ class ConfigPreview(Endpoint):
     def post(self, request: Request, name: str) -> Response:
         """What a text or a form would be as a configuration, what is wrong with it, and what applying it would do."""
         data = data_of(request, serializers.ConfigPreviewRequestSerializer)
-        return Response(serializers.ConfigPreviewSerializer(config_preview(model_name=name, **data)).data)
+        base, document = (Document.read(data[key]) if key in data else None for key in ("base", "text"))
+        found = config_preview(model_name=name, base=base, document=document, fields=data.get("fields"))
+        return Response(serializers.ConfigPreviewSerializer(found).data)
 
 
 class DriftAdopt(Endpoint):
@@ -80,11 +83,11 @@ class DriftOverwrite(Endpoint):
 def _config(model: Model) -> Response:
     model.refresh_from_db()
     release = newest_release(model)
-    text = unstamped(release.text) if release else ""
+    document = release.document if release else NOTHING
     body = {
         "release": release.number if release else 0,
-        "text": text,
-        "fields": fields_in(text),
+        "text": document.text,
+        "fields": fields_in(document),
         "drift": model.drift,
     }
     return Response(body)

@@ -67,7 +67,7 @@ class NeedSerializer(serializers.Serializer[Any]):
 class ConfigPreviewSerializer(serializers.Serializer[Any]):
     """configuration.services.ConfigPreview"""
 
-    text = serializers.CharField()
+    text = serializers.CharField(source="document.text")
     valid = serializers.BooleanField()
     problems = ProblemSerializer(many=True)
     diff = serializers.CharField()

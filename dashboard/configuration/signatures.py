@@ -5,14 +5,13 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.models import Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
-from repository.config import model_config
+from repository.config.document import Document
 from repository.config.signature import Entry, datatype_name
-from repository.core.errors import InvalidConfig
 
 
-def served_signature(text: str, version: Version | None) -> Signature:
+def served_signature(document: Document, version: Version | None) -> Signature:
     """Return the tensors of a configuration, by which the server checks requests; where it names none, the version's own."""
-    declared = declared_signature(text)
+    declared = declared_signature(document)
     own: Signature = version.signature if version is not None else {}
     return {
         "inputs": declared["inputs"] or own.get("inputs", []),
@@ -20,12 +19,9 @@ def served_signature(text: str, version: Version | None) -> Signature:
     }
 
 
-def declared_signature(text: str) -> Signature:
+def declared_signature(document: Document) -> Signature:
     """Return the tensors that a configuration names, as requests have them; none of a text with mistakes."""
-    try:
-        config = model_config.parse(text)
-    except InvalidConfig:
-        config = ModelConfig()
+    config = ModelConfig() if document.mistake else document.message
     batch = [-1] if config.max_batch_size > 0 else []
     return {
         "inputs": [_row(entry, batch, optional=entry.optional) for entry in config.input],

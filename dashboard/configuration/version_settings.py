@@ -14,12 +14,11 @@ from dashboard.catalog.model_archives import BACKEND, archive_in
 from dashboard.configuration.field_values import FieldError, whole
 from dashboard.configuration.services import config_apply, refuse_outdated
 from dashboard.models import Model, Release, Version
-from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.selectors import current_document, newest_release
 from dashboard.releases.storage import adopted_fingerprint, managed_repository
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.repository_errors import repository_errors
-from repository.config import edit as config_edit
 from repository.config import model_config, version_settings
 from repository.core.errors import RepositoryError
 from repository.core.layout import OVERLAY_FILE
@@ -76,7 +75,7 @@ def fields_of_version(version: Version) -> list[Field]:
 def versions_with_settings(model: Model) -> list[int]:
     """Return the published versions that have settings of their own, in the configuration or in their folders."""
     try:
-        said = version_settings.settings_of(model_config.parse(current_text(model)))
+        said = version_settings.settings_of(current_document(model).message)
     except RepositoryError:
         said = {}
     files = adopted_fingerprint(model)["files"]
@@ -105,17 +104,15 @@ def version_settings_apply(
     said.CopyFrom(_own(version))
     for name, value in fields.items():
         _set(version, said, name, value)
-    text = current_text(model)
-    config = model_config.parse(text)
-    settings = version_settings.settings_of(config)
+    document = newest.document
+    settings = version_settings.settings_of(document.message)
     settings[version.number] = said
-    version_settings.set_settings(config, settings)
     shown = f"{version.number} ({version.archive_version})" if version.archive_version else str(version.number)
     did = "Changed" if said != ModelConfig() else "Took away"
     return config_apply(
         model=model,
         actor=actor,
-        text=config_edit.apply(text, config),
+        document=document.edited(lambda config: version_settings.set_settings(config, settings)),
         summary=f"{did} the settings of version {shown}",
         base_release=newest.number,
     )
@@ -123,10 +120,8 @@ def version_settings_apply(
 
 # -- read --------------------------------------------------------------------------------------------------------------
 def _model_config(version: Version) -> ModelConfig:
-    try:
-        return model_config.parse(current_text(version.model))
-    except RepositoryError:
-        return ModelConfig()
+    document = current_document(version.model)
+    return ModelConfig() if document.mistake else document.message
 
 
 def _own(version: Version) -> ModelConfig:
@@ -140,7 +135,8 @@ def _overlay(version: Version) -> ModelConfig:
 
 
 def _without_own(version: Version) -> ModelConfig:
-    config = _model_config(version)
+    config = ModelConfig()
+    config.CopyFrom(_model_config(version))
     model_config.merge_overlay(config, _overlay(version))
     return version_settings.for_version(config, None)
 

@@ -13,10 +13,9 @@ from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog.traits import traits_of
 from dashboard.models import Example, Model
 from dashboard.models.upload_json import TensorRow
-from dashboard.releases.storage import disk_text
+from dashboard.releases.storage import on_disk
 from dashboard.shared.choices import ExampleSource, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid, NotFound, TooLarge
-from repository.config import model_config
 from repository.core.errors import InvalidConfig, InvalidExample
 from repository.core.golden import (
     DEFAULT_TOLERANCE,
@@ -170,16 +169,16 @@ def _tolerance(field: str, given: object) -> float:
 
 def _refuse_unfit(example: Example, inputs: list[Tensor], expected: list[Tensor] | None) -> None:
     """Refuse names of tensors that the model has not, and golden requests of models that need more than one request."""
-    text = disk_text(example.model.name) or ""
+    document = on_disk(example.model.name).document
     newest = example.model.versions.filter(state=VersionState.PUBLISHED).order_by("-number").first()
-    traits = traits_of(text, newest is not None and newest.streams)
+    traits = traits_of(document, newest is not None and newest.streams)
     if example.golden and expected is None:
         raise Invalid.at("expected", "a golden request needs the outputs that it must be answered with")
     if example.golden and (traits.decoupled or traits.sequence):
         kind = "answers a request with a stream" if traits.decoupled else "keeps state from one request to the next"
         raise Invalid.at("golden", f"model '{example.model.name}' {kind}, so a single request of it cannot be golden")
     try:
-        config = model_config.parse(text)
+        config = document.message
     except InvalidConfig:
         return
     for field, what, named, given in (

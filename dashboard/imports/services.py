@@ -40,14 +40,13 @@ from dashboard.imports.taking import (
     shown_version,
     version_take,
 )
-from dashboard.imports.wanted_config import served_text, told
+from dashboard.imports.wanted_config import served_document, told
 from dashboard.jobs.context import JobContext
 from dashboard.jobs.services import ENDED, job_create
 from dashboard.models import AuditEntry, Job, Model
 from dashboard.models.job import StoreParams
-from dashboard.releases.selectors import current_text
+from dashboard.releases.selectors import current_document
 from dashboard.releases.storage import managed_repository
-from dashboard.releases.texts import published_numbers
 from dashboard.shared.choices import UploadState
 from dashboard.shared.exceptions import Conflict, DashboardError, Forbidden, Invalid, NotFound, TooLarge
 from dashboard.shared.repository_errors import repository_errors
@@ -454,8 +453,9 @@ def _served(model: SetUpModel, actor: Actor, *, load: bool) -> str:
     try:
         with transaction.atomic():
             if served and load:
-                text = served_text(current_text(row), served, sorted(published_numbers(row)), default)
-                config_apply(model=row, text=text, actor=actor, summary=f"{NOTE}: {_names(numbers)}")
+                published = sorted(row.published_numbers())
+                document = served_document(current_document(row), served, published, default)
+                config_apply(model=row, document=document, actor=actor, summary=f"{NOTE}: {_names(numbers)}")
                 model_load(model=row, actor=actor)
             audit_record(
                 actor=actor,

@@ -17,7 +17,7 @@ from django.db import transaction
 
 from dashboard.access.authorisation import Actor
 from dashboard.imports.sources import ARCHIVE, WAR, Source
-from dashboard.imports.wanted_config import own_settings, settings_of, speaks_for, text_of
+from dashboard.imports.wanted_config import document_of, own_settings, settings_of, speaks_for
 from dashboard.jobs.context import JobCancelled, JobContext, JobSuperseded
 from dashboard.models import Model, Upload, UploadFile, Version
 from dashboard.releases.selectors import newest_release
@@ -28,6 +28,7 @@ from dashboard.uploads import states
 from dashboard.uploads.inspection import inspection_run
 from dashboard.uploads.publication import publication_run, upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_file
+from repository.config.document import Document
 from repository.core.layout import OVERLAY_FILE
 from repository.files import storage
 from repository.files.storage import FileEntry
@@ -120,7 +121,7 @@ def version_take(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Ve
     else:
         upload = _brought(taking, version.model, _files(version.path), overlay)
     try:
-        return _driven(taking, upload, partial(_settings_text, taking, model))
+        return _driven(taking, upload, partial(_proposed, taking, model))
     except (JobCancelled, JobSuperseded):
         raise
     except Exception:
@@ -155,18 +156,18 @@ def text_take(taking: Taking, model_name: str, path: str, text: str) -> Version:
         raise
 
 
-def _settings_text(taking: Taking, model: SetUpModel, upload: Upload) -> str | None:
-    """Return a new model's config.pbtxt, which only its inspected archive can tell; None for a model that has one."""
+def _proposed(taking: Taking, model: SetUpModel, upload: Upload) -> Document | None:
+    """Return a new model's configuration, which only its inspected archive can tell; None for a model that has one."""
     row = Model.objects.filter(name=upload.model_name).first()
     if row is not None and newest_release(row) is not None:
         return None
     source = taking.source
     said = settings_of(speaks_for(model), source.options, source.said)
-    return text_of(str(upload.proposal.get("config", "")), said)
+    return document_of(Document.read(str(upload.proposal.get("config", ""))), said)
 
 
-def _driven(taking: Taking, upload: Upload, text: Callable[[Upload], str | None]) -> Version:
-    """Bring an upload from the state that it is in to a published version. text: of its config.pbtxt, once it is inspected."""
+def _driven(taking: Taking, upload: Upload, configured: Callable[[Upload], Document | None]) -> Version:
+    """Bring an upload from the state that it is in to a published version. configured: asked once it is inspected."""
     part, job = _Part(taking.context, upload), taking.context.job
     while True:
         upload.refresh_from_db()
@@ -176,8 +177,8 @@ def _driven(taking: Taking, upload: Upload, text: Callable[[Upload], str | None]
             case UploadState.RECEIVED | UploadState.INSPECTING:
                 inspection_run(part)
             case UploadState.INSPECTED:
-                given = text(upload)
-                upload_publish(upload=upload, actor=taking.actor, config_text=given, note=NOTE, load=False, within=job)
+                document = configured(upload)
+                upload_publish(upload=upload, actor=taking.actor, document=document, note=NOTE, load=False, within=job)
             case UploadState.PUBLISHING:
                 publication_run(part)
             case UploadState.PUBLISHED:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import edit as config_edit
 from repository.config import model_config, version_policy
+from repository.config.document import Document
 from repository.config.release import DEFAULT_ALIAS, set_aliases
 from repository.torchserve import parameters as words
 from repository.torchserve.options import TorchServeOptions
@@ -53,11 +53,9 @@ def machine_gpus() -> int:
     return sum(path.name[6:].isdecimal() for path in Path("/dev").glob("nvidia*"))
 
 
-def text_of(proposed: str, settings: ModelConfig) -> str:
-    """Return the text that an inspection proposes, with these settings laid over it."""
-    config = model_config.parse(proposed)
-    model_config.merge_overlay(config, settings)
-    return config_edit.apply(proposed, config)
+def document_of(proposed: Document, settings: ModelConfig) -> Document:
+    """Return the configuration that an inspection proposes, with these settings laid over it."""
+    return proposed.edited(lambda config: model_config.merge_overlay(config, settings))
 
 
 def own_settings(version: SetUpVersion, model: SetUpModel, options: TorchServeOptions, said: frozenset[str]) -> str:
@@ -78,16 +76,18 @@ def speaks_for(model: SetUpModel) -> SetUpVersion:
     return model.default or model.versions[-1]
 
 
-def served_text(text: str, served: list[int], published: list[int], default: int | None) -> str:
-    """Return a text that serves these versions; `default` answers where a request names none."""
-    config = model_config.parse(text)
-    config.ClearField("version_policy")
-    if served == published:
-        config.version_policy.all.SetInParent()
-    else:
-        version_policy.set_specific(config, served)
-    set_aliases(config, {DEFAULT_ALIAS: default} if default is not None and default != max(served) else {})
-    return config_edit.apply(text, config)
+def served_document(document: Document, served: list[int], published: list[int], default: int | None) -> Document:
+    """Return a configuration that serves these versions; `default` answers where a request names none."""
+
+    def change(config: ModelConfig) -> None:
+        config.ClearField("version_policy")
+        if served == published:
+            config.version_policy.all.SetInParent()
+        else:
+            version_policy.set_specific(config, served)
+        set_aliases(config, {DEFAULT_ALIAS: default} if default is not None and default != max(served) else {})
+
+    return document.edited(change)
 
 
 def told(version: SetUpVersion, model: SetUpModel) -> str:

@@ -12,7 +12,7 @@ from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_load
 from dashboard.imports.taking import NOTE, Taking, refuse_twin, scratch, text_take
 from dashboard.models import AuditEntry, Model, Version
-from dashboard.releases.selectors import current_text
+from dashboard.releases.selectors import current_document
 from dashboard.shared.exceptions import Conflict, DashboardError
 from repository.config import model_config
 from repository.core.errors import InvalidConfig
@@ -103,7 +103,7 @@ def _digest(workflow: SetUpWorkflow) -> str:
 
 def _digest_in(model: Model) -> str:
     try:
-        found = workflow_models.described(model.name, model_config.parse(current_text(model)))
+        found = workflow_models.described(model.name, current_document(model).message)
     except InvalidConfig:
         return ""
     return found.digest if found is not None else ""

@@ -15,7 +15,7 @@ from django.db import migrations
 from django.utils import timezone
 
 from repository.config import model_config, version_policy
-from repository.config.release_stamp import stamped
+from repository.config.document import Document
 from repository.core.errors import InvalidConfig
 
 _KINDS = (
@@ -64,7 +64,7 @@ def _carry_model(apps: Any, model: Any) -> dict[int, int]:
         _take_back(told)
     revision_model.objects.filter(model=model).delete()
     for number, one in enumerate(told, start=1):
-        text = stamped(one.revision.text, number) if one.revision.text else ""
+        text = Document.read(one.revision.text).stamped(number) if one.revision.text else ""
         release = revision_model.objects.create(
             model=model,
             number=number,

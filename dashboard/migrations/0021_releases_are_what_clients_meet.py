@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import migrations
 
-from repository.config.meaning import same_meaning
+from repository.config.document import Document
 
 _SOON = timedelta(seconds=10)  # a span that begins so soon after another goes on with it
 _AT_ONCE = 500  # rows of one statement
@@ -29,7 +29,7 @@ def _further_texts(apps: Any, model: int) -> dict[int, int]:
     rows = apps.get_model("dashboard", "Release").objects.filter(model=model).order_by("number")
     for row in rows.only("pk", "text", "versions", "kind").iterator(chunk_size=100):
         same = before is not None and row.kind not in _BEGIN and before.versions == row.versions
-        if before is not None and same and same_meaning(before.text, row.text, row.versions):
+        if before is not None and same and Document.read(before.text).same_meaning(Document.read(row.text), row.versions):
             found[row.pk] = begun
         else:
             begun = row.pk

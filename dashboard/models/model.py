@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.utils import timezone
 
-from dashboard.shared.choices import DesiredState
+from dashboard.shared.choices import DesiredState, VersionState
 from dashboard.shared.exceptions import NotFound
 from repository.files.drift import Fingerprint
 
@@ -49,6 +49,10 @@ class Model(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+    def published_numbers(self) -> list[int]:
+        """Return the numbers of the versions that are in the repository."""
+        return list(self.versions.filter(state=VersionState.PUBLISHED).values_list("number", flat=True))
 
     @classmethod
     def locked(cls, pk: int) -> "Model":

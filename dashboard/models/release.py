@@ -6,6 +6,7 @@ clients meet nothing else than before is a row, too, for a server says which tex
 """
 
 from collections.abc import Iterable
+from functools import cached_property
 from typing import Any, TypedDict
 
 from django.conf import settings
@@ -15,12 +16,13 @@ from django.utils import timezone
 from dashboard.models.model import Model
 from dashboard.models.server import Server
 from dashboard.shared.choices import CheckState, ReleaseKind
+from repository.config.document import Document, answering
 
 
 class Release(models.Model):
     """What a model serves, and with which configuration; the highest number is the wanted one.
 
-    text: config.pbtxt as it lies on disk while the release is the wanted one, with its stamp (repository.config.release_stamp).
+    text: config.pbtxt as it lies on disk while the release is the wanted one, with its stamp (repository.config.document).
     versions: what the text serves by its version policy, resolved when the release was made; ascending.
     created_at: also the moment from which on the release was wanted.
     traffic: per cent of the requests without a version, by the version (or the address of another server) that answers them;
@@ -57,6 +59,16 @@ class Release(models.Model):
         if not self._state.adding:
             raise TypeError("a release is immutable: make another one")
         super().save(*args, **more)
+
+    @cached_property
+    def document(self) -> Document:
+        """The text without its stamp."""
+        return Document.read(self.text)
+
+    @property
+    def answers(self) -> int:
+        """The version that answers where a request names none; 0 for a release without versions."""
+        return answering(self.versions, self.aliases)
 
     @property
     def begun(self) -> "Release":

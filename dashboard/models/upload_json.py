@@ -9,6 +9,7 @@ publication   Publication   what publishing was asked for last; written when it 
 from dataclasses import asdict, dataclass, field
 from typing import Any, NotRequired, TypedDict
 
+from repository.config.document import Document
 from repository.config.signature import SignatureObject
 
 
@@ -83,6 +84,10 @@ class PublishRequest:
     load: bool = True
     rights: tuple[str, ...] = ()
 
+    @property
+    def document(self) -> Document | None:
+        return None if self.config_text is None else Document.read(self.config_text)
+
 
 @dataclass(frozen=True, slots=True)
 class Publication:
@@ -96,6 +101,11 @@ class Publication:
     number: int
     actor: int | None
     text: str | None = None
+
+    @property
+    def document(self) -> Document:
+        """The text without its stamp; an empty one before it is decided."""
+        return Document.read(self.text or "")
 
     def to_json(self) -> dict[str, Any]:
         decided = {} if self.text is None else {"text": self.text}

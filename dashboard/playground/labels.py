@@ -8,9 +8,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.models import Model, Version
 from dashboard.releases.selectors import serving_release
-from dashboard.releases.storage import disk_text, managed_repository
+from dashboard.releases.storage import managed_repository, on_disk
 from dashboard.shared.choices import VersionState
-from repository.config import model_config
 from repository.config.class_names import class_names
 from repository.core.errors import RepositoryError
 from repository.core.layout import relative_path
@@ -27,7 +26,7 @@ def output_labels(name: str, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
     over: the server says what is wrong with it when it loads the model. depth: how many ensembles inside each other count.
     """
     try:
-        config = model_config.parse(disk_text(name) or "")
+        config = on_disk(name).document.message
     except RepositoryError:
         return {}
     try:

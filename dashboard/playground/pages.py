@@ -20,8 +20,7 @@ from dashboard.models.version import Signature
 from dashboard.playground.labels import output_labels
 from dashboard.playground.torchserve import inference_address
 from dashboard.releases.example_fit import misfit
-from dashboard.releases.selectors import current_text
-from dashboard.releases.texts import aliases_in
+from dashboard.releases.selectors import current_document
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import VersionState
 from dashboard.shared.model_logs import model_log_tail
@@ -48,14 +47,17 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
     head = model_context(name, "playground")
     model, live = head["model"], head["summary"].loaded_versions
     published = [row for row in select.versions(model) if row.state == VersionState.PUBLISHED]
-    text = current_text(model)
-    fields, aliases = fields_in(text), aliases_in(text)
+    document = current_document(model)
+    fields, aliases = fields_in(document), document.aliases
     choices = _choices(
         _offered(request, [row.number for row in published]), live, aliases, head["summary"].archive_versions
     )
     chosen = _chosen(request, choices)
     version = _version(published, chosen[0], live, aliases)
-    signature, traits = served_signature(text, version), traits_of(text, version is not None and version.streams)
+    signature, traits = (
+        served_signature(document, version),
+        traits_of(document, version is not None and version.streams),
+    )
     handler, addresses = _asks_handler(version, signature), _addresses()
     golden_fits = not (traits.decoupled or traits.sequence)
     context = {

@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 
 from dashboard.models import Model, Release
-from dashboard.releases.selectors import current_text, missing_versions, newest_release, same_content
+from dashboard.releases.selectors import current_document, missing_versions, newest_release, same_content
 from dashboard.releases.services import changed_by_hand
-from dashboard.releases.texts import chosen_versions, pinned_text, without_traffic
-from repository.config import model_config, reload_rule, validation
+from repository.config.document import Document
 from repository.config.lines import unified
-from repository.config.release_stamp import unstamped
-from repository.core.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +26,7 @@ class GoingBack:
     aliases_then: dict[str, int]
     last: int
     pinned: bool
-    text: str
+    document: Document
     diff: str
     effect: str
 
@@ -41,9 +38,9 @@ class GoingBack:
 def going_back(model: Model, release: Release) -> GoingBack:
     """Return what going back to an earlier release of a model would change, and why it cannot work."""
     newest, refusals = newest_release(model), _refusals(model, release)
-    now = current_text(model)
+    now = current_document(model)
     last = _last_text(release)
-    text = unstamped(last.text) if refusals else text_to_return(model, release)
+    then = last.document if refusals else document_to_return(model, release)
     return GoingBack(
         release=release,
         refusals=refusals,
@@ -52,22 +49,22 @@ def going_back(model: Model, release: Release) -> GoingBack:
         aliases_now=newest.aliases if newest else {},
         aliases_then=release.aliases,
         last=last.number,
-        pinned=not refusals and text != without_traffic(unstamped(last.text)),
-        text=text,
-        diff=unified(now, text, old_name="now", new_name=f"release {release.number}"),
-        effect=_effect(now, text),
+        pinned=not refusals and then != last.document.without_traffic(),
+        document=then,
+        diff=unified(now.text, then.text, old_name="now", new_name=f"release {release.number}"),
+        effect=then.effect_after(now),
     )
 
 
-def text_to_return(model: Model, release: Release) -> str:
-    """Return the text with which a release serves again what it served, whatever versions came since.
+def document_to_return(model: Model, release: Release) -> Document:
+    """Return the configuration with which a release serves again what it served, whatever versions came since.
 
     "The latest" may mean another version now than it meant then: where it does, the text names those of then. Shares of the
     requests, which a rollout gave, do not come back: its stable version answers all. Of several texts of the release it is the
     last, which may say more of versions that it does not serve.
     """
-    text = without_traffic(unstamped(_last_text(release).text))
-    return text if chosen_versions(model, text) == release.versions else pinned_text(model, text, release.versions)
+    document, there = _last_text(release).document.without_traffic(), model.published_numbers()
+    return document if document.versions(there) == release.versions else document.pinned(release.versions, there)
 
 
 def _last_text(release: Release) -> Release:
@@ -86,18 +83,8 @@ def _refusals(model: Model, release: Release) -> list[str]:
 
 def _mistakes(model: Model, release: Release) -> list[str]:
     """Return what a server of now would refuse about its text: rules may have come since."""
-    try:
-        config = model_config.parse(_last_text(release).text)
-    except InvalidConfig as error:
-        return [f"its configuration is not valid: {error.message}"]
-    return [
-        f"its configuration is not valid: {found.field}: {found.message}"
-        for found in validation.validate(config, name=model.name, complete=False)
-    ]
-
-
-def _effect(now: str, then: str) -> str:
-    try:
-        return reload_rule.effect(model_config.parse(now), model_config.parse(then))
-    except InvalidConfig:
-        return "reload"
+    document = _last_text(release).document
+    if document.mistake is not None:
+        return [f"its configuration is not valid: {document.mistake.message}"]
+    found = document.problems(model.name)
+    return [f"its configuration is not valid: {problem.field}: {problem.message}" for problem in found]

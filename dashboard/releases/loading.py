@@ -7,11 +7,9 @@ from django.db import transaction
 from dashboard.models import Model, ModelSync, Release, ReleaseCheck, Server
 from dashboard.releases.overrides import wanted_override
 from dashboard.releases.selectors import last_good, newest_release, same_content
-from dashboard.releases.storage import disk_text, managed_repository, remember_config
+from dashboard.releases.storage import managed_repository, on_disk, remember_config
 from dashboard.shared.choices import CheckState
-from repository.config import model_config, reload_rule
-from repository.config.release_stamp import same_text, stamped
-from repository.core.errors import InvalidConfig
+from repository.config.document import NOTHING
 from repository.files import publish
 
 _CANDIDATES = 3  # of what served well
@@ -67,11 +65,7 @@ def needs_another_load(*, model_id: int, loading: Release | None) -> bool:
         or not set(loading.versions) <= set(wanted.versions)
     ):
         return True
-    try:
-        effect = reload_rule.effect(model_config.parse(loading.text), model_config.parse(wanted.text))
-    except InvalidConfig:
-        return True
-    return effect == "reload"
+    return wanted.document.effect_after(loading.document) == "reload"
 
 
 def folder_renew(*, model_id: int, server: Server) -> None:
@@ -89,7 +83,7 @@ def folder_renew(*, model_id: int, server: Server) -> None:
         model = Model.objects.select_for_update().filter(pk=model_id).first()
         newest = _to_renew(model, overridden)
         if model is not None and newest is not None:
-            text = newest.text or stamped("", newest.number)
+            text = newest.text or NOTHING.stamped(newest.number)
             publish.write_config(managed_repository(), name=model.name, text=text)
             remember_config(model, text)
 
@@ -99,5 +93,6 @@ def _to_renew(model: Model | None, overridden: bool) -> Release | None:
     newest = newest_release(model) if model is not None else None
     if model is None or newest is None:
         return None
-    on_disk = disk_text(model.name) or ""
-    return newest if same_text(on_disk, newest.text) and (overridden or on_disk != newest.text) else None
+    found = on_disk(model.name)
+    same = found.document.same_text(newest.document)
+    return newest if same and (overridden or (found.text or "") != newest.text) else None

@@ -4,10 +4,8 @@ from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.models import Release
-from dashboard.releases.storage import disk_text, managed_repository
-from dashboard.releases.texts import published_numbers
+from dashboard.releases.storage import managed_repository, on_disk
 from repository.config import model_config, version_policy
-from repository.config.release_stamp import same_text
 from repository.core.errors import RepositoryError
 
 
@@ -32,11 +30,11 @@ def wanted_override(release: Release) -> str:
     Files of a version that were changed in place are not brought back this way.
     """
     model = release.model
-    known = published_numbers(model)
+    known = model.published_numbers()
     if not known:
         return ""
     foreign = set(managed_repository().versions(model.name)) - set(known)
-    if not foreign and same_text(disk_text(model.name) or "", release.text):
+    if not foreign and on_disk(model.name).document.same_text(release.document):
         return ""
     try:
         config = model_config.parse(release.text)

@@ -12,11 +12,9 @@ from django.db.models.functions import Coalesce
 from dashboard.models import Model, Release, ReleaseCheck, ReleaseSpan, Server, Version
 from dashboard.releases.life import Facts, state_of
 from dashboard.releases.rollout_states import UNDER_WAY, taken_out, unfinished
-from dashboard.releases.texts import answering, published_numbers, without_traffic
 from dashboard.shared.choices import DesiredState, ReleaseState, VersionState
 from dashboard.shared.exceptions import NotFound
-from repository.config.meaning import same_meaning
-from repository.config.release_stamp import unstamped
+from repository.config.document import NOTHING, Document
 
 _CANDIDATES = 20
 _LOOKED_BACK = 500  # releases among which the way back is looked for
@@ -85,10 +83,10 @@ def wanted_versions(model: Model) -> list[int]:
     return wanted.versions if wanted else []
 
 
-def current_text(model: Model) -> str:
-    """Return the text of the newest release, without its stamp; "" where there is none."""
+def current_document(model: Model) -> Document:
+    """Return the configuration of the newest release; an empty one where there is none."""
     newest = model.releases.first()
-    return unstamped(newest.text) if newest else ""
+    return newest.document if newest else NOTHING
 
 
 def serving_release(model: Model, server: Server | None = None) -> Release | None:
@@ -113,14 +111,14 @@ def way_back(model: Model, server: Server | None = None) -> Release | None:
         return None
     out = taken_out(model)
     others = (one for one in _good(model, server) if not same_content(one, newest))
-    return next((one for one in others if one.number > out.get(answering(one.versions, one.aliases), 0)), None)
+    return next((one for one in others if one.number > out.get(one.answers, 0)), None)
 
 
 def same_content(one: Release, other: Release) -> bool:
     """Whether clients meet the same with two releases: the same versions, served in the same way."""
     if one.begun.pk == other.begun.pk:
         return True
-    return one.versions == other.versions and same_meaning(one.text, other.text, one.versions)
+    return one.versions == other.versions and one.document.same_meaning(other.document, one.versions)
 
 
 def releases_begun(*, server: Server, since: datetime, until: datetime, model_name: str = "") -> QuerySet[ReleaseSpan]:
@@ -227,16 +225,17 @@ def _needed_by_rollout(model: Model) -> Iterable[tuple[int, str]]:
         yield number, f"version {number} of '{model.name}' is needed to go back from rollout {rollout.name}"
 
 
-def fitting_text(version: Version, server: Server | None = None) -> str:
-    """Return the text with which a version served last, else the one proposed for its file; "" where nothing is known."""
+def fitting_document(version: Version, server: Server | None = None) -> Document:
+    """Return the configuration with which a version served last, else the one proposed for its file; an empty one where nothing
+    is known."""
     served = (one for one in _served(version.model, server) if version.number in one.versions)
     last = next(served, None)
-    return without_traffic(unstamped(last.text)) if last is not None else version.config
+    return last.document.without_traffic() if last is not None else Document.read(version.config)
 
 
 def _good(model: Model, server: Server | None) -> Iterator[Release]:
     """Yield what can serve again. A step of a rollout is nothing to go back to, but what was before the rollout."""
-    there = set(published_numbers(model))
+    there = set(model.published_numbers())
     served = (one for one in _served(model, server) if not (one.rollout_id and one.traffic))
     return (one for one in served if one.versions and set(one.versions) <= there)
 

@@ -12,11 +12,9 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.models import Model, ModelSync, Release, Rollout
 from dashboard.releases import rollout_states
-from dashboard.releases.storage import disk_problem, disk_text, managed_repository, remember_config
-from dashboard.releases.texts import aliases_in, answering, chosen_versions, shares_in, traffic_in
+from dashboard.releases.storage import OnDisk, managed_repository, on_disk, remember_config
 from dashboard.shared.choices import ReleaseKind
-from repository.config.meaning import same_meaning
-from repository.config.release_stamp import same_text, stamp_of, stamped
+from repository.config.document import NOTHING, Document, answering, stamp_of
 from repository.core.layout import CONFIG_FILE
 from repository.files import publish
 
@@ -26,38 +24,40 @@ def release_make(
     model: Model,
     actor: Actor,
     kind: ReleaseKind,
-    text: str,
+    document: Document,
     summary: str,
     action: str = "",
     returns_to: Release | None = None,
     rollout: Rollout | None = None,
     write: bool = True,
+    stamp: bool = True,
     begins: bool = False,
 ) -> Release:
     """Make the next release, and write its text; in the caller's transaction, which holds a lock on `model`.
 
-    text: checked by the caller; whatever stamp it carries, it gets its own. action: of the audit entry, "" for none.
+    document: checked by the caller. action: of the audit entry, "" for none.
     rollout: the one whose step it is; any other release ends the rollout that is under way, unless it keeps to its policy.
     Where clients meet the same as before, the row begins no release, but is another text of the one before; `begins`: it is one
     all the same, for what else has changed.
-    write: False where the text lies on disk already, as `next_text` stamped it, or is to be left away.
+    write: False where the text lies on disk already, with the number of this release. stamp: False for a folder without a text,
+    which stays without one.
     """
     before = model.releases.first()
     number = before.number + 1 if before else 1
-    text = stamped(text, number) if write else text
-    versions, aliases = chosen_versions(model, text), aliases_in(text)
-    answers = answering(versions, aliases)
-    under_way = rollout or rollout_states.kept_by(model, traffic_in(text))
+    text = document.stamped(number) if stamp else ""
+    versions = document.versions(model.published_numbers())
+    answers = answering(versions, document.aliases)
+    under_way = rollout or rollout_states.kept_by(model, document.traffic)
     release = Release.objects.create(
         model=model,
         number=number,
         text=text,
         sha256=hashlib.sha256(text.encode()).hexdigest(),
         versions=versions,
-        aliases=aliases,
-        traffic=shares_in(text, answers),
+        aliases=dict(document.aliases),
+        traffic=document.shares(answers),
         rollout=under_way,
-        continues=None if begins or rollout is not None else _continued(before, text, versions),
+        continues=None if begins or rollout is not None else _continued(before, document, versions),
         kind=kind,
         summary=summary[:300],
         returns_to=returns_to,
@@ -75,23 +75,18 @@ def release_make(
             before=_told(before) if before else {},
             after=_told(release),
         )
-    if write:
+    if write and stamp:
         publish.write_config(managed_repository(), name=model.name, text=text)
         remember_config(model, text)
     generation_bump(model)
     return release
 
 
-def _continued(before: Release | None, text: str, versions: list[int]) -> Release | None:
+def _continued(before: Release | None, document: Document, versions: list[int]) -> Release | None:
     """Return the release that goes on with this text, where clients meet nothing else than before."""
-    same = before is not None and before.versions == versions and same_meaning(before.text, text, versions)
-    return before.begun if before is not None and same else None
-
-
-def next_text(model: Model, text: str) -> str:
-    """Return a text as the next release of a model will have it."""
-    newest = model.releases.first()
-    return stamped(text, newest.number + 1 if newest else 1)
+    if before is None or before.versions != versions or not before.document.same_meaning(document, versions):
+        return None
+    return before.begun
 
 
 def text_take_back(model: Model) -> bool:
@@ -101,15 +96,20 @@ def text_take_back(model: Model) -> bool:
     In the caller's transaction, which holds a lock on `model`: nobody is making that release now. The model is loaded again,
     for a server may have read the text meanwhile; what is written over stands in the audit entry.
     """
-    newest, on_disk = model.releases.first(), disk_text(model.name)
-    if newest is None or on_disk is None or not _never_made(on_disk, newest):
+    newest, found = model.releases.first(), on_disk(model.name)
+    if newest is None or not _never_made(found, newest):
         return False
+    _take_back(model, newest, found)
+    return True
+
+
+def _take_back(model: Model, newest: Release, found: OnDisk) -> None:
     audit_record(
         actor=SYSTEM,
         action="release.take_back",
         model=model,
         summary=f"{model.name}: release {newest.number + 1} was broken off; config.pbtxt is that of release {newest.number}",
-        before={"text": on_disk},
+        before={"text": found.text},
         after={"release": newest.number},
     )
     if newest.text:
@@ -117,27 +117,29 @@ def text_take_back(model: Model) -> bool:
     else:
         publish.remove_config(managed_repository(), name=model.name)
     generation_bump(model)
-    return True
 
 
-def changed_by_hand(model: Model) -> str:
+def changed_by_hand(model: Model, *, take_back: bool = False) -> str:
     """Return that config.pbtxt is not what was adopted last, and what to do first, as a clause; "" where it is.
 
-    What `text_take_back` takes back nobody changed by hand.
+    The text of a release that was never made nobody changed by hand. take_back: write over it, as `text_take_back` does.
     """
+    newest, found = model.releases.first(), on_disk(model.name)
     told = f"{CONFIG_FILE} of '{model.name}' was changed on disk"
-    if problem := disk_problem(model.name):
-        return f"{told} ({problem}): mend it or overwrite it first"
-    newest, on_disk = model.releases.first(), disk_text(model.name)
-    if on_disk is None or same_text(on_disk, newest.text if newest else ""):
+    if found.problem:
+        return f"{told} ({found.problem}): mend it or overwrite it first"
+    if found.text is None or found.text == (newest.text if newest else ""):
         return ""
-    if newest is not None and _never_made(on_disk, newest):
+    if newest is not None and _never_made(found, newest):
+        if take_back:
+            _take_back(model, newest, found)
         return ""
-    return f"{told}: adopt that text or overwrite it first"
+    same = Document.read(found.text).same_text(newest.document if newest else NOTHING)
+    return "" if same else f"{told}: adopt that text or overwrite it first"
 
 
-def _never_made(on_disk: str, newest: Release) -> bool:
-    return stamp_of(on_disk) == newest.number + 1
+def _never_made(found: OnDisk, newest: Release) -> bool:
+    return found.text is not None and found.text != newest.text and stamp_of(found.text) == newest.number + 1
 
 
 def generation_bump(model: Model) -> None:

@@ -2,23 +2,16 @@
 
 from collections.abc import Iterable, Iterator
 
-from dashboard.models import Model, Release, Version
+from dashboard.models import Model, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
 from dashboard.releases.selectors import serving_release, wanted_release
-from dashboard.releases.texts import answering
 
 
 def answering_version(model: Model) -> Version | None:
     """Return the version that answers where a request names none: of the release that serves, else of the wanted one."""
     release = serving_release(model) or wanted_release(model)
-    number = answering_number(release) if release is not None else 0
-    return model.versions.filter(number=number).first()
-
-
-def answering_number(release: Release) -> int:
-    """Return the number of the version that answers where a request names none; 0 for a release without versions."""
-    return answering(release.versions, release.aliases)
+    return model.versions.filter(number=release.answers if release is not None else 0).first()
 
 
 def tensor_changes(before: Signature, after: Signature) -> list[str]:

@@ -2,12 +2,15 @@
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from django.conf import settings
 
 from dashboard.models import Model
 from repository.config import model_config
+from repository.config.document import Document
 from repository.core.errors import InvalidConfig, NotFound
 from repository.core.layout import ModelRepository
 from repository.files.drift import Fingerprint
@@ -16,31 +19,38 @@ from repository.files.storage import Manifest, hash_file
 
 def managed_repository() -> ModelRepository:
     """Return the repository that the dashboard manages and the bundled server serves."""
-    return ModelRepository(
+    return _repository(
         Path(settings.MODEL_REPOSITORY),
-        staging=Path(settings.STAGING_DIR),
-        archive=Path(settings.ARCHIVE_DIR),
-        reserve=settings.DISK_RESERVE_BYTES,
+        Path(settings.STAGING_DIR),
+        Path(settings.ARCHIVE_DIR),
+        settings.DISK_RESERVE_BYTES,
     )
 
 
-def disk_text(name: str) -> str | None:
-    """Return config.pbtxt as it is on disk now; None where there is none, or it is not text."""
-    try:
-        return model_config.read_text(managed_repository().model_dir(name))
-    except (NotFound, InvalidConfig):
-        return None
+@lru_cache(maxsize=1)
+def _repository(root: Path, staging: Path, archive: Path, reserve: int) -> ModelRepository:
+    return ModelRepository(root, staging=staging, archive=archive, reserve=reserve)
 
 
-def disk_problem(name: str) -> str:
-    """Return why config.pbtxt on disk is no text, as a clause; "" where it is one, or where there is none."""
+class OnDisk(NamedTuple):
+    """config.pbtxt as it is now, with its stamp. text: None where there is none, or it is not text, for `problem`, a clause."""
+
+    text: str | None
+    problem: str = ""
+
+    @property
+    def document(self) -> Document:
+        return Document.read(self.text or "")
+
+
+def on_disk(name: str) -> OnDisk:
+    """Return what lies in a model's folder as config.pbtxt."""
     try:
-        model_config.read_text(managed_repository().model_dir(name))
+        return OnDisk(model_config.read_text(managed_repository().model_dir(name)))
     except NotFound:
-        return ""
+        return OnDisk(None)
     except InvalidConfig as error:
-        return error.message
-    return ""
+        return OnDisk(None, error.message)
 
 
 def adopted_fingerprint(model: Model) -> Fingerprint:

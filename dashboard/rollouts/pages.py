@@ -13,8 +13,6 @@ from dashboard.models import Model, Rollout
 from dashboard.releases.rollout_states import under_way
 from dashboard.releases.selectors import newest_release
 from dashboard.releases.services import changed_by_hand
-from dashboard.releases.signatures import answering_number
-from dashboard.releases.texts import published_numbers
 from dashboard.rollouts import selectors as select
 from dashboard.rollouts import services
 from dashboard.rollouts.advance import last_request_in_words
@@ -70,12 +68,12 @@ def _start(request: HttpRequest, model: Model, form: Form) -> HttpResponse:
 
 def _form(request: HttpRequest, model: Model, form: Form, status: int = 200) -> HttpResponse:
     newest = newest_release(model)
-    answers = answering_number(newest) if newest else 0
+    answers = newest.answers if newest else 0
     context = {
         **model_context(model.name, "releases"),
         "form": form,
         "answers": answers,
-        "numbers": sorted(published_numbers(model), reverse=True)[:_NUMBERS],
+        "numbers": sorted(model.published_numbers(), reverse=True)[:_NUMBERS],
         "listed": remotes_listed(),
         "running": under_way(model),
         "kinds": KINDS,

@@ -17,23 +17,14 @@ from django.utils.text import capfirst
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.configuration.drift import drift_give_way
-from dashboard.configuration.services import refuse_drift, text_check
+from dashboard.configuration.services import document_check, refuse_drift
 from dashboard.models import Model, Release, Rollout, RolloutMismatch
 from dashboard.releases import rollout_states as states
-from dashboard.releases.going_back import text_to_return
-from dashboard.releases.selectors import current_text, lives_of, newest_release
+from dashboard.releases.going_back import document_to_return
+from dashboard.releases.selectors import lives_of, newest_release
 from dashboard.releases.services import release_make
-from dashboard.releases.signatures import answering_number, refused_requests
+from dashboard.releases.signatures import refused_requests
 from dashboard.releases.storage import files_missing
-from dashboard.releases.texts import (
-    aliases_in,
-    answered_text,
-    answering,
-    chosen_versions,
-    published_numbers,
-    traffic_in,
-    with_traffic,
-)
 from dashboard.rollouts.baking import least, served_by
 from dashboard.rollouts.figures import breached
 from dashboard.rollouts.plan import (
@@ -49,6 +40,7 @@ from dashboard.rollouts.remotes import refuse_unlisted
 from dashboard.shared.choices import DesiredState, ReleaseKind, ReleaseState, RolloutKind, RolloutState
 from dashboard.shared.exceptions import Conflict, Invalid, WrongState
 from dashboard.shared.repository_errors import repository_errors
+from repository.config.document import Document
 from repository.config.release import DEFAULT_ALIAS
 from repository.core.json_types import JsonObject
 
@@ -56,12 +48,11 @@ Arm = int | JsonObject
 
 
 class _Open(NamedTuple):
-    """A rollout that is to change, its model's row locked. text: what is wanted now, without its stamp."""
+    """A rollout that is to change, its model's row locked. newest: what is wanted now."""
 
     rollout: Rollout
     model: Model
     newest: Release
-    text: str
 
 
 @repository_errors()
@@ -97,7 +88,7 @@ def rollout_start(
         newest = _startable(model, candidate, stable)
         if (quicker := states.unfinished(model)) is not None:
             _refuse_elsewhere(quicker)
-        text, answers = current_text(model), answering_number(newest)
+        answers = newest.answers
         rollout = states.start(
             model=model,
             name=f"r-{secrets.token_hex(4)}",
@@ -110,9 +101,11 @@ def rollout_start(
             created_by_name=actor.name,
         )
         served = {*newest.versions, *([candidate] if isinstance(candidate, int) else [])}
-        text = with_traffic(answered_text(model, text, served, answers), policy_at(rollout, rollout.weight))
-        at = _Open(rollout, model, newest, text)
-        states.begun(rollout, _release(at, actor, text, f"Rollout {rollout.name}: {_given(rollout)}", "rollout.start"))
+        document = newest.document.answered(served, answers, model.published_numbers())
+        document = document.with_traffic(policy_at(rollout, rollout.weight))
+        summary = f"Rollout {rollout.name}: {_given(rollout)}"
+        at = _Open(rollout, model, newest)
+        states.begun(rollout, _release(at, actor, document, summary, "rollout.start"))
     return rollout
 
 
@@ -131,9 +124,9 @@ def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) 
         weight = rollout.next_weight
         if weight is None:
             raise Conflict(f"rollout {rollout.name} is at its last step: promote it, or abort it")
-        text = with_traffic(at.text, policy_at(rollout, weight))
+        document = at.newest.document.with_traffic(policy_at(rollout, weight))
         summary = f"Rollout {rollout.name}: {weight_in_words(weight)} to {rollout.candidate_words}"
-        release = _release(at, actor, text, summary, "rollout.advance")
+        release = _release(at, actor, document, summary, "rollout.advance")
         states.advance(rollout, release)
     return rollout
 
@@ -174,9 +167,10 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
         days = rollout.plan["hold_days"]
         held = isinstance(rollout.stable, int) and days > 0
         leaving = set() if held or not _may_leave(at) else {rollout.stable}
-        text = answered_text(at.model, with_traffic(at.text, None), {*at.newest.versions} - leaving, candidate)
+        document = at.newest.document.with_traffic(None)
+        document = document.answered({*at.newest.versions} - leaving, candidate, at.model.published_numbers())
         stays = f"; {rollout.stable_words} stays loaded for {_days(days)}" if held else ""
-        _release(at, actor, text, f"Promoted {rollout.candidate_words}{stays}", "rollout.promote")
+        _release(at, actor, document, f"Promoted {rollout.candidate_words}{stays}", "rollout.promote")
         states.promote(rollout, by=actor.name, days=days if held else 0)
         if not held:
             states.finish(rollout, reason=f"{capfirst(rollout.candidate_words)} was promoted.", by=actor.name)
@@ -253,8 +247,11 @@ def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = ""
         else:
             told = f"; {last_request}" if last_request else ""
             served = {*at.newest.versions} - {rollout.stable}
-            text = answered_text(at.model, at.text, served, answering_number(at.newest))
-            _release(at, actor, text, f"Unloaded {rollout.stable_words}, which was held{told}", "rollout.unload_old")
+            there = at.model.published_numbers()
+            document = at.newest.document.answered(served, at.newest.answers, there)
+            _release(
+                at, actor, document, f"Unloaded {rollout.stable_words}, which was held{told}", "rollout.unload_old"
+            )
             states.finish(rollout, reason=f"{old} was unloaded{told}.", by=actor.name)
     return rollout
 
@@ -279,10 +276,10 @@ def _opened(rollout: Rollout, actor: Actor) -> Iterator[_Open]:
         newest = newest_release(model)
         if newest is None:
             raise Conflict(f"model '{model.name}' has no release")
-        yield _Open(rollout, model, newest, current_text(model))
+        yield _Open(rollout, model, newest)
 
 
-def _release(at: _Open, actor: Actor, text: str, summary: str, action: str) -> Release:
+def _release(at: _Open, actor: Actor, document: Document, summary: str, action: str) -> Release:
     """Make the release of a step. Conflict: the file was changed by hand, or the candidate could not be loaded again."""
     refuse_drift(at.model)
     candidate = at.rollout.candidate
@@ -290,8 +287,8 @@ def _release(at: _Open, actor: Actor, text: str, summary: str, action: str) -> R
         raise Conflict(
             f"{at.rollout.candidate_words} of '{at.model.name}' lacks {missing[0]} on disk: put it back, or abort the rollout"
         )
-    text_check(model=at.model, text=text)
-    return _make(at, actor, text, summary, action)
+    document_check(model=at.model, document=document)
+    return _make(at, actor, document, summary, action)
 
 
 def _drift_gives_way(rollout: Rollout, actor: Actor) -> None:
@@ -303,17 +300,17 @@ def _drift_gives_way(rollout: Rollout, actor: Actor) -> None:
 
 def _go_back(at: _Open, actor: Actor, summary: str, action: str) -> Release:
     """Make the release by which stable answers all again."""
-    text = _text_before(at)
-    text_check(model=at.model, text=text, with_files=False)
-    return _make(at, actor, text, summary, action)
+    document = _document_before(at)
+    document_check(model=at.model, document=document, with_files=False)
+    return _make(at, actor, document, summary, action)
 
 
-def _make(at: _Open, actor: Actor, text: str, summary: str, action: str) -> Release:
+def _make(at: _Open, actor: Actor, document: Document, summary: str, action: str) -> Release:
     return release_make(
         model=at.model,
         actor=actor,
         kind=ReleaseKind.ROLLOUT,
-        text=text,
+        document=document,
         summary=summary,
         action=action,
         rollout=at.rollout,
@@ -358,21 +355,21 @@ def _startable(model: Model, candidate: Arm, stable: JsonObject | None) -> Relea
         raise Conflict(
             f"release {newest.begun.number} of '{model.name}' has failed: go back, or mend it, before a rollout"
         )
-    policy = traffic_in(current_text(model))
+    policy = newest.document.traffic
     if policy is not None and not Rollout.objects.filter(name=str(policy["rollout"]), model=model).exists():
         raise Conflict(
             f"the configuration of '{model.name}' has a traffic policy of its own, '{policy['rollout']}': take "
             "slipway.traffic out of it first"
         )
     if isinstance(candidate, int):
-        _refuse_candidate(model, candidate, None if stable else answering_number(newest))
+        _refuse_candidate(model, candidate, None if stable else newest.answers)
     return newest
 
 
 def _refuse_candidate(model: Model, candidate: int, stable: int | None) -> None:
     if candidate == stable:
         raise Invalid.at("candidate", f"version {candidate} answers already: choose another version as the candidate")
-    if candidate not in published_numbers(model):
+    if candidate not in model.published_numbers():
         raise Invalid.at(
             "candidate", f"there is no published version {candidate} of '{model.name}': publish or restore it first"
         )
@@ -396,32 +393,31 @@ def _may_leave(at: _Open) -> bool:
     return isinstance(at.rollout.stable, int) and at.rollout.stable not in names
 
 
-def _text_before(at: _Open) -> str:
-    """Return the text by which stable answers all again.
+def _document_before(at: _Open) -> Document:
+    """Return the configuration by which stable answers all again.
 
     That is the one of before the rollout, unless other releases came since: what they changed stays, without the candidate.
     """
     rollout, base = at.rollout, at.rollout.base
-    stopped = stopped_policy(rollout)
+    stopped, published = stopped_policy(rollout), at.model.published_numbers()
     since = (
         at.model.releases.filter(number__gt=base.number).exclude(rollout=rollout, kind=ReleaseKind.ROLLOUT)
         if base
         else None
     )
     if base is not None and since is not None and not since.exists():
-        text = text_to_return(at.model, base)
+        document = document_to_return(at.model, base)
     else:
         named = {number for name, number in at.newest.aliases.items() if name != DEFAULT_ALIAS}
         served = {*(base.versions if base else at.newest.versions)} | named
-        there = served & {*published_numbers(at.model)}
-        answers = rollout.stable if isinstance(rollout.stable, int) else answering_number(base or at.newest)
-        text = answered_text(at.model, with_traffic(at.text, None), there, answers)
+        answers = rollout.stable if isinstance(rollout.stable, int) else (base or at.newest).answers
+        document = at.newest.document.with_traffic(None).answered(served & {*published}, answers, published)
     if stopped is None:
-        return text
+        return document
     # Another server answers, by a policy that names the candidate: that has to be there.
-    served = {*chosen_versions(at.model, text), *([rollout.candidate] if isinstance(rollout.candidate, int) else [])}
-    answers = answering(chosen_versions(at.model, text), aliases_in(text))
-    return with_traffic(answered_text(at.model, text, served, answers), stopped)
+    candidate = [rollout.candidate] if isinstance(rollout.candidate, int) else []
+    served = {*document.versions(published), *candidate}
+    return document.answered(served, document.answers(published), published).with_traffic(stopped)
 
 
 def _refuse_taken_out(rollout: Rollout) -> None:

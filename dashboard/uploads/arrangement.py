@@ -14,7 +14,7 @@ from dashboard.models import Upload
 from dashboard.shared.exceptions import Invalid
 from repository.config import model_config
 from repository.config.backends import FILENAME_OF_SUFFIX
-from repository.core.errors import InvalidConfig
+from repository.config.document import Document
 from repository.core.layout import CONFIG_FILE, parse_version
 from repository.files import archive, foreign_formats, storage, torchserve_archive
 from repository.files.torchserve_archive import MANIFEST, PACKED_ENDINGS
@@ -25,11 +25,11 @@ _LITTER = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__")
 
 @dataclass(frozen=True, slots=True)
 class Arrangement:
-    """`version_dir` holds the version's files; `model_files` lie beside the versions; config_text is None without one."""
+    """`version_dir` holds the version's files; `model_files` lie beside the versions; config is None without a config.pbtxt."""
 
     version_dir: Path
     files: list[str]
-    config_text: str | None = None
+    config: Document | None = None
     model_files: dict[str, Path] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)  # the client's name -> ours
 
@@ -41,7 +41,7 @@ def arrange(upload: Upload) -> Arrangement:
     storage.remove_tree(version_dir)
     _unpack(upload, source)
     root = _unwrapped(source)
-    config_text = _config_text(root)
+    config = _config(root)
     found = _version_folder(root)
     files = {name: (found or root) / name for name in storage.plain_files(found or root) if not _litter(name)}
     beside = {}
@@ -50,16 +50,16 @@ def arrange(upload: Upload) -> Arrangement:
             name: root / name for name in storage.plain_files(root) if not _inside(name, found) and not _litter(name)
         }
     else:
-        beside = {name: files[name] for name in _labels(config_text) if name in files}
+        beside = {name: files[name] for name in _labels(config) if name in files}
     files = {
         name: path for name, path in files.items() if name not in beside and not (found is None and name == CONFIG_FILE)
     }
     beside.pop(CONFIG_FILE, None)
     _refuse_large(beside)
-    renamed = _renamed(list(files), config_text)
+    renamed = _renamed(list(files), config)
     _refuse_other_tar(files, renamed)
     _place(files, renamed, version_dir)
-    return Arrangement(version_dir, storage.plain_files(version_dir), config_text, beside, renamed)
+    return Arrangement(version_dir, storage.plain_files(version_dir), config, beside, renamed)
 
 
 def _unpack(upload: Upload, source: Path) -> None:
@@ -100,30 +100,25 @@ def _version_folder(root: Path) -> Path | None:
     return versions[0] if versions else None
 
 
-def _config_text(root: Path) -> str | None:
-    return model_config.read_text(root) if (root / CONFIG_FILE).is_file() else None
+def _config(root: Path) -> Document | None:
+    return Document.read(model_config.read_text(root)) if (root / CONFIG_FILE).is_file() else None
 
 
-def _labels(config_text: str | None) -> list[str]:
+def _labels(config: Document | None) -> list[str]:
     """Label files that a configuration names: they lie beside the versions."""
-    try:
-        config = model_config.parse(config_text or "")
-    except InvalidConfig:
+    if config is None or config.mistake:
         return []
-    return [output.label_filename for output in config.output if output.label_filename]
+    return [output.label_filename for output in config.message.output if output.label_filename]
 
 
-def _renamed(names: list[str], config_text: str | None) -> dict[str, str]:
+def _renamed(names: list[str], config: Document | None) -> dict[str, str]:
     """The one model file of the folder gets the name that the server looks for, unless the configuration names it.
 
     The files of a TorchServe archive that was unpacked keep theirs, which its manifest has.
     """
     if MANIFEST in names:
         return {}
-    try:
-        given = model_config.parse(config_text or "").default_model_filename
-    except InvalidConfig:
-        given = ""
+    given = "" if config is None or config.mistake else config.message.default_model_filename
     known = {name: _our_name(name) for name in names if "/" not in name}
     candidates = {name: ours for name, ours in known.items() if ours}
     if given in names or set(candidates.values()) & set(names) or len(candidates) != 1:

@@ -13,6 +13,7 @@ from dashboard.shared.exceptions import Conflict
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
 from repository.config import model_config
+from repository.config.document import Document
 from repository.core.layout import parse_version, version_folders
 
 NOTE = "Bundled example"
@@ -59,8 +60,8 @@ def _publish_version(folder: Path, number: int, *, newest: bool) -> None:
     upload.refresh_from_db()
     if upload.state != UploadState.INSPECTED:
         raise Conflict(f"example {folder.name} cannot be published: {upload.error}")
-    text = upload.proposal["config"]
-    job = upload_publish(upload=upload, actor=SYSTEM, config_text=text, note=NOTE, load=newest)
+    document = Document.read(upload.proposal["config"])
+    job = upload_publish(upload=upload, actor=SYSTEM, document=document, note=NOTE, load=newest)
     job_run(job_id=job.pk)  # where it is too large for that, upload_publish has not
 
 

@@ -18,8 +18,7 @@ from dashboard.uploads.inspector import run_inspector
 from dashboard.uploads.label_files import with_labels
 from dashboard.uploads.services import refuse_code
 from repository.config import model_config
-from repository.config.release_stamp import unstamped
-from repository.core.errors import InvalidConfig
+from repository.config.document import Document
 from repository.files.foreign_formats import stand_in_for_text
 
 _CHUNK = 4 << 20
@@ -106,40 +105,36 @@ def _check_hashes(upload: Upload, context: JobContext) -> None:
 
 def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> Proposal:
     newest = Release.objects.filter(model__name=upload.model_name).first()
-    text, source = _given_text(arrangement, newest)
-    config = None
+    given, source = _given(arrangement, newest)
     problems: list[Finding] = []
-    if text is not None:
-        try:
-            config = model_config.parse(text)
-        except InvalidConfig as error:
-            downloaded = stand_in_for_text(text)
-            told = downloaded.sentence if downloaded is not None else error.message
-            problems = [{"severity": "warning", "message": f"config.pbtxt: {told}"}]
-    if config is not None and not arrangement.files and model_config.is_ensemble(config):
-        found = _ensemble(text or "")
+    if given is not None and given.mistake is not None:
+        downloaded = stand_in_for_text(given.text)
+        told = downloaded.sentence if downloaded is not None else given.mistake.message
+        problems = [{"severity": "warning", "message": f"config.pbtxt: {told}"}]
+    sound = given if given is not None and given.mistake is None else None
+    if sound is not None and not arrangement.files and model_config.is_ensemble(sound.message):
+        found = _ensemble(sound)
     elif not arrangement.files:
         raise Invalid("the upload holds no model file")
     else:
-        found = _inspect_with(upload, arrangement, text if config is not None else None, context)
+        found = _inspect_with(upload, arrangement, sound, context)
     found["problems"] = problems + found["problems"]
-    found["config_source"] = source if text is not None else "file"
-    found["config"] = text if text is not None else found["config"]
+    found["config_source"] = source
+    found["config"] = given.text if given is not None else found["config"]
     found["base_release"] = newest.number if newest else 0
     return found
 
 
-def _given_text(arrangement: Arrangement, newest: Release | None) -> tuple[str | None, str]:
+def _given(arrangement: Arrangement, newest: Release | None) -> tuple[Document | None, str]:
     """The configuration that is there already: the upload's own, or the one of the model that gets a new version."""
-    if arrangement.config_text is not None:
-        return arrangement.config_text, "upload"
-    own = unstamped(newest.text) if newest else ""
-    return (own, "model") if own else (None, "file")
+    if arrangement.config is not None:
+        return arrangement.config, "upload"
+    return (newest.document, "model") if newest and newest.document else (None, "file")
 
 
-def _inspect_with(upload: Upload, arrangement: Arrangement, text: str | None, context: JobContext) -> Proposal:
+def _inspect_with(upload: Upload, arrangement: Arrangement, given: Document | None, context: JobContext) -> Proposal:
     """A file that is sound but contradicts the configuration can still be published with another one."""
-    config_file = _written(upload, text) if text is not None else None
+    config_file = _written(upload, given.text) if given is not None else None
     found = run_inspector(arrangement.version_dir, name=upload.model_name, config_file=config_file, context=context)
     if config_file is None or not _errors(found):
         return found
@@ -160,8 +155,8 @@ def _written(upload: Upload, text: str) -> Path:
     return path
 
 
-def _ensemble(text: str) -> Proposal:
-    declared = declared_signature(text)
+def _ensemble(document: Document) -> Proposal:
+    declared = declared_signature(document)
     return {
         "format": "ensemble",
         "backend": "",

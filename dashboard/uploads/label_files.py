@@ -12,19 +12,18 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.models.upload_json import Finding, Proposal
 from dashboard.uploads.arrangement import Arrangement
 from repository.config import model_config
-from repository.core.errors import InvalidConfig
+from repository.config.document import Document
 
 _MOST_BYTES = 1 << 20
 
 
 def with_labels(arrangement: Arrangement, proposal: Proposal, folder: Path) -> tuple[Arrangement, Proposal]:
     """Return both with the label files beside the versions. folder: where to move them to, inside the upload's."""
-    try:
-        config = model_config.parse(proposal["config"])
-    except InvalidConfig:
+    document = Document.read(proposal["config"])
+    if document.mistake or proposal["backend"] == "python":
         return arrangement, proposal
-    if proposal["backend"] == "python":
-        return arrangement, proposal
+    config = ModelConfig()
+    config.CopyFrom(document.message)
     loose = [name for name in arrangement.files if "/" not in name]
     if proposal["config_source"] == "file":
         proposal = _naming(config, arrangement.version_dir, loose, proposal)

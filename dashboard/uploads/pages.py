@@ -15,7 +15,6 @@ from dashboard.configuration.clients import for_clients
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
 from dashboard.models import Model, Upload
 from dashboard.releases.services import changed_by_hand
-from dashboard.releases.texts import aliases_in
 from dashboard.servers.selectors import servers
 from dashboard.shared.choices import ServerStatus, UploadState
 from dashboard.shared.exceptions import DashboardError
@@ -29,6 +28,7 @@ from dashboard.uploads.states import UNFINISHED
 from dashboard.uploads.tensors import signature_with
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import act
+from repository.config.document import Document
 from repository.files.foreign_formats import as_json
 
 STEPS = (("upload", "Upload"), ("inspect", "Inspect"), ("configure", "Configure"), ("publish", "Publish"))
@@ -74,7 +74,7 @@ def upload(request: HttpRequest, pk: str) -> HttpResponse:
     """?batching=on: with the configuration in which a model that was exported for one row takes any number."""
     found = upload_get(pk)
     batching = found.proposal.get("batching_config", "") if request.GET.get("batching") == "on" else ""
-    return _page(request, found, text=batching or None, batching=bool(batching))
+    return _page(request, found, typed=Document.read(batching) if batching else None, batching=bool(batching))
 
 
 def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
@@ -91,7 +91,7 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
         "formats": as_json() if found.state == UploadState.RECEIVING else None,
         "next_number": model.last_number + 1 if model else 1,
         **_asked(request, found),
-        **_proposal(request, found, more.pop("text", None), more.pop("base", None)),
+        **_proposal(request, found, more.pop("typed", None), more.pop("base", None)),
         **_published(found, model),
         **more,
     }
@@ -119,14 +119,14 @@ def _transfer(found: Upload) -> dict[str, Any]:
     return {"id": str(found.pk), "files": files}
 
 
-def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int | None) -> dict[str, Any]:
+def _proposal(request: HttpRequest, found: Upload, typed: Document | None, base: int | None) -> dict[str, Any]:
     """What inspection found, and the editor over the configuration that it proposes, or that was typed."""
     if found.state == UploadState.FAILED and found.proposal:
         theirs = _is_theirs(request, found)
         return {"proposal": found.proposal, "missing": missing_paths(found) if theirs else [], "theirs": theirs}
     if found.state != UploadState.INSPECTED:
         return {}
-    review = upload_review(upload=found, text=text, base_release=base)
+    review = upload_review(upload=found, document=typed, base_release=base)
     path = archive_in(found.folder / "version")
     archive = archive_at(path, request.GET.get("file", "")) if path else None
     return {
@@ -134,10 +134,10 @@ def _proposal(request: HttpRequest, found: Upload, text: str | None, base: int |
         "archive": archive,
         "theirs": _is_theirs(request, found),
         "review": review,
-        **_once_live(found, review.text),
+        **_once_live(found, review.document),
         "refusal": _refusal(request, found, review),
         "preview_url": reverse("upload_preview", args=[found.pk]),
-        **editor_context(review.text, archive=archive),
+        **editor_context(review.document, archive=archive),
     }
 
 
@@ -148,13 +148,13 @@ def _refusal(request: HttpRequest, found: Upload, review: Review) -> str:
     return refusal_for(request, review.needs) or (sentence(by_hand) if by_hand else "")
 
 
-def _once_live(found: Upload, text: str) -> dict[str, Any]:
+def _once_live(found: Upload, document: Document) -> dict[str, Any]:
     """What changes once the upload is live with that text: for clients, and in the ensembles that call the model."""
     model = Model.objects.filter(name=found.model_name).first()
     if model is None:
         return {"clients": None, "callers": []}
-    number, signature = model.last_number + 1, signature_with(found.proposal, text)
-    served = {number, *aliases_in(text).values()}
+    number, signature = model.last_number + 1, signature_with(found.proposal, document)
+    served = {number, *document.aliases.values()}
     return {
         "clients": for_clients(model, number, signature),
         "callers": callers_after(model, signature, lambda: served),
@@ -232,9 +232,9 @@ def preview(request: HttpRequest, pk: str) -> JsonResponse:
     """`refused`: why this person may not publish with that text. `live`: in HTML, what changes for others once it is live."""
     found = upload_get(pk)
     given = preview_of(request, found.model_name, arriving_version(found))
-    refused = _refusal(request, found, upload_review(upload=found, text=given.text))
+    refused = _refusal(request, found, upload_review(upload=found, document=given.document))
     return preview_response(
-        given, refused, live=render_to_string("uploads/once_live.html", _once_live(found, given.text))
+        given, refused, live=render_to_string("uploads/once_live.html", _once_live(found, given.document))
     )
 
 
@@ -249,14 +249,14 @@ def cancel(request: HttpRequest, pk: str) -> HttpResponse:
 def publish(request: HttpRequest, pk: str) -> HttpResponse:
     """Keeps what was typed when the configuration is refused."""
     found = upload_get(pk)
-    text = request.POST.get("text", "").replace("\r\n", "\n")
+    document = Document.read(request.POST.get("text", "").replace("\r\n", "\n"))
     base = base_release(request)
     note, after = request.POST.get("note", "").strip(), request.POST.get("after", "keep")
     try:
         upload_publish(
             upload=found,
             actor=actor_of(request),
-            config_text=text,
+            document=document,
             base_release=base,
             note=note,
             make_live=after == "live",
@@ -264,5 +264,5 @@ def publish(request: HttpRequest, pk: str) -> HttpResponse:
         )
     except DashboardError as error:
         said = sentence(error.message)
-        return _page(request, upload_get(pk), text=text, base=base, note=note, after=after, refused=said)
+        return _page(request, upload_get(pk), typed=document, base=base, note=note, after=after, refused=said)
     return redirect("upload", pk=found.pk)

@@ -1,8 +1,9 @@
 """From an inspected upload to an immutable version in the managed repository.
 
     upload_publish    a number and what was asked for, in the upload's row, with a job     (transaction: states.publish)
+                      and the text as it is decided now, with the rights that it takes
     publication_run   the job: files staged, hashed, flushed                               (minutes for a large model)
-                      the text decided, with the rights that it takes, and remembered      (transaction: states.decide)
+                      the text decided anew where the model has changed, and remembered    (transaction: states.decide)
                       the version renamed into place; version, release, audit entry        (transaction: states.finish)
 
 A job whose worker died is queued again and goes on: what lies in place is recorded, what does not is staged anew.
@@ -11,8 +12,9 @@ A job whose worker died is queued again and goes on: what lies in place is recor
 
 import contextlib
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.contrib.auth import get_user_model
@@ -24,27 +26,25 @@ from dashboard.catalog.model_archives import facts_in
 from dashboard.catalog.services import last_number_ever
 from dashboard.configuration.model_files import file_of_upload
 from dashboard.configuration.needs import beside_files, code_of_version, rights_of
-from dashboard.configuration.services import refuse_drift, text_check
+from dashboard.configuration.services import document_check, refuse_drift
 from dashboard.jobs.context import JobCancelled, JobContext, undone_by
 from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import UNFINISHED, job_create
-from dashboard.models import Job, Model, Upload, Version
+from dashboard.models import Job, Model, Release, Upload, Version
 from dashboard.models.upload_json import Publication, PublishRequest
-from dashboard.releases.selectors import current_text, newest_release, wanted_versions
-from dashboard.releases.services import next_text, release_make, text_take_back
-from dashboard.releases.storage import disk_text, managed_repository, remember_publication
-from dashboard.releases.texts import pinned_text
+from dashboard.releases.selectors import current_document, newest_release, wanted_versions
+from dashboard.releases.services import release_make, text_take_back
+from dashboard.releases.storage import managed_repository, on_disk, remember_publication
 from dashboard.shared.choices import DesiredState, ReleaseKind, UploadState
 from dashboard.shared.exceptions import Conflict, DashboardError, WrongState
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads import states
-from dashboard.uploads.review import decide_text, number_of
+from dashboard.uploads.review import decide_document, number_of
 from dashboard.uploads.services import upload_require_own
 from dashboard.uploads.tensors import signature_with
-from repository.config import model_config
+from repository.config.document import Document, stamp_of
 from repository.config.file_check import misfits
-from repository.config.release_stamp import same_text, stamp_of, unstamped
 from repository.core.errors import Conflict as Held
 from repository.files import publish, storage
 from repository.files.progress import SILENT, Progress
@@ -59,7 +59,7 @@ def upload_publish(
     *,
     upload: Upload,
     actor: Actor,
-    config_text: str | None = None,
+    document: Document | None = None,
     base_release: int | None = None,
     note: str = "",
     make_live: bool = False,
@@ -68,8 +68,8 @@ def upload_publish(
 ) -> Job:
     """One new version, a release with its configuration, an audit entry. The server may be down: `watch` loads later.
 
-    config_text: None leaves the configuration that the model has, and takes the proposed one for a model without.
-    base_release: the model's release that the text was made from, by default the one at the inspection; Outdated where another
+    document: None leaves the configuration that the model has, and takes the proposed one for a model without.
+    base_release: the model's release that it was made from, by default the one at the inspection; Outdated where another
     text came meanwhile.
     make_live serves this version alone; load asks the servers for the model. With neither, what is served stays.
     within: the job that publishes as a part of its own work, by `publication_run`, when this returns.
@@ -77,10 +77,10 @@ def upload_publish(
     """
     upload_require_own(upload=upload, actor=actor)
     _refuse_unfit(upload)
-    if config_text is not None:
-        text_check(text=config_text, model_name=upload.model_name)
+    if document is not None:
+        document_check(document=document, model_name=upload.model_name)
     request = PublishRequest(
-        config_text=config_text,
+        config_text=document.text if document is not None else None,
         base_release=upload.proposal.get("base_release") if base_release is None else base_release,
         strict=base_release is not None,
         note=note.strip()[:10_000],
@@ -89,9 +89,9 @@ def upload_publish(
         rights=tuple(right.name for right in rights_of(actor)),
     )
     at_once = within is None and upload.size_bytes <= settings.AT_ONCE_BYTES
-    job = _reserve(upload, actor, request, announce=not at_once, within=within)
+    job, decided = _reserve(upload, actor, request, announce=not at_once, within=within)
     if at_once:
-        job_run_here(job=job, work=publication_run)
+        job_run_here(job=job, work=partial(publication_run, decided=decided))
     upload.refresh_from_db()
     return job
 
@@ -103,14 +103,25 @@ def _refuse_unfit(upload: Upload) -> None:
         raise Conflict(f"the upload cannot be published: {error['message']}")
 
 
-def _reserve(upload: Upload, actor: Actor, request: PublishRequest, *, announce: bool, within: Job | None) -> Job:
+class _Decided(NamedTuple):
+    """A publication with its text, and what of the model that was decided by: see `_stand`."""
+
+    publication: Publication
+    stand: tuple[object, ...]
+
+
+def _reserve(
+    upload: Upload, actor: Actor, request: PublishRequest, *, announce: bool, within: Job | None
+) -> tuple[Job, _Decided]:
     """Gives out the number and remembers what is to be done, so that it can be finished after a crash."""
     with transaction.atomic():
         model = _model_for(upload, actor)
         current = newest_release(model)
         refuse_drift(model)
         number = max([model.last_number, *_numbers_on_disk(model.name)]) + 1
-        decide_text(upload=upload, model=model, request=request, number=number, folder=upload.folder / "version")
+        document = decide_document(
+            upload=upload, model=model, request=request, number=number, folder=upload.folder / "version"
+        )
         Model.objects.filter(pk=model.pk).update(last_number=number)
         job = within or job_create(
             kind="publish",
@@ -122,9 +133,19 @@ def _reserve(upload: Upload, actor: Actor, request: PublishRequest, *, announce:
         )
         # From here on only a text that comes after this one is another than the person saw.
         request = replace(request, base_release=number_of(current), strict=False)
-        publication = Publication(request, number=number, actor=actor.user.pk if actor.user else None)
+        publication = Publication(
+            request,
+            number=number,
+            actor=actor.user.pk if actor.user else None,
+            text=document.stamped(number_of(current) + 1),
+        )
         states.publish(upload, publication=publication, job=job)
-    return job
+    return job, _Decided(publication, _stand(model, current))
+
+
+def _stand(model: Model, newest: Release | None) -> tuple[object, ...]:
+    """Return what of a model decides a publication's text beside the upload: any change of it is another stand."""
+    return number_of(newest), model.generation, *model.published_numbers()
 
 
 def _model_for(upload: Upload, actor: Actor) -> Model:
@@ -146,8 +167,10 @@ def _numbers_on_disk(name: str) -> list[int]:
 
 
 # -- run ---------------------------------------------------------------------------------------------------------------
-def publication_run(context: JobContext) -> dict[str, Any]:
+def publication_run(context: JobContext, decided: _Decided | None = None) -> dict[str, Any]:
     """The job `publish`, params {"upload": id}. Whatever ends it before its end leaves the upload as it was, with the reason.
+
+    decided: what was decided just before, by the process that runs the job.
 
     Where an earlier attempt died after its last transaction, only the job's outcome is missing.
     """
@@ -158,12 +181,12 @@ def publication_run(context: JobContext) -> dict[str, Any]:
         if version is None:
             states.refuse_unless(upload, "finish")
             with undone_by(lambda error: _take_back(upload, _reason(error))), repository_errors():
-                version = _place(upload, JobProgress(context))
+                version = _place(upload, JobProgress(context), decided)
         storage.remove_tree(upload.folder)
     return {"model": upload.model_name, "version": version.number}
 
 
-def _place(upload: Upload, progress: JobProgress) -> Version:
+def _place(upload: Upload, progress: JobProgress, decided: _Decided | None) -> Version:
     """Also goes on where an earlier attempt died: what that put in place is recorded."""
     publication = _publication(upload)
     manifest = _placed(upload, progress)
@@ -175,19 +198,20 @@ def _place(upload: Upload, progress: JobProgress) -> Version:
         repository, version=publication.number, source=source, move=True, progress=progress
     ) as staged:
         progress.step("Placing it in the repository")
-        while (version := _put(upload, staged, *_decide(upload, publication, staged.folder))) is None:
-            pass  # another release came in between: look at it again
+        decided = decided or _decide(upload, publication, staged.folder)
+        while (version := _put(upload, staged, decided)) is None:  # the model has changed in between: look at it again
+            decided = _decide(upload, publication, staged.folder)
     return version
 
 
-def _decide(upload: Upload, publication: Publication, folder: Path) -> tuple[Publication, int]:
-    """The publication with its text, as it is remembered; and the number of the release on which that was decided."""
+def _decide(upload: Upload, publication: Publication, folder: Path) -> _Decided:
+    """Decide the text by what the model is now, and remember it."""
     with transaction.atomic():
         model = _locked(upload)
         current = newest_release(model)
         refuse_drift(model)
         number = publication.number
-        text = decide_text(
+        document = decide_document(
             upload=upload,
             model=model,
             request=publication.request,
@@ -195,17 +219,18 @@ def _decide(upload: Upload, publication: Publication, folder: Path) -> tuple[Pub
             folder=folder,
             since=f"while version {number} was being published",
         )
-        decided = replace(publication, text=next_text(model, text))
+        decided = replace(publication, text=document.stamped(number_of(current) + 1))
         states.decide(upload, publication=decided)
-    return decided, number_of(current)
+    return _Decided(decided, _stand(model, current))
 
 
-def _put(upload: Upload, staged: publish.Staged, publication: Publication, decided_on: int) -> Version | None:
+def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version | None:
     """The version in its place and in the database, both while nobody else changes the model; None where somebody just did."""
     with transaction.atomic():
         model = _locked(upload)
-        if number_of(newest_release(model)) != decided_on:
+        if _stand(model, newest_release(model)) != decided.stand:
             return None
+        publication = decided.publication
         refuse_drift(model)
         states.finish(upload)  # before anything is placed: an upload that was taken back meanwhile places nothing
         text, files = publication.text, _beside(upload)
@@ -215,16 +240,21 @@ def _put(upload: Upload, staged: publish.Staged, publication: Publication, decid
 
 def _record(upload: Upload, model: Model, publication: Publication, manifest: Manifest) -> Version:
     """What the database is to know of a version that was just put in place; in the caller's transaction."""
-    actor, request, text = _publisher(publication), publication.request, publication.text or ""
+    actor, request = _publisher(publication), publication.request
     version = _version_row(upload, model, actor, publication, manifest)
     beside = upload.arranged.model_files
-    remember_publication(model, number=version.number, manifest=manifest, text=text, beside=beside)
+    remember_publication(model, number=version.number, manifest=manifest, text=publication.text or "", beside=beside)
     if request.load or request.make_live:
         model.desired_state = DesiredState.LOADED
         model.save(update_fields=["desired_state"])
-    summary = f"Published version {version.number}"
-    kind = ReleaseKind.PUBLISH
-    release = release_make(model=model, actor=actor, kind=kind, text=text, summary=summary, write=False)
+    release = release_make(
+        model=model,
+        actor=actor,
+        kind=ReleaseKind.PUBLISH,
+        document=publication.document,
+        summary=f"Published version {version.number}",
+        write=False,
+    )
     audit_record(
         actor=actor,
         action="version.publish",
@@ -251,14 +281,14 @@ def _version_row(upload: Upload, model: Model, actor: Actor, publication: Public
         filename=proposal.get("filename") or "",
         size_bytes=manifest.size,
         sha256=manifest.sha256,
-        signature=signature_with(upload.proposal, publication.text or ""),
+        signature=signature_with(upload.proposal, publication.document),
         details={
             **{name: proposal[name] for name in kept if name in proposal},
             **({"archive": archive} if archive else {}),
             "files": sorted(manifest.files),
-            "runs_code": code_of_version(model.name, publication.text or "", publication.number),
+            "runs_code": code_of_version(model.name, publication.document, publication.number),
         },
-        config=_fitting(upload, model, publication),
+        config=_fitting(upload, model, publication).text,
         note=publication.request.note,
         upload=upload,
         created_by=actor.user,
@@ -266,18 +296,19 @@ def _version_row(upload: Upload, model: Model, actor: Actor, publication: Public
     )
 
 
-def _fitting(upload: Upload, model: Model, publication: Publication) -> str:
-    """The text that fits the version's files: as published or typed; where nobody chose that, as the inspection proposed."""
-    given, proposed = publication.request.config_text, str(upload.proposal.get("fitting", ""))
-    if proposed and (given is None or same_text(given, current_text(model))):
+def _fitting(upload: Upload, model: Model, publication: Publication) -> Document:
+    """What fits the version's files: as published or typed; where nobody chose that, as the inspection proposed."""
+    decided, given = publication.document, publication.request.document
+    proposed = Document.read(str(upload.proposal.get("fitting", "")))
+    if proposed and (given is None or given.same_text(current_document(model))):
         return proposed
     served = publication.request.make_live or publication.request.load
-    chosen = (publication.text, given) if served else (given, publication.text)
-    file, texts = file_of_upload(upload), [text for text in (*chosen, proposed) if text]
-    for text in map(unstamped, texts):
-        if not any(misfit.certain for misfit in misfits(model_config.parse(text), file)):
-            return text
-    return unstamped(publication.text or "")
+    file, chosen = file_of_upload(upload), (decided, given) if served else (given, decided)
+    known: list[Document | None] = [*chosen, proposed]
+    for document in known:
+        if document and not any(misfit.certain for misfit in misfits(document.message, file)):
+            return document
+    return decided
 
 
 # -- broken off --------------------------------------------------------------------------------------------------------
@@ -327,19 +358,20 @@ def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest)
     with transaction.atomic():
         model = _locked(upload)
         states.finish(upload)
-        text, on_disk = next_text(model, _text_now(upload, model, publication)), disk_text(model.name) or ""
-        if text_take_back(model) or same_text(on_disk, current_text(model)):  # else somebody changed it by hand
+        newest, found = newest_release(model), on_disk(model.name).document
+        text = _document_now(upload, model, publication).stamped(number_of(newest) + 1)
+        if text_take_back(model) or found.same_text(current_document(model)):  # else somebody changed it by hand
             publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=_beside(upload))
         return _record(upload, model, replace(publication, text=text), manifest)
 
 
-def _text_now(upload: Upload, model: Model, publication: Publication) -> str:
-    """The text that was decided; where another release came since, one that loses nothing of it."""
-    text = publication.text or ""
-    if stamp_of(text) == number_of(newest_release(model)) + 1:
-        return text
+def _document_now(upload: Upload, model: Model, publication: Publication) -> Document:
+    """The configuration that was decided; where another release came since, one that loses nothing of it."""
+    newest = newest_release(model)
+    if stamp_of(publication.text or "") == number_of(newest) + 1:
+        return publication.document
     try:
-        return decide_text(
+        return decide_document(
             upload=upload,
             model=model,
             request=publication.request,
@@ -347,7 +379,8 @@ def _text_now(upload: Upload, model: Model, publication: Publication) -> str:
             folder=_version_folder(upload),
         )
     except DashboardError:  # published all the same, for its files are in place; what serves stays
-        return pinned_text(model, current_text(model), wanted_versions(model), also=[publication.number])
+        there = [*model.published_numbers(), publication.number]
+        return current_document(model).pinned(wanted_versions(model), there)
 
 
 def _take_back(upload: Upload, reason: str) -> None:

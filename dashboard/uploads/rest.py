@@ -27,6 +27,7 @@ from dashboard.uploads.services import (
 from dashboard.versions.serializers import VersionSerializer
 from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
 from dashboard.web.rest.parsers import RawParser, read_body
+from repository.config.document import Document
 
 
 class UploadList(Endpoint):
@@ -132,7 +133,9 @@ class UploadPublish(Endpoint):
         job, whose `result` names the version when it has `succeeded`. A 409 says that the configuration was changed since
         `base_release`; a 403 which right is missing, and because of which file or field."""
         upload, data = upload_get(pk), data_of(request, serializers.PublishSerializer)
-        job = upload_publish(upload=upload, actor=self.actor, **data)
+        text = data.pop("config_text", None)
+        document = None if text is None else Document.read(text)
+        job = upload_publish(upload=upload, actor=self.actor, document=document, **data)
         return after_job(job, lambda: Response(VersionSerializer(upload.versions.get()).data, status=201))
 
 

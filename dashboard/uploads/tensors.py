@@ -5,11 +5,12 @@ from collections.abc import Iterable
 from dashboard.configuration.signatures import declared_signature
 from dashboard.models.upload_json import Proposal, TensorRow
 from dashboard.models.version import Signature
+from repository.config.document import Document
 
 
-def signature_with(proposal: Proposal, text: str) -> Signature:
+def signature_with(proposal: Proposal, document: Document) -> Signature:
     """Return the inputs and outputs that an inspection found; a Python model's file names them without type and shape."""
-    declared = declared_signature(text)
+    declared = declared_signature(document)
     return {
         "inputs": _completed(proposal.get("inputs", []), declared["inputs"]),
         "outputs": _completed(proposal.get("outputs", []), declared["outputs"]),

@@ -16,18 +16,17 @@ from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Version
 from dashboard.models.version import Signature
 from dashboard.releases.selectors import (
     ReleaseLife,
-    fitting_text,
+    fitting_document,
     lives_of,
     release_get,
     releases,
     serving_release,
     told_by,
 )
-from dashboard.releases.signatures import answering_number, answering_version, tensor_changes
+from dashboard.releases.signatures import answering_version, tensor_changes
 from dashboard.servers.selectors import servers
 from dashboard.shared.exceptions import Invalid
 from repository.config.lines import unified
-from repository.config.release_stamp import unstamped
 
 FIGURES_OF = timedelta(hours=24)
 CHOICES = 50  # of versions, and of releases: the newest
@@ -197,7 +196,7 @@ def _side(history: _History, name: str, key: str) -> Side:
 
 def _version(history: _History, number: int) -> Side:
     version = version_get(history.model, number)
-    text = fitting_text(version)
+    document = fitting_document(version)
     checked = ([row for row in _golden(check) if row.get("version") == number] for check in history.checks)
     return Side(
         key=f"v{number}",
@@ -206,8 +205,8 @@ def _version(history: _History, number: int) -> Side:
         version=version,
         versions=[number],
         life=None,
-        text=text,
-        signature=served_signature(text, version),
+        text=document.text,
+        signature=served_signature(document, version),
         live=_stretches(span for span in history.spans if number in span.release.versions),
         golden=next(filter(None, checked), []),
     )
@@ -215,8 +214,8 @@ def _version(history: _History, number: int) -> Side:
 
 def _release(model: Model, number: int) -> Side:
     release = release_get(model, number)
-    life, text = lives_of([release])[0], unstamped(release.text)
-    version = model.versions.filter(number=answering_number(release)).first()
+    life, document = lives_of([release])[0], release.document
+    version = model.versions.filter(number=release.answers).first()
     return Side(
         key=f"r{number}",
         kind="release",
@@ -224,8 +223,8 @@ def _release(model: Model, number: int) -> Side:
         version=version,
         versions=release.versions,
         life=life,
-        text=text,
-        signature=served_signature(text, version),
+        text=document.text,
+        signature=served_signature(document, version),
         live=_stretches(life.spans),
         golden=_golden(life.check) if life.check else [],
     )

@@ -22,9 +22,8 @@ from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run_here
 from dashboard.jobs.services import job_create
 from dashboard.models import Job, Model, Version
-from dashboard.releases.selectors import current_text, newest_release, protected_versions
+from dashboard.releases.selectors import current_document, newest_release, protected_versions
 from dashboard.releases.storage import forget_version, managed_repository, remember_version
-from dashboard.releases.texts import chosen_versions
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import Conflict, Forbidden, WrongState
 from dashboard.shared.repository_errors import repository_errors
@@ -183,7 +182,7 @@ def _record_restored(version: Version, manifest: Manifest, job: Job) -> Model:
 
 
 def _refuse_code(version: Version, model: Model, folder: Path, actor: Actor) -> None:
-    needs = restore_needs(version=version, text=current_text(model), folder=folder)
+    needs = restore_needs(version=version, document=current_document(model), folder=folder)
     refuse_unmet(needs, rights_of(actor))
 
 
@@ -200,8 +199,8 @@ def _refuse_protected(model: Model, version: Version) -> None:
 def _refuse_live(model: Model, version: Version) -> None:
     """A release says which versions it serves: no other one comes to it by being restored."""
     newest = newest_release(model)
-    wanted = chosen_versions(model, current_text(model), also=[version.number])
-    if newest is not None and newest.versions and version.number in wanted:
+    there = [*model.published_numbers(), version.number]
+    if newest is not None and newest.versions and version.number in newest.document.versions(there):
         raise Conflict(
             f"the version policy of '{model.name}' would serve version {version.number} at once; "
             "make a version live first, so that the policy names it"

@@ -19,7 +19,6 @@ from dashboard.jobs.selectors import jobs
 from dashboard.jobs.services import UNFINISHED
 from dashboard.models import Model
 from dashboard.releases.selectors import newest_release, protected_versions, release_get
-from dashboard.releases.texts import published_numbers
 from dashboard.servers.selectors import model_states
 from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import DashboardError, Invalid, NamesMoved, status_of
@@ -57,7 +56,7 @@ def _versions(
         "named": _names_of(newest.aliases if newest else {}),
         "aliases": list(newest.aliases.items()) if newest else [],
         "base_release": newest.number if newest else 0,
-        "published": numbers if len(numbers := published_numbers(model)) <= SELECTABLE else None,
+        "published": numbers if len(numbers := model.published_numbers()) <= SELECTABLE else None,
         "retention": model.retention,
         "rule": rule_in_words(model.retention),
         "expendable": SimpleLazyObject(lambda: expendable_versions(model)),
@@ -159,7 +158,7 @@ def version_make_live(request: HttpRequest, name: str, number: int) -> HttpRespo
         context = {**head, "version": version, "promotion": found, "base_release": now}
         return render(request, "versions/live.html", context)
     chosen = found.fitting if request.POST.get("config") == "fitting" else None
-    given = {"version": version, "text": chosen.text if chosen else None}
+    given = {"version": version, "document": chosen.document if chosen else None}
     done = f"Version {number} is being made live. What serves now goes on until it is ready."
     return act(request, version_services.release_promote, done, "model_releases", name, **given)
 

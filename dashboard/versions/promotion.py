@@ -1,7 +1,6 @@
 """What making a version live would change, shown before: for clients, of the configuration, and which configuration fits it."""
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Literal
 
 from dashboard.configuration.callers import Caller, callers_after
@@ -10,22 +9,20 @@ from dashboard.configuration.services import config_preview
 from dashboard.configuration.signatures import served_signature
 from dashboard.models import Version
 from dashboard.releases.example_fit import unfit_examples
-from dashboard.releases.selectors import current_text, fitting_text
+from dashboard.releases.selectors import current_document, fitting_document
 from dashboard.releases.services import changed_by_hand
 from dashboard.releases.signatures import answering_version
-from dashboard.releases.texts import aliases_in, chosen_versions, live_text, with_aliases, without_traffic
 from dashboard.shared.exceptions import Problem
 from dashboard.shared.repository_errors import repository_errors
+from repository.config.document import Document
 from repository.config.lines import unified
-from repository.config.meaning import same_meaning
-from repository.core.errors import InvalidConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One configuration that a version could be made live with. problems: what is wrong with it; effect: what a server does."""
 
-    text: str
+    document: Document
     diff: str  # unified, against the text of now
     problems: list[Problem]
     effect: str
@@ -80,24 +77,23 @@ class Promotion:
 def promotion(version: Version) -> Promotion:
     """Return what making a published version live would change."""
     model = version.model
-    now, proposed = current_text(model), fitting_text(version)
+    now, proposed = current_document(model), fitting_document(version)
     present = _choice(version, now, now)
     fitting = _choice(version, now, proposed) if proposed else None
-    if fitting is not None and same_meaning(fitting.text, present.text, [version.number]):
+    if fitting is not None and fitting.document.same_meaning(present.document, [version.number]):
         fitting = None
-    text = (fitting or present).text
-    signature = served_signature(text, version)
-    callers = callers_after(model, signature, partial(chosen_versions, model, text))
+    document = (fitting or present).document
+    signature = served_signature(document, version)
+    callers = callers_after(model, signature, lambda: document.versions(model.published_numbers()))
     clients, examples = for_clients(model, version.number, version.signature), unfit_examples(model, signature)
     answers = answering_version(model) == version
     return Promotion(version, answers, clients, present, fitting, examples, callers, changed_by_hand(model))
 
 
-def _choice(version: Version, now: str, text: str) -> Choice:
-    try:
-        text = live_text(version.model, without_traffic(with_aliases(text, aliases_in(now))), [version.number])
-    except InvalidConfig:  # of before a rule; its problems say so
-        pass
-    preview = config_preview(model_name=version.model.name, text=text)
-    diff = unified(now, text, old_name="now", new_name=f"version {version.number} live")
-    return Choice(text, diff, preview.problems, preview.effect)
+def _choice(version: Version, now: Document, document: Document) -> Choice:
+    if not document.mistake:  # of a text of before a rule its problems say so
+        named = document.with_aliases(now.aliases).without_traffic()
+        document = named.live([version.number], version.model.published_numbers())
+    preview = config_preview(model_name=version.model.name, document=document)
+    diff = unified(now.text, document.text, old_name="now", new_name=f"version {version.number} live")
+    return Choice(document, diff, preview.problems, preview.effect)

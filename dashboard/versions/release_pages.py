@@ -19,7 +19,6 @@ from dashboard.releases.selectors import (
     serving_release,
     texts,
 )
-from dashboard.releases.texts import answering
 from dashboard.rollouts.picture import picture_of, told_on_releases
 from dashboard.rollouts.selectors import last_change, rollouts
 from dashboard.shared.choices import DesiredState
@@ -28,7 +27,6 @@ from dashboard.versions.timeline import RANGES, timeline
 from dashboard.web.addresses import get
 from dashboard.web.pages import page_of, respond
 from repository.config.lines import unified
-from repository.config.release_stamp import unstamped
 
 SHOWN_ROLLOUTS = 5  # of those before the one that is told of; a page of their own has all
 SHOWN_RELEASES = 20
@@ -73,7 +71,7 @@ def _standing(model: Model, newest: Release | None) -> dict[str, object]:
         "newest": wanted,
         "serving": lives[serving.pk] if serving else None,
         "live": serving.without_shadow(serving.versions) if serving else [],
-        "answers": answering(serving.versions, serving.aliases) if serving and len(serving.versions) > 1 else None,
+        "answers": serving.answers if serving and len(serving.versions) > 1 else None,
         "loaded": model.desired_state == DesiredState.LOADED,
         "steps": _shown_steps(wanted),
     }
@@ -93,14 +91,14 @@ def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
     before = texts(model).filter(number__lt=number).first()
     on_disk = newest_release(model)
     is_wanted = on_disk is not None and on_disk.begun == found.begun
-    life, text = lives_of([found])[0], unstamped(found.text)
+    life, text = lives_of([found])[0], found.document.text
     context = {
         **head,
         "life": life,
         "steps": steps_of(life),
         "before": before,
         "text": text,
-        "changed": unified(unstamped(before.text) if before else "", text),
+        "changed": unified(before.document.text if before else "", text),
         "back": None if is_wanted else going_back(model, found),
         "clients": None if is_wanted else for_clients_of_release(model, found),
         "callers": [] if is_wanted else callers_of_release(model, found),

@@ -63,7 +63,7 @@ class GoingBackSerializer(serializers.Serializer[Any]):
     versions_then = serializers.ListField(child=serializers.IntegerField())
     aliases_now = serializers.DictField(child=serializers.IntegerField())
     aliases_then = serializers.DictField(child=serializers.IntegerField())
-    text = serializers.CharField()
+    text = serializers.CharField(source="document.text")
     diff = serializers.CharField()
     effect = serializers.ChoiceField(["none", "in_place", "versions", "reload"])
     changes = serializers.SerializerMethodField(help_text="What changes for clients, in sentences.")

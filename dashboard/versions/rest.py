@@ -20,6 +20,7 @@ from dashboard.versions.promotion import promotion
 from dashboard.versions.retention import retention_set
 from dashboard.versions.services import release_promote, version_annotate
 from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from repository.config.document import Document
 
 _MOVED = {200: serializers.VersionSerializer, 202: JobSerializer}
 
@@ -81,7 +82,9 @@ class VersionMakeLive(Endpoint):
     def post(self, request: Request, name: str, number: int) -> Response:
         """Makes a release that serves this version alone, with the present configuration or with `text`."""
         given = data_of(request, serializers.MakeLiveSerializer)
-        release_promote(version=select.version_get(select.model_get(name), number), actor=self.actor, **given)
+        document = Document.read(given["text"]) if "text" in given else None
+        version = select.version_get(select.model_get(name), number)
+        release_promote(version=version, actor=self.actor, document=document, load=given["load"])
         return _version(name, number)
 
 

@@ -82,7 +82,7 @@ class MakeLiveSerializer(serializers.Serializer[Any]):
 class ChoiceSerializer(serializers.Serializer[Any]):
     """versions.promotion.Choice"""
 
-    text = serializers.CharField()
+    text = serializers.CharField(source="document.text")
     diff = serializers.CharField()
     valid = serializers.BooleanField()
     problems = ProblemSerializer(many=True)

@@ -8,34 +8,26 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.needs import config_needs, refuse_unmet, rights_of
-from dashboard.configuration.services import refuse_drift, text_check
+from dashboard.configuration.services import document_check, refuse_drift
 from dashboard.models import Model, Release, Version
-from dashboard.releases.going_back import going_back, text_to_return
+from dashboard.releases.going_back import document_to_return, going_back
 from dashboard.releases.rollout_rules import refuse_other_default
-from dashboard.releases.selectors import current_text, fitting_text, newest_release, way_back
+from dashboard.releases.selectors import current_document, fitting_document, newest_release, way_back
 from dashboard.releases.services import release_make
-from dashboard.releases.texts import (
-    aliases_in,
-    live_text,
-    pinned_text,
-    published_numbers,
-    with_aliases,
-    without_traffic,
-)
 from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid, NamesMoved
 from dashboard.shared.repository_errors import repository_errors
+from repository.config.document import Document
 from repository.config.release import DEFAULT_ALIAS, aliases_problem
-from repository.config.release_stamp import same_text, unstamped
 
 
 @repository_errors()
-def release_promote(*, version: Version, actor: Actor, text: str | None = None, load: bool = True) -> Release:
+def release_promote(*, version: Version, actor: Actor, document: Document | None = None, load: bool = True) -> Release:
     """Make a release in which this version answers, with the present configuration or another; beside it, versions with a name
     are served, and no others.
 
-    text: the configuration to serve it with, such as `fitting_text` offers; its version policy is seen to, and names stay where
-    they are. load: ask the servers for the model, too. Conflict: the version is not published, or the file was changed by hand.
+    document: what to serve it with, such as `fitting_document` offers; its version policy is seen to, and names stay where they
+    are. load: ask the servers for the model, too. Conflict: the version is not published, or the file was changed by hand.
     Invalid: a server would refuse the text with the version's file. Forbidden: the actor lacks a right that it takes.
     """
     require(actor, Right.OPERATE)
@@ -46,31 +38,32 @@ def release_promote(*, version: Version, actor: Actor, text: str | None = None, 
             hint = "restore it first" if version.state == VersionState.ARCHIVED else "wait until that is done"
             raise Conflict(f"version {version.number} of '{model.name}' is {version.state}; {hint}")
         refuse_drift(model)
-        before = current_text(model)
-        chosen = without_traffic(before if text is None else with_aliases(unstamped(text), aliases_in(before)))
-        final = live_text(model, chosen, [version.number])
-        if text is not None:
-            text_check(model=model, text=final, with_files=False)
-            refuse_unmet(config_needs(model_name=model.name, current=before, text=final), rights_of(actor))
-        _refuse_misfit(version, final, chosen=text is not None)
+        before, there = current_document(model), model.published_numbers()
+        chosen = before if document is None else document.with_aliases(before.aliases)
+        final = chosen.without_traffic().live([version.number], there)
+        if document is not None:
+            document_check(model=model, document=final, with_files=False)
+            refuse_unmet(config_needs(model_name=model.name, current=before, document=final), rights_of(actor))
+        _refuse_misfit(version, final, chosen=document is not None)
         if load:
             _load(model)
         return release_make(
             model=model,
             actor=actor,
             kind=ReleaseKind.PROMOTE,
-            text=final,
+            document=final,
             summary=f"Made version {version.number} live",
             action="release.promote",
         )
 
 
-def _refuse_misfit(version: Version, text: str, *, chosen: bool) -> None:
-    """Raise Invalid where a server would refuse the text with the version's file. `chosen`: it was given with the version."""
+def _refuse_misfit(version: Version, document: Document, *, chosen: bool) -> None:
+    """Raise Invalid where a server would refuse it with the version's file. `chosen`: it was given with the version."""
     try:
-        text_check(model=version.model, text=text)
+        document_check(model=version.model, document=document)
     except Invalid as error:
-        if chosen or same_text(live_text(version.model, fitting_text(version) or text, [version.number]), text):
+        fitting = fitting_document(version) or document
+        if chosen or fitting.live([version.number], version.model.published_numbers()).same_text(document):
             raise
         message = f"{error.message}; make version {version.number} live with the configuration that fits it"
         raise Invalid(message, error.problems) from None
@@ -93,14 +86,14 @@ def release_go_back(*, model: Model, actor: Actor, release: Release | None = Non
         found = going_back(model, target)
         if found.refusals:
             raise Conflict(f"release {target.number} of '{model.name}' cannot come back: {'; '.join(found.refusals)}")
-        text = text_to_return(model, target)
-        refuse_unmet(config_needs(model_name=model.name, current=current_text(model), text=text), rights_of(actor))
+        before, document = current_document(model), document_to_return(model, target)
+        refuse_unmet(config_needs(model_name=model.name, current=before, document=document), rights_of(actor))
         _load(model)
         return release_make(
             model=model,
             actor=actor,
             kind=ReleaseKind.GO_BACK,
-            text=text,
+            document=document,
             summary=f"Went back to release {target.number}",
             action="release.go_back",
             returns_to=target,
@@ -127,7 +120,8 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
         if base_release not in (None, newest.number):
             base = model.releases.filter(number=base_release).first()
             aliases = _with_theirs(newest, base.aliases if base else {}, aliases)
-        missing = sorted(set(aliases.values()) - set(published_numbers(model)))
+        there = model.published_numbers()
+        missing = sorted(set(aliases.values()) - set(there))
         if missing:
             raise Invalid(f"there is no published version {missing[0]} of '{model.name}'; name one that is published")
         refuse_drift(model)
@@ -135,15 +129,15 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
         given = _with_default(newest, versions, dict(aliases))
         if given == newest.aliases and versions == newest.versions:
             return newest
-        before = current_text(model)
-        text = with_aliases(before if versions == newest.versions else pinned_text(model, before, versions), given)
-        refuse_other_default(model, before, text)
-        text_check(model=model, text=text)
+        before = newest.document
+        document = (before if versions == newest.versions else before.pinned(versions, there)).with_aliases(given)
+        refuse_other_default(model, before, document)
+        document_check(model=model, document=document)
         return release_make(
             model=model,
             actor=actor,
             kind=ReleaseKind.ALIASES,
-            text=text,
+            document=document,
             summary=_moved(newest.aliases, given),
             action="release.aliases",
         )

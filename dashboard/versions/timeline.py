@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.models import Model, ReleaseSpan
 from dashboard.releases.selectors import told_by
-from dashboard.releases.texts import answering
+from repository.config.document import answering
 
 RANGES = {
     "1h": timedelta(hours=1),

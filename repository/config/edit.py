@@ -11,9 +11,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config.model_config import format, parse
 from repository.config.text import Statement, Value, entry_key, line_starts, statements
-from repository.core.errors import InvalidConfig
 
 # The rest of a line is looked at as far as blanks go: a text may be one line.
 _BLANK = " \t\r\f\v"
@@ -36,26 +34,14 @@ class _Element(NamedTuple):
     message: Message
 
 
-def apply(text: str, config: ModelConfig) -> str:
-    """Return a text that means `config` and keeps of the old text, comments too, what need not change.
+def edited(text: str, old: ModelConfig, new: ModelConfig) -> str:
+    """Return a text that means `new` and keeps of a text that means `old`, comments too, what need not change.
 
-    Without changes it is the text itself. InvalidConfig for an old text that does not parse.
+    An odd text may defeat the editor: see whether the result means `new`.
     """
-    old = parse(text)
-    if old == config:
-        return text
     if text and not text.endswith("\n"):
         text += "\n"
-    result = _Editor(text).root(old, config)
-    return result if _means(result, config) else format(config)
-
-
-def _means(text: str, config: ModelConfig) -> bool:
-    """Whether an edited text means `config`; where an odd text defeats the editor, the plain form is used."""
-    try:
-        return bool(parse(text) == config)
-    except InvalidConfig:
-        return False
+    return _Editor(text).root(old, new)
 
 
 class _Editor:

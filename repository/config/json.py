@@ -1,5 +1,8 @@
 """A configuration in JSON, read as generously as protobuf's parser in C++ reads it for Triton's `config` parameter.
 
+protobuf's own reader in Python, `json_format`, refuses what the one in C++ takes, and clients of Triton send it. So this module
+reads the text and puts names and values into their strict form; what they mean `json_format` says (`ParseDict`).
+
 Beyond JSON it takes keys without quotes, single quotes, commas after the last element, any escaped or control character in
 a string, a name given twice (the last one counts); enumerations in either case and with dashes, true and false as strings,
 one element where a list is expected, null in a list. Tried with tritonserver 2.51.

@@ -5,30 +5,21 @@ import json
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import version_settings
-from repository.config.model_config import SLIPWAY_PREFIX, parse
+from repository.config.model_config import SLIPWAY_PREFIX
 from repository.config.release import ALIASES, DEFAULT_ALIAS, aliases_of
-from repository.config.release_stamp import unstamped, without_stamp
-from repository.core.errors import InvalidConfig
+
+# A configuration in one form, which version answers by default, and its own parameters as values.
+Meaning = tuple[ModelConfig, int, dict[str, object]]
 
 
-def same_meaning(one: str, other: str, versions: list[int]) -> bool:
-    """Whether clients meet the same of two texts that both serve these versions.
+def meaning(config: ModelConfig, versions: list[int]) -> Meaning:
+    """Return what clients meet of a configuration that serves these versions.
 
-    Comments, the number of the release, and the words of the version policy are nothing to them, and neither are a `default`
-    that means the version which answers anyhow and the settings of versions that are not served. Of a text with mistakes
-    nothing is known but itself.
+    Comments and the words of the version policy are nothing to them, and neither are a `default` that means the version which
+    answers anyhow and the settings of versions that are not served.
     """
-    if one == other:
-        return True
-    try:
-        return _meaning(parse(one), versions) == _meaning(parse(other), versions)
-    except (InvalidConfig, ValueError, TypeError, AttributeError, RecursionError):
-        return unstamped(one).rstrip("\n") == unstamped(other).rstrip("\n")
-
-
-def _meaning(config: ModelConfig, versions: list[int]) -> tuple[ModelConfig, int, dict[str, object]]:
-    """Return a configuration in one form, which version answers by default, and its own parameters as values."""
-    plain = without_stamp(config)
+    plain = ModelConfig()
+    plain.CopyFrom(config)
     plain.ClearField("version_policy")
     plain.ClearField("name")  # the folder's in any case
     names = aliases_of(config)

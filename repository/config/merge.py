@@ -2,25 +2,10 @@
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config.edit import apply
 from repository.config.lines import hunks
-from repository.config.model_config import parse
-from repository.core.errors import InvalidConfig
 
 
-def merge(base: str, mine: str, theirs: str) -> str | None:
-    """Return `theirs` with what `mine` changed of `base`; None where both changed the same, or a text has mistakes."""
-    try:
-        wanted = _fields_merged(parse(base), parse(mine), parse(theirs))
-        if wanted is None:
-            return None
-        text = _lines_merged(*(text.splitlines(keepends=True) for text in (base, mine, theirs)))
-        return text if text is not None and parse(text) == wanted else apply(theirs, wanted)
-    except InvalidConfig:
-        return None
-
-
-def _fields_merged(base: ModelConfig, mine: ModelConfig, theirs: ModelConfig) -> ModelConfig | None:
+def merged_fields(base: ModelConfig, mine: ModelConfig, theirs: ModelConfig) -> ModelConfig | None:
     """Return their configuration with my fields, the outermost ones; None where both changed one, each in another way."""
     merged = ModelConfig()
     merged.CopyFrom(theirs)
@@ -41,8 +26,9 @@ def _fields_merged(base: ModelConfig, mine: ModelConfig, theirs: ModelConfig) ->
     return merged
 
 
-def _lines_merged(base: list[str], mine: list[str], theirs: list[str]) -> str | None:
-    """Return the text with both changes; None where they touch."""
+def merged_lines(*texts: str) -> str | None:
+    """Return the text with the changes of both others, of (base, mine, theirs); None where they touch."""
+    base, mine, theirs = (text.splitlines(keepends=True) for text in texts)
     changes = sorted(
         {
             (hunk.start, hunk.end, tuple(one[hunk.from_ : hunk.to]))

@@ -1,7 +1,9 @@
 """Where things stand in a person's config.pbtxt: the fields' places, the comments, the difference between two texts.
 
-Meaning is protobuf's affair (`model_config.parse`); this module only finds the places of what that parser accepts, so that a
-page can point at a line and an edit can leave the rest of the text alone.
+What a text means is read by protobuf's own parser (`model_config.parse`), and this module reads only texts that it accepts.
+That parser is not enough for a page that points at a line, and for an edit that leaves the rest of the text alone: the message
+that it returns knows neither where a field stood nor how it was written, and has no comments; its tokenizer tells the line and
+column of a mistake alone.
 """
 
 import ast

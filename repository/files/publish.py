@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from repository.config.model_config import parse
+from repository.config.document import Document
 from repository.core.errors import Conflict, NotFound, UnsafePath
 from repository.core.layout import (
     CONFIG_FILE,
@@ -79,7 +79,7 @@ def write_beside(repository: ModelRepository, *, name: str, config_text: str, mo
 
 def write_config(repository: ModelRepository, *, name: str, text: str) -> None:
     """Replace config.pbtxt by a text that parses."""
-    parse(text)
+    Document.read(text).message  # noqa: B018  # raises what is wrong with it
     with _locked(repository, name):
         repository.existing_model_dir(name)
         storage.write_atomic(repository.config_path(name), text.encode())
@@ -165,7 +165,7 @@ def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) 
             raise UnsafePath(f"'{name}' cannot lie beside the versions of a model")
         contents[name] = content
     if config_text is not None:
-        parse(config_text)
+        Document.read(config_text).message  # noqa: B018  # raises what is wrong with it
         contents[CONFIG_FILE] = config_text.encode()
     return contents
 

@@ -25,6 +25,7 @@ from dashboard.releases.selectors import wanted_release
 from dashboard.servers.services import server_ensure_local
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_complete, upload_create, upload_receive_chunk
+from repository.config.document import Document
 from tests.support import model_factory
 
 
@@ -143,7 +144,7 @@ def published(received: Callable[..., Upload], actor: Actor) -> Callable[..., Ve
         upload = received({"model.onnx": relu_bytes()}, model_name)
         as_inspected(upload)
         text = CONFIG if config_text is None else config_text
-        job = upload_publish(upload=upload, actor=actor, config_text=text, **{"load": False, **asked})
+        job = upload_publish(upload=upload, actor=actor, document=Document.read(text), **{"load": False, **asked})
         return version_from(job)
 
     return publish

@@ -33,6 +33,7 @@ from dashboard.models import *
 from dashboard.catalog.selectors import *
 from dashboard.accounts.accounts import administrator_ensure
 from dashboard.configuration.services import config_apply
+from repository.config.document import Document
 from dashboard.configuration.drift import drift_check
 from dashboard.examples.selectors import golden_checks
 from dashboard.examples.services import example_create
@@ -65,7 +66,7 @@ def publish(number):
         time.sleep(0.1)
         upload.refresh_from_db()
     assert upload.state == "inspected", upload.error
-    job = upload_publish(upload=upload, actor=SYSTEM, config_text=CONFIG, load=True)
+    job = upload_publish(upload=upload, actor=SYSTEM, document=Document.read(CONFIG), load=True)
     assert job.state == "succeeded", job.error
     connections.close_all()
     return job.result["version"]
@@ -100,7 +101,7 @@ release_promote(version=version_get(model, 1), actor=SYSTEM)
 release_go_back(model=model, actor=SYSTEM)
 assert wanted_versions(model) == [3]
 serve(model)
-config_apply(model=model, text=model.releases.first().text + "# more\\n", actor=SYSTEM)
+config_apply(model=model, document=Document.read(model.releases.first().text + "# more\\n"), actor=SYSTEM)
 version_archive(version=version_get(model, 1), actor=SYSTEM)
 assert drift_check() == [] and publications_recover() == [] and uploads_expire() == 0
 jobs_requeue_lost()

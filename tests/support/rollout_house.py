@@ -18,8 +18,8 @@ import httpx
 import psutil
 
 from repository.config import model_config
+from repository.config.document import stamp_of
 from repository.config.release import DEFAULT_ALIAS, aliases_of
-from repository.config.release_stamp import stamp_of
 from repository.config.traffic import TrafficPolicy, traffic_of
 from tests.support.model_factory import python_model, tensors_text, write_config
 from tests.support.serving_process import PATIENCE_S, kill_and_wait, wait_until

@@ -15,13 +15,14 @@ from dashboard.shared.exceptions import NotFound
 from dashboard.versions.moves import version_archive, version_restore
 from dashboard.versions.retention import retention_set
 from dashboard.versions.services import aliases_set, release_go_back, release_promote, version_annotate
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG
 
 pytestmark = pytest.mark.django_db
 REQUEST = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}]}
 DONE: dict[str, Callable[[Model, Version, Actor], Any]] = {
     "describe": lambda model, version, actor: model_describe(model=model, actor=actor, description="x"),
-    "configure": lambda model, version, actor: config_apply(model=model, text=CONFIG, actor=actor),
+    "configure": lambda model, version, actor: config_apply(model=model, document=Document.read(CONFIG), actor=actor),
     "name": lambda model, version, actor: aliases_set(model=model, aliases={"a": 1}, actor=actor),
     "go back": lambda model, version, actor: release_go_back(model=model, actor=actor),
     "make live": lambda model, version, actor: release_promote(version=version, actor=actor),

@@ -3,6 +3,7 @@
 import pytest
 
 from dashboard.catalog.traits import Traits, traits_of
+from repository.config.document import Document
 
 
 @pytest.mark.parametrize(
@@ -16,7 +17,7 @@ from dashboard.catalog.traits import Traits, traits_of
     ],
 )
 def test_a_configuration_tells_how_its_model_is_used(text: str, traits: Traits) -> None:
-    assert traits_of(text) == traits
+    assert traits_of(Document.read(text)) == traits
 
 
 @pytest.mark.parametrize(
@@ -32,4 +33,4 @@ def test_a_configuration_tells_how_its_model_is_used(text: str, traits: Traits) 
 )
 def test_residency_is_said_in_words(value: str, words: str) -> None:
     text = f'parameters {{ key: "slipway.residency" value {{ string_value: "{value}" }} }}'
-    assert traits_of(text).residency == words
+    assert traits_of(Document.read(text)).residency == words

@@ -18,7 +18,7 @@ from dashboard.releases.selectors import wanted_versions
 from dashboard.shared.exceptions import Conflict, Forbidden, Invalid, Outdated
 from dashboard.versions.services import release_go_back
 from repository.config import model_config
-from repository.config.release_stamp import stamped, unstamped
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG, relu_bytes, serve
 
 pytestmark = pytest.mark.django_db
@@ -47,7 +47,7 @@ def test_a_form_edit_changes_its_lines_and_keeps_the_comments(model: Model) -> N
     fields = {"batching": True, "preferred_batch_size": "4, 8", "max_queue_delay_microseconds": "100"}
     preview = config_preview(model_name="relu", fields=fields)
     assert preview.valid
-    assert preview.text.startswith(CONFIG.splitlines()[0])
+    assert preview.document.text.startswith(CONFIG.splitlines()[0])
     assert preview.changed_fields == ["dynamic_batching"]
     assert preview.dropped_comments == []
     assert (preview.effect, preview.fields["preferred_batch_size"]) == ("in_place", [4, 8])
@@ -57,11 +57,11 @@ def test_a_form_edit_changes_its_lines_and_keeps_the_comments(model: Model) -> N
 
 def test_the_text_and_the_form_say_the_same(model: Model) -> None:
     text = CONFIG + "instance_group [ { count: 3 kind: KIND_GPU gpus: [ 0, 1 ] } ]\nversion_policy { all { } }\n"
-    preview = config_preview(model_name="relu", text=text)
+    preview = config_preview(model_name="relu", document=Document.read(text))
     assert preview.fields["instance_groups"] == [{"name": "", "count": 3, "kind": "GPU", "gpus": [0, 1]}]
     assert preview.fields["version_policy"] == "all"
-    again = config_preview(model_name="relu", base=text, fields=preview.fields)
-    assert again.text == text
+    again = config_preview(model_name="relu", base=Document.read(text), fields=preview.fields)
+    assert again.document.text == text
 
 
 @pytest.mark.parametrize(
@@ -78,14 +78,14 @@ def test_the_text_and_the_form_say_the_same(model: Model) -> None:
     ],
 )
 def test_the_preview_says_what_applying_will_do(model: Model, text: str, effect: str) -> None:
-    preview = config_preview(model_name="relu", text=text)
+    preview = config_preview(model_name="relu", document=Document.read(text))
     assert preview.effect == effect
     assert preview.effect_sentence.endswith(".")
 
 
 def test_a_problem_names_the_field_of_the_form_and_the_line_of_the_text(model: Model) -> None:
     preview = config_preview(
-        model_name="relu", text=CONFIG + "dynamic_batching {\n  preferred_batch_size: [ 4, 99 ]\n}\n"
+        model_name="relu", document=Document.read(CONFIG + "dynamic_batching {\n  preferred_batch_size: [ 4, 99 ]\n}\n")
     )
     (problem,) = preview.problems
     assert (problem.field, problem.path) == ("preferred_batch_size", "dynamic_batching.preferred_batch_size[1]")
@@ -94,7 +94,7 @@ def test_a_problem_names_the_field_of_the_form_and_the_line_of_the_text(model: M
 
 
 def test_a_text_that_does_not_parse_says_where(model: Model) -> None:
-    preview = config_preview(model_name="relu", text="max_batch_size: 8\nbanana: 3\n")
+    preview = config_preview(model_name="relu", document=Document.read("max_batch_size: 8\nbanana: 3\n"))
     assert (preview.problems[0].line, preview.valid, preview.fields) == (2, False, {})
 
 
@@ -117,13 +117,15 @@ def test_a_form_value_that_cannot_be_understood_is_a_problem_at_its_field(
 ) -> None:
     preview = config_preview(model_name="relu", fields=fields)
     assert [problem.field for problem in preview.problems] == [field]
-    assert preview.text == CONFIG
+    assert preview.document.text == CONFIG
 
 
 def test_the_form_keeps_what_it_does_not_show() -> None:
     text = 'input [ { name: "x" data_type: TYPE_FP32 dims: [ 1, 3, 3 ] format: FORMAT_NCHW } ]\n'
-    preview = config_preview(model_name="new", base=text, fields={"inputs": [{"name": "x", "dims": "1 4 4"}]})
-    assert "FORMAT_NCHW" in preview.text
+    preview = config_preview(
+        model_name="new", base=Document.read(text), fields={"inputs": [{"name": "x", "dims": "1 4 4"}]}
+    )
+    assert "FORMAT_NCHW" in preview.document.text
     assert preview.fields["inputs"][0]["dims"] == [1, 4, 4]
 
 
@@ -139,13 +141,15 @@ instance_group { name: "g" count: 2 kind: KIND_CPU }
 version_policy { specific { versions: [ 3 ] } }
 """
     fields = fields_of(model_config.parse(text))
-    preview = config_preview(model_name="new", base="", fields=fields)
-    assert model_config.parse(preview.text) == model_config.parse(text)
+    preview = config_preview(model_name="new", base=Document.read(""), fields=fields)
+    assert model_config.parse(preview.document.text) == model_config.parse(text)
     assert preview.fields == fields
 
 
 def test_a_version_that_is_not_there_is_a_warning(model: Model) -> None:
-    preview = config_preview(model_name="relu", text=CONFIG + "version_policy { specific { versions: [ 9 ] } }")
+    preview = config_preview(
+        model_name="relu", document=Document.read(CONFIG + "version_policy { specific { versions: [ 9 ] } }")
+    )
     assert preview.valid
     assert [(problem.severity, problem.message) for problem in preview.problems] == [
         ("warning", "there is no published version 9")
@@ -158,12 +162,12 @@ def test_a_version_that_is_not_there_is_a_warning(model: Model) -> None:
 def test_applying_writes_the_text_as_it_is_and_keeps_a_release(model: Model, actor: Actor, data_folder: Path) -> None:
     text = CONFIG + "instance_group [ { count: 2 } ]  # two\n"
     generation = Model.objects.get().generation
-    release = config_apply(model=model, text=text, actor=actor)
-    assert on_disk(data_folder).read_text() == stamped(text, 2) == release.text
+    release = config_apply(model=model, document=Document.read(text), actor=actor)
+    assert on_disk(data_folder).read_text() == Document.read(text).stamped(2) == release.text
     assert (release.number, release.summary, release.created_by_name) == (2, "Changed instance_group", "olga")
     assert Model.objects.get().generation == generation + 1
     entry = AuditEntry.objects.first()
-    assert (entry.action, unstamped(entry.before["text"]), entry.after["text"]) == (
+    assert (entry.action, Document.read(entry.before["text"]).text, entry.after["text"]) == (
         "config.apply",
         CONFIG,
         release.text,
@@ -173,31 +177,31 @@ def test_applying_writes_the_text_as_it_is_and_keeps_a_release(model: Model, act
 
 def test_applying_the_same_text_changes_nothing(model: Model, actor: Actor) -> None:
     entries = AuditEntry.objects.count()
-    for same in (CONFIG, stamped(CONFIG, 1), stamped(CONFIG, 99)):
-        assert config_apply(model=model, text=same, actor=actor).number == 1
+    for same in (CONFIG, Document.read(CONFIG).stamped(1), Document.read(CONFIG).stamped(99)):
+        assert config_apply(model=model, document=Document.read(same), actor=actor).number == 1
     assert AuditEntry.objects.count() == entries
 
 
 def test_a_refused_text_changes_nothing(model: Model, actor: Actor, data_folder: Path) -> None:
     with pytest.raises(Invalid) as error:
-        config_apply(model=model, text=CONFIG + "max_batch_size: 9", actor=actor)
+        config_apply(model=model, document=Document.read(CONFIG + "max_batch_size: 9"), actor=actor)
     assert "more than once" in error.value.message
-    assert on_disk(data_folder).read_text() == stamped(CONFIG, 1)
+    assert on_disk(data_folder).read_text() == Document.read(CONFIG).stamped(1)
     assert model.releases.count() == 1
 
 
 def test_one_click_returns_to_an_earlier_text(model: Model, actor: Actor, data_folder: Path) -> None:
     first = serve(model)
-    config_apply(model=model, text=CONFIG + "instance_group [ { count: 2 } ]", actor=actor)
+    config_apply(model=model, document=Document.read(CONFIG + "instance_group [ { count: 2 } ]"), actor=actor)
     release = release_go_back(model=model, release=first, actor=actor)
     assert (release.number, release.summary, release.returns_to) == (3, "Went back to release 1", first)
-    assert on_disk(data_folder).read_text() == stamped(CONFIG, 3)
+    assert on_disk(data_folder).read_text() == Document.read(CONFIG).stamped(3)
 
 
 def test_who_edited_an_old_text_is_told_and_sees_both(model: Model, actor: Actor) -> None:
-    config_apply(model=model, text=CONFIG + "# mine\n", actor=actor, base_release=1)
+    config_apply(model=model, document=Document.read(CONFIG + "# mine\n"), actor=actor, base_release=1)
     with pytest.raises(Outdated, match="2 is the current one") as told:
-        config_apply(model=model, text=CONFIG + "# theirs\n", actor=actor, base_release=1)
+        config_apply(model=model, document=Document.read(CONFIG + "# theirs\n"), actor=actor, base_release=1)
     error = told.value
     assert (error.base_text, error.current_text) == (CONFIG, CONFIG + "# mine\n")
     assert (error.current_release, error.current_by) == (2, "olga")
@@ -205,7 +209,7 @@ def test_who_edited_an_old_text_is_told_and_sees_both(model: Model, actor: Actor
 
 def test_configuring_needs_the_permission(model: Model, person: Callable[..., Any]) -> None:
     with pytest.raises(Forbidden):
-        config_apply(model=model, text=CONFIG + "# x\n", actor=Actor(user=person("upload_code")))
+        config_apply(model=model, document=Document.read(CONFIG + "# x\n"), actor=Actor(user=person("upload_code")))
 
 
 def test_changing_the_policy_changes_what_is_live(
@@ -213,7 +217,7 @@ def test_changing_the_policy_changes_what_is_live(
 ) -> None:
     published(load=False)
     assert wanted_versions(model) == [1]
-    config_apply(model=model, text=CONFIG + "version_policy { all { } }", actor=actor)
+    config_apply(model=model, document=Document.read(CONFIG + "version_policy { all { } }"), actor=actor)
     assert wanted_versions(model) == [1, 2]
 
 
@@ -225,7 +229,7 @@ def test_a_file_changed_by_hand_is_noticed_and_not_written_over(model: Model, ac
     assert drift_check() == ["relu"]
     assert Model.objects.get().drift == ["config.pbtxt was edited."]
     with pytest.raises(Conflict, match="adopt that text or overwrite it"):
-        config_apply(model=model, text=CONFIG + "# by form\n", actor=actor)
+        config_apply(model=model, document=Document.read(CONFIG + "# by form\n"), actor=actor)
 
 
 def test_the_text_of_a_release_that_was_broken_off_is_no_change_by_hand(
@@ -236,25 +240,25 @@ def test_the_text_of_a_release_that_was_broken_off_is_no_change_by_hand(
 
     def broken_off(text: str) -> None:
         with suppress(Killed), transaction.atomic():
-            config_apply(model=model, text=text, actor=actor)
+            config_apply(model=model, document=Document.read(text), actor=actor)
             raise Killed
 
     before, edited = on_disk(data_folder).read_text(), CONFIG.replace("max_batch_size: 8", "max_batch_size: 6")
     broken_off(edited)
-    assert on_disk(data_folder).read_text() == stamped(edited, 2)
+    assert on_disk(data_folder).read_text() == Document.read(edited).stamped(2)
     assert drift_check() == []
     assert on_disk(data_folder).read_text() == before
     entry = AuditEntry.objects.first()
-    assert (entry.action, entry.before) == ("release.take_back", {"text": stamped(edited, 2)})
+    assert (entry.action, entry.before) == ("release.take_back", {"text": Document.read(edited).stamped(2)})
     broken_off(edited)  # and who comes before anybody has looked is not refused
-    assert config_apply(model=model, text=edited, actor=actor).number == 2
+    assert config_apply(model=model, document=Document.read(edited), actor=actor).number == 2
 
 
 def test_drift_can_be_adopted(model: Model, actor: Actor, data_folder: Path) -> None:
     on_disk(data_folder).write_text(CONFIG + "# by hand\n")
     drift_check()
     release = drift_adopt(model=model, actor=actor)
-    assert unstamped(release.text).endswith("# by hand\n")
+    assert Document.read(release.text).text.endswith("# by hand\n")
     assert Model.objects.get().drift == []
     assert drift_check() == []
     assert AuditEntry.objects.first().action == "drift.adopt"
@@ -264,7 +268,7 @@ def test_drift_can_be_written_over(model: Model, actor: Actor, data_folder: Path
     on_disk(data_folder).write_text("nonsense")
     drift_check()
     drift_overwrite(model=model, actor=actor)
-    assert on_disk(data_folder).read_text() == stamped(CONFIG, 1)
+    assert on_disk(data_folder).read_text() == Document.read(CONFIG).stamped(1)
     assert Model.objects.get().drift == []
     assert AuditEntry.objects.first().before == {"text": "nonsense"}
 

@@ -8,8 +8,9 @@ from django.test import Client
 from dashboard.access.authorisation import Actor
 from dashboard.configuration.services import config_apply
 from dashboard.models import Model, ReleaseSpan, Version
-from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.selectors import current_document, newest_release
 from dashboard.servers.services import server_ensure_local
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG, text_of
 
 pytestmark = pytest.mark.django_db
@@ -28,7 +29,7 @@ def base(model: Model, actor: Actor) -> int:
     """The number of the release that I began with; somebody has made another one since."""
     before = newest_release(model)
     assert before is not None
-    config_apply(model=model, text=THEIRS, actor=actor)
+    config_apply(model=model, document=Document.read(THEIRS), actor=actor)
     return before.number
 
 
@@ -50,7 +51,7 @@ def test_whoever_was_slower_sees_both_changes_and_keeps_the_own_text(model: Mode
     assert "+max_batch_size: 16 # mine" in page
     assert "max_batch_size: 16 # mine\n" in page[page.index('id="config-text"') :].split("</textarea>")[0]
     assert 'value="Larger batches"' in page
-    assert current_text(model) == THEIRS
+    assert current_document(model).text == THEIRS
     # Going on from here is going on from the newest release: nobody is asked twice about one change.
     assert f'name="base_release" value="{base + 1}"' in page
 

@@ -29,6 +29,7 @@ from dashboard.shared.exceptions import Conflict, DashboardError, Forbidden
 from dashboard.uploads.publication import upload_publish
 from dashboard.versions.moves import version_archive, version_restore
 from dashboard.versions.services import release_go_back
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG, relu_bytes, serve, text_of, version_from
 from tests.support import model_factory
 from tests.support.exported_models import FOLDER as EXPORTED
@@ -162,7 +163,7 @@ def test_what_would_run_code_is_not_uploaded_and_published_without_the_permissio
 
     def attack() -> None:
         upload = inspected({"1/model.onnx": relu_bytes(), **extra}, by=uploader)
-        upload_publish(upload=upload, actor=uploader, config_text=text)
+        upload_publish(upload=upload, actor=uploader, document=Document.read(text))
 
     with pytest.raises(DashboardError):
         attack()
@@ -183,7 +184,7 @@ def test_whoever_publishes_what_would_run_code_needs_the_permission_then(
     user.user_permissions.remove(Permission.objects.get(codename="upload_code"))
     user = type(user).objects.get(pk=user.pk)
     with pytest.raises(Forbidden, match="permission to upload formats that can run code"):
-        upload_publish(upload=upload, actor=Actor(user=user), config_text=text)
+        upload_publish(upload=upload, actor=Actor(user=user), document=Document.read(text))
     client = APIClient()
     client.force_authenticate(user)
     answer = client.post(f"/api/v1/uploads/{upload.pk}/publish", {"config_text": text}, format="json")
@@ -209,7 +210,7 @@ def test_the_attacks_are_real(inspected: Inspected, actor: Actor, tmp_path: Path
         upload = inspected(
             {"1/model.onnx": relu_bytes(), "1/notes.txt": b"nothing", **extra}, markers[name].parent.name
         )
-        version_from(upload_publish(upload=upload, actor=actor, config_text=text))
+        version_from(upload_publish(upload=upload, actor=actor, document=Document.read(text)))
     with ServerProcess(data_folder / "models", "--model-config-name=mine", "--exit-on-error=false", wait="live"):
         wait_until(lambda: all(marker.exists() for marker in markers.values()))
 
@@ -298,7 +299,7 @@ def test_beside_a_model_that_runs_code_nothing_is_data_by_what_it_holds(
     text = "".join(line for line in (PYTHON % "").splitlines(True) if not line.startswith(("backend", "default")))
     upload = inspected({"2/model.onnx": relu_bytes(), "settings.json": b"{}"}, by=uploader)
     with pytest.raises(Forbidden, match=r"settings\.json"):
-        upload_publish(upload=upload, actor=uploader, config_text=text, load=False)
+        upload_publish(upload=upload, actor=uploader, document=Document.read(text), load=False)
 
 
 @pytest.mark.parametrize("name", ["1/notes.md", "1/more.bin", "vocabulary.txt", "01/model.onnx"])
@@ -356,7 +357,7 @@ RUNNING = {
 @pytest.mark.parametrize("name", RUNNING)
 def test_a_configuration_that_would_run_code_needs_the_permission(name: str, model: Model, uploader: Actor) -> None:
     with pytest.raises(Forbidden, match="permission to upload formats that can run code"):
-        config_apply(model=model, text=RUNNING[name], actor=uploader)
+        config_apply(model=model, document=Document.read(RUNNING[name]), actor=uploader)
     client = APIClient()
     client.force_authenticate(uploader.user)
     answer = client.put("/api/v1/models/relu/config", {"text": RUNNING[name]}, format="json")
@@ -374,13 +375,13 @@ def test_what_runs_already_is_configured_without_the_permission(
 ) -> None:
     text = PYTHON % "model.py"
     upload = inspected({"model.py": b"class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"})
-    version_from(upload_publish(upload=upload, actor=actor, config_text=text))
+    version_from(upload_publish(upload=upload, actor=actor, document=Document.read(text)))
     serve(model)
-    config_apply(model=model, text=text + "instance_group [ { count: 2 } ]\n", actor=uploader)
+    config_apply(model=model, document=Document.read(text + "instance_group [ { count: 2 } ]\n"), actor=uploader)
     serve(model)
     with pytest.raises(Forbidden, match=r"other\.py"):
-        config_apply(model=model, text=PYTHON % "other.py", actor=uploader)
-    config_apply(model=model, text=CONFIG + POLICY, actor=uploader)
+        config_apply(model=model, document=Document.read(PYTHON % "other.py"), actor=uploader)
+    config_apply(model=model, document=Document.read(CONFIG + POLICY), actor=uploader)
     for number in (2, 3):
         with pytest.raises(Forbidden, match=r"backend 'python' runs 'model\.py'"):
             release_go_back(model=model, release=model.releases.get(number=number), actor=uploader)
@@ -393,7 +394,7 @@ def test_a_version_comes_back_from_the_archive_as_what_it_was_published_as(
     second = published(load=False)
     version_archive(version=second, actor=uploader)
     second.refresh_from_db()
-    config_apply(model=model, text=PYTHON % "model.onnx" + POLICY, actor=actor)
+    config_apply(model=model, document=Document.read(PYTHON % "model.onnx" + POLICY), actor=actor)
     with pytest.raises(Forbidden, match=r"backend 'python' runs 'model\.onnx' of version 2"):
         version_restore(version=second, actor=uploader)
     second.refresh_from_db()
@@ -409,7 +410,11 @@ def test_code_that_was_published_by_right_is_archived_and_restored_without_it(
     source = b"class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"
     text = PYTHON % "model.py" + POLICY
     first, second = (
-        version_from(upload_publish(upload=inspected({"model.py": source}), actor=actor, config_text=text, load=False))
+        version_from(
+            upload_publish(
+                upload=inspected({"model.py": source}), actor=actor, document=Document.read(text), load=False
+            )
+        )
         for _ in range(2)
     )
     assert first.details["runs_code"] == ["backend 'python' runs 'model.py' of version 1 as code"]
@@ -449,7 +454,7 @@ def test_what_was_decided_is_decided_again_when_the_files_are_ready(
     upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
     settings.AT_ONCE_BYTES = 0
     job = upload_publish(upload=upload, actor=uploader, load=False)
-    config_apply(model=model, text=PYTHON % "model.onnx", actor=actor)
+    config_apply(model=model, document=Document.read(PYTHON % "model.onnx"), actor=actor)
     job_run(job_id=job.pk)
     job.refresh_from_db()
     assert (job.state, job.result) == ("failed", {"status": 403})

@@ -7,7 +7,8 @@ import pytest
 from dashboard.configuration.field_values import FieldError
 from dashboard.configuration.fields import apply_fields, field_for, fields_of
 from dashboard.configuration.services import config_preview
-from repository.config import edit, model_config
+from repository.config import model_config
+from repository.config.document import Document
 from repository.config.model_config import SLIPWAY_PREFIX
 
 INPUTS = """max_batch_size: 8
@@ -22,7 +23,7 @@ input [
 def laid(text: str, **fields: Any) -> str:
     config = model_config.parse(text)
     apply_fields(config, fields)
-    return edit.apply(text, config)
+    return Document.read(text).with_message(config).text
 
 
 def read(text: str) -> dict[str, Any]:
@@ -71,14 +72,14 @@ def test_parameters_are_keys_and_values_without_those_that_have_a_place_of_their
     text = (
         'parameters { key: "a" value { string_value: "1" } }\n'
         f'parameters {{ key: "{SLIPWAY_PREFIX}isolation" value {{ string_value: "\\"process\\"" }} }}\n'
-        f'parameters {{ key: "{SLIPWAY_PREFIX}release" value {{ string_value: "7" }} }}\n'
+        f'parameters {{ key: "{SLIPWAY_PREFIX}aliases" value {{ string_value: \'{{"a": 1}}\' }} }}\n'
         f'parameters {{ key: "{SLIPWAY_PREFIX}text_generation" value {{ string_value: "{{}}" }} }}\n'
     )
     found = read(text)["parameters"]
     assert [row["key"] for row in found] == ["a", "slipway.text_generation"]
     assert laid(text, parameters=found) == text
     emptied = model_config.parse(laid(text, parameters=[{"key": " b ", "value": "2"}, {"key": "", "value": ""}]))
-    assert sorted(emptied.parameters) == ["b", "slipway.isolation", "slipway.release"]
+    assert sorted(emptied.parameters) == ["b", "slipway.aliases", "slipway.isolation"]
 
 
 @pytest.mark.parametrize(
@@ -173,5 +174,5 @@ def test_what_is_wrong_with_a_text_is_said_at_a_field(path: str, field: str) -> 
 
 @pytest.mark.django_db
 def test_a_wrong_value_of_slipways_own_is_said_at_its_control() -> None:
-    preview = config_preview(model_name="new", base="", fields={"execution_timeout_s": "3"})
+    preview = config_preview(model_name="new", base=Document.read(""), fields={"execution_timeout_s": "3"})
     assert [(problem.field, problem.severity) for problem in preview.problems] == [("execution_timeout_s", "error")]

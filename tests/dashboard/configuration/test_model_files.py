@@ -10,10 +10,11 @@ from dashboard.access.authorisation import Actor
 from dashboard.configuration.model_files import Arriving
 from dashboard.configuration.services import config_apply, config_preview
 from dashboard.models import Model, Version
-from dashboard.releases.selectors import current_text
+from dashboard.releases.selectors import current_document
 from dashboard.shared.exceptions import Invalid
 from dashboard.uploads.publication import upload_publish
 from dashboard.versions.services import release_promote
+from repository.config.document import Document
 from repository.config.file_check import ModelFile
 from repository.config.signature import Signature, SignatureObject, TensorSignature
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, version_from
@@ -49,7 +50,7 @@ def specific(text: str, *numbers: int) -> str:
 
 
 def wrong(text: str, arriving: Arriving | None = None) -> list[tuple[str, int]]:
-    found = config_preview(model_name="relu", text=text, arriving=arriving)
+    found = config_preview(model_name="relu", document=Document.read(text), arriving=arriving)
     assert found.valid == (not found.problems)
     return [(problem.field, problem.line) for problem in found.problems]
 
@@ -57,7 +58,7 @@ def wrong(text: str, arriving: Arriving | None = None) -> list[tuple[str, int]]:
 def test_each_version_that_would_be_served_must_fit(versions: tuple[Version, Version]) -> None:
     assert wrong(specific(CONFIG, 1)) == []
     assert wrong(specific(WIDE, 2)) == []
-    both = config_preview(model_name="relu", text=specific(CONFIG, 1, 2)).problems
+    both = config_preview(model_name="relu", document=Document.read(specific(CONFIG, 1, 2))).problems
     assert [problem.field for problem in both] == ["inputs[0].dims", "outputs[0].dims"]
     assert both[0].message.startswith("version 2: input 'x' has shape [-1, 4]")
     assert both[0].line == specific(CONFIG, 1, 2)[: specific(CONFIG, 1, 2).index("dims")].count("\n") + 1
@@ -65,7 +66,7 @@ def test_each_version_that_would_be_served_must_fit(versions: tuple[Version, Ver
 
 def test_what_is_wrong_with_several_versions_is_said_once(versions: tuple[Version, Version]) -> None:
     text = specific(CONFIG.replace('"onnxruntime"', '"pytorch"'), 1, 2)
-    [problem] = config_preview(model_name="relu", text=text).problems
+    [problem] = config_preview(model_name="relu", document=Document.read(text)).problems
     assert problem.field == "backend"
     assert problem.message.startswith("versions 1, 2: ")
 
@@ -87,11 +88,11 @@ def test_the_overlay_of_a_version_counts(versions: tuple[Version, Version], data
 
 def test_a_text_that_does_not_fit_is_not_applied(versions: tuple[Version, Version], actor: Actor) -> None:
     model = versions[0].model
-    before = current_text(model)
+    before = current_document(model).text
     with pytest.raises(Invalid, match=r"input\[0\].dims: version 1: ") as refused:
-        config_apply(model=model, text=specific(WIDE, 1), actor=actor)
+        config_apply(model=model, document=Document.read(specific(WIDE, 1)), actor=actor)
     assert refused.value.problems[0].field == "inputs[0].dims"
-    assert current_text(model) == before
+    assert current_document(model).text == before
 
 
 def test_a_version_is_made_live_with_a_text_that_fits_it_or_not_at_all(
@@ -99,7 +100,7 @@ def test_a_version_is_made_live_with_a_text_that_fits_it_or_not_at_all(
 ) -> None:
     with pytest.raises(Invalid, match="version 2: "):
         release_promote(version=versions[1], actor=actor)
-    release = release_promote(version=versions[1], actor=actor, text=WIDE)
+    release = release_promote(version=versions[1], actor=actor, document=Document.read(WIDE))
     assert release.versions == [2]
     assert wrong(release.text) == []
     assert wrong(specific(WIDE, 1))
@@ -109,7 +110,7 @@ def test_what_is_known_only_from_an_example_is_a_warning(versions: tuple[Version
     first = versions[0]
     first.details = {"backend": "onnxruntime", "signature": {**signature(6), "example": True}}
     first.save()
-    found = config_preview(model_name="relu", text=specific(CONFIG, 1))
+    found = config_preview(model_name="relu", document=Document.read(specific(CONFIG, 1)))
     assert {problem.severity for problem in found.problems} == {"warning"}
 
 
@@ -117,7 +118,7 @@ def test_of_a_version_from_before_its_signature_was_kept_the_recorded_one_warns(
     published: Callable[..., Version],
 ) -> None:
     assert "signature" not in published().details
-    found = config_preview(model_name="relu", text=WIDE)
+    found = config_preview(model_name="relu", document=Document.read(WIDE))
     assert {problem.severity for problem in found.problems} == {"warning"}
 
 
@@ -133,17 +134,17 @@ def arrived(published: Callable[..., Version], received: Callable[..., Any]) -> 
 
 def test_a_version_is_not_published_live_with_a_text_that_does_not_fit_it(arrived: Any, actor: Actor) -> None:
     with pytest.raises(Invalid, match="version 2: input 'x' has shape"):
-        upload_publish(upload=arrived, actor=actor, config_text=CONFIG, make_live=True)
-    version = version_from(upload_publish(upload=arrived, actor=actor, config_text=WIDE, make_live=True))
+        upload_publish(upload=arrived, actor=actor, document=Document.read(CONFIG), make_live=True)
+    version = version_from(upload_publish(upload=arrived, actor=actor, document=Document.read(WIDE), make_live=True))
     assert (version.number, version.details["signature"]) == (2, signature(6))
-    assert wrong(current_text(version.model)) == []
+    assert wrong(current_document(version.model).text) == []
 
 
 def test_publishing_alone_leaves_what_serves_its_text_and_keeps_the_new_one_for_the_version(
     arrived: Any, actor: Actor
 ) -> None:
-    version = version_from(upload_publish(upload=arrived, actor=actor, config_text=WIDE, load=False))
-    text = current_text(version.model)
+    version = version_from(upload_publish(upload=arrived, actor=actor, document=Document.read(WIDE), load=False))
+    text = current_document(version.model).text
     assert "dims: [ 4 ]" in text
     assert "dims: [ 6 ]" in version.config
     assert wrong(text) == []

@@ -18,11 +18,10 @@ from dashboard.models import Version
 from dashboard.releases.signatures import tensor_changes
 from dashboard.rollouts.form import Form
 from dashboard.uploads.services import _checked_files
-from repository.config import model_config
+from repository.config import document, model_config, validation
+from repository.config.document import Document
 from repository.config.file_check import ModelFile, misfits
 from repository.config.lines import unified
-from repository.config.merge import merge
-from repository.config.release_stamp import unstamped
 from repository.config.signature import Signature, TensorSignature
 from repository.config.text import dropped_comments
 from repository.config.validation import validate
@@ -31,6 +30,13 @@ from repository.core.errors import InvalidConfig
 from repository.torchserve import java_properties
 from tests.dashboard.client_that_goes import asking, go
 from tests.support.work_meter import grows_evenly
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text is read anew, as a person sends one that nobody has sent before."""
+    monkeypatch.setattr(document, "KEPT_CHARACTERS", -1)
+
 
 HEAD = 'backend: "onnxruntime"\nmax_batch_size: 8\n'
 TENSORS = 'input { name: "x" data_type: TYPE_FP32 dims: 4 }\noutput { name: "y" data_type: TYPE_FP32 dims: 4 }\n'
@@ -106,7 +112,7 @@ TEXTS: dict[str, Callable[[int], str]] = {
 @pytest.mark.parametrize("case", TEXTS)
 def test_a_preview_of_a_text(case: str, relu: Version) -> None:
     known(relu)
-    assert grows_evenly(lambda n: lambda: config_preview(model_name="relu", text=TEXTS[case](n)), 60)
+    assert grows_evenly(lambda n: lambda: config_preview(model_name="relu", document=Document.read(TEXTS[case](n))), 60)
 
 
 @pytest.mark.django_db
@@ -114,7 +120,9 @@ def test_a_preview_of_a_text(case: str, relu: Version) -> None:
 def test_applying_a_text(case: str, relu: Version, actor: Actor) -> None:
     known(relu)
     model = relu.model
-    assert grows_evenly(lambda n: lambda: config_apply(model=model, text=TEXTS[case](n), actor=actor), 60)
+    assert grows_evenly(
+        lambda n: lambda: config_apply(model=model, document=Document.read(TEXTS[case](n)), actor=actor), 60
+    )
 
 
 def known(version: Version) -> None:
@@ -162,7 +170,9 @@ FORMS: dict[str, tuple[Callable[[int], str], Callable[[int], dict[str, Any]]]] =
 def test_a_preview_of_a_form(case: str, relu: Version) -> None:
     base, fields = FORMS[case]
     n = 130 if "as many" in case else 50
-    assert grows_evenly(lambda n: lambda: config_preview(model_name="relu", base=base(n), fields=fields(n)), n)
+    assert grows_evenly(
+        lambda n: lambda: config_preview(model_name="relu", base=Document.read(base(n)), fields=fields(n)), n
+    )
 
 
 def many(n: int, datatype: str = "FP32") -> tuple[TensorSignature, ...]:
@@ -225,15 +235,14 @@ OTHERS: dict[str, tuple[int, Callable[[int], Callable[[], Any]]]] = {
     "comments that go, of a text with quotes": (400, lambda n: lambda: dropped_comments('"' + '\\"' * n, "")),
     "the stamp of a release": (
         300,
-        lambda n: lambda: unstamped(lines(n, 'parameters { key: "a#" value { string_value: "slipway.release" } }')),
+        lambda n: lambda: Document.read(lines(n, 'parameters { key: "a#" value { string_value: "slipway.release" } }')),
     ),
     "two changes of a text": (
         100,
         lambda n: (
-            lambda: merge(
-                lines(n, 'input { name: "e#" }'),
-                lines(n, 'input { name: "f#" }'),
-                "max_batch_size: 2\n" + lines(n, 'input { name: "e#" }'),
+            lambda: Document.read(lines(n, 'input { name: "f#" }')).merged(
+                Document.read(lines(n, 'input { name: "e#" }')),
+                Document.read("max_batch_size: 2\n" + lines(n, 'input { name: "e#" }')),
             )
         ),
     ),
@@ -285,15 +294,15 @@ def test_a_preview_ends_when_its_client_has_gone(
     """The view runs in its thread: its next step is not taken once the connection is closed."""
     cookie = as_person().cookies[settings.SESSION_COOKIE_NAME].value
     began, closed, steps = threading.Event(), threading.Event(), []
-    validate_as_ever = services.validation.validate
+    validate_as_ever = validation.validate
 
     def long(*given: Any, **more: Any) -> Any:
         began.set()
         assert closed.wait(30)
         return validate_as_ever(*given, **more)
 
-    monkeypatch.setattr(services.validation, "validate", long)
-    monkeypatch.setattr(services, "_change", lambda *given: steps.append("changes"))
+    monkeypatch.setattr(validation, "validate", long)
+    monkeypatch.setattr(services, "served_misfits", lambda *given: steps.append("files"))
 
     async def ask_and_go() -> None:
         client = await asking("/api/v1/models/relu/config/preview", {"text": HEAD + TENSORS}, cookie)

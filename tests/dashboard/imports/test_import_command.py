@@ -11,7 +11,7 @@ from django.core.management import CommandError, call_command
 
 from dashboard.imports import services, taking
 from dashboard.models import AuditEntry, Job, Model, Release, Upload, Version
-from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.selectors import current_document, newest_release
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.choices import DesiredState, JobState
 from repository.config import model_config, version_policy
@@ -79,7 +79,7 @@ def test_versions_settings_and_the_default_are_taken_over_once(store: Path) -> N
     assert "vmargs has no meaning on this server" in said
     model = Model.objects.get()
     assert labels(model) == {"1.0": 1, "2.0": 2}
-    text = current_text(model)
+    text = current_document(model).text
     parsed = model_config.parse(text)
     assert (parsed.backend, parsed.max_batch_size) == ("torchserve", 4)
     assert parsed.dynamic_batching.max_queue_delay_microseconds == 50_000
@@ -183,7 +183,7 @@ def test_the_last_snapshot_says_what_is_registered(store: Path) -> None:
     said_by = run(write_config(store))
     assert "from the snapshot 20261122120000000-shutdown.cfg" in said_by
     mine = Model.objects.get(name="mine")
-    config = model_config.parse(current_text(mine))
+    config = model_config.parse(current_document(mine).text)
     assert (config.max_batch_size, config.instance_group[0].count) == (2, 3)
     assert config.parameters["torchserve.response_timeout_s"].string_value == "9"
     other = Model.objects.get(name="noop")  # in the store, and not registered
@@ -220,9 +220,9 @@ def test_a_workflow_becomes_an_ensemble_of_its_nodes_once(store: Path, monkeypat
     assert models.keys() == {"noop", "flow", "flow__pre", "flow__one", "flow__post"}
     assert all(model.desired_state == DesiredState.LOADED for model in models.values())
     assert [model.versions.count() for model in models.values() if model.name != "noop"] == [1] * 4
-    ensemble = model_config.parse(current_text(models["flow"]))
+    ensemble = model_config.parse(current_document(models["flow"]).text)
     assert [step.model_name for step in ensemble.ensemble_scheduling.step] == ["flow__pre", "flow__one", "flow__post"]
-    node = model_config.parse(current_text(models["flow__one"]))
+    node = model_config.parse(current_document(models["flow__one"]).text)
     assert (node.max_batch_size, [tensor.name for tensor in node.input]) == (2, ["body"])
 
     war(store / "flow.war", "flow", spec, functions="def pre(data, context): return data\n")

@@ -18,7 +18,7 @@ from dashboard.jobs.runner import job_run
 from dashboard.jobs.services import job_cancel
 from dashboard.models import AuditEntry, Job, Model, Server, ServerState, Upload, Version
 from dashboard.releases import life
-from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.selectors import current_document, newest_release
 from dashboard.shared.choices import DesiredState, UploadState
 from repository.config import model_config
 from tests.dashboard.conftest import serve, text_of
@@ -99,7 +99,7 @@ def test_archives_that_were_uploaded_are_taken_with_their_properties(
     job_run(job_id=answer.json()["id"])
     job = Job.objects.get(pk=answer.json()["id"])
     assert (job.state, rows_of(job.result)) == ("succeeded", {"one.mar": "taken", "two.mar": "taken"})
-    assert model_config.parse(current_text(Model.objects.get(name="one"))).max_batch_size == 6
+    assert model_config.parse(current_document(Model.objects.get(name="one")).text).max_batch_size == 6
     states = dict(Model.objects.values_list("name", "desired_state"))
     assert states == {"one": DesiredState.LOADED, "two": DesiredState.UNLOADED}
     assert set(Upload.objects.values_list("state", flat=True)) == {UploadState.PUBLISHED}

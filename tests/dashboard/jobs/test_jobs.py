@@ -276,9 +276,10 @@ from dashboard.access.authorisation import SYSTEM
 from dashboard.models import Upload
 from dashboard.uploads.publication import upload_publish
 from django.conf import settings
+from repository.config.document import Document
 settings.AT_ONCE_BYTES = 0
 upload = Upload.objects.get()
-upload_publish(upload=upload, actor=SYSTEM, config_text=upload.proposal["config"])
+upload_publish(upload=upload, actor=SYSTEM, document=Document.read(upload.proposal["config"]))
 """
     code = """
 from dashboard.access.authorisation import SYSTEM

@@ -12,8 +12,8 @@ from dashboard.models import Model, Version
 from dashboard.releases.selectors import newest_release, releases
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
-from repository.config import edit as config_edit
 from repository.config import model_config
+from repository.config.document import Document
 from repository.config.release import aliases_of, set_aliases
 from tests.dashboard.conftest import serve
 
@@ -122,7 +122,7 @@ def test_a_configuration_whose_name_no_version_has_is_refused_before_a_server_do
         config = model_config.parse(text)
         set_aliases(config, aliases)
         with pytest.raises(Invalid, match=serves):
-            config_apply(model=model, text=config_edit.apply(text, config), actor=actor)
+            config_apply(model=model, document=Document.read(text).with_message(config), actor=actor)
 
 
 def test_a_file_that_is_no_text_any_more_is_a_change_by_hand(

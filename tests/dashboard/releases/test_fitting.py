@@ -15,12 +15,13 @@ from dashboard.models import Example, Model, Upload, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.models.version import Signature
 from dashboard.releases.example_fit import misfit
-from dashboard.releases.selectors import current_text, fitting_text, newest_release
+from dashboard.releases.selectors import current_document, fitting_document, newest_release
 from dashboard.shared.exceptions import Invalid
 from dashboard.uploads.publication import upload_publish
 from dashboard.versions.promotion import promotion
 from dashboard.versions.services import release_promote
 from repository.config import model_config
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, serve, text_of, version_from
 
 pytestmark = pytest.mark.django_db
@@ -72,7 +73,7 @@ def test_what_changes_for_clients_is_said_in_sentences(model: Model, wider: Vers
 def test_going_back_to_other_tensors_says_which_clients_break(
     model: Model, wider: Version, actor: Actor, api: APIClient, as_person: Callable[..., Client]
 ) -> None:
-    release_promote(version=wider, text=WIDER.replace('"y"', '"p"'), actor=actor)
+    release_promote(version=wider, document=Document.read(WIDER.replace('"y"', '"p"')), actor=actor)
     serve(model)
     page = text_of(as_person("operate"), "/models/relu/releases/1/")
     assert "<b>Clients break.</b> What they send to version 2 today is refused by release 1" in page
@@ -89,7 +90,7 @@ def test_going_back_to_other_tensors_says_which_clients_break(
 def test_going_back_to_another_configuration_of_the_same_version_says_it_too(
     model: Model, actor: Actor, as_person: Callable[..., Client]
 ) -> None:
-    config_apply(model=model, text=CONFIG.replace('name: "y"', 'name: "z"'), actor=actor)
+    config_apply(model=model, document=Document.read(CONFIG.replace('name: "y"', 'name: "z"')), actor=actor)
     serve(model)
     page = text_of(as_person("operate"), "/models/relu/releases/1/")
     assert "Output &#x27;z&#x27; is gone: requests that ask for it are refused." in page
@@ -98,7 +99,9 @@ def test_going_back_to_another_configuration_of_the_same_version_says_it_too(
 def test_going_back_to_the_same_tensors_says_that_nothing_changes(
     model: Model, actor: Actor, as_person: Callable[..., Client]
 ) -> None:
-    config_apply(model=model, text=CONFIG.replace("max_batch_size: 8", "max_batch_size: 4"), actor=actor)
+    config_apply(
+        model=model, document=Document.read(CONFIG.replace("max_batch_size: 8", "max_batch_size: 4")), actor=actor
+    )
     serve(model)
     assert "Nothing changes in what requests send" in text_of(as_person("operate"), "/models/relu/releases/1/")
 
@@ -124,7 +127,7 @@ def test_making_live_says_nothing_of_clients_whom_nothing_answers(
 def test_making_live_offers_the_text_that_fits(model: Model, wider: Version, actor: Actor, api: APIClient) -> None:
     found = promotion(wider)
     assert found.preferred == "fitting"
-    assert "dims: [ 6 ]" in found.fitting.text
+    assert "dims: [ 6 ]" in found.fitting.document.text
     assert '+output [ { name: "y" data_type: TYPE_FP32 dims: [ 6 ] } ]' in found.fitting.diff
     shown = api.get("/api/v1/models/relu/versions/2/make_live").json()
     assert (shown["preferred"], len(shown["changes"]), shown["fitting"]["effect"]) == ("fitting", 3, "reload")
@@ -150,13 +153,13 @@ def test_a_configuration_that_contradicts_the_file_does_not_make_it_live(
 
 def test_the_text_with_which_a_version_served_last_fits_it(model: Model, wider: Version, actor: Actor) -> None:
     better = CONFIG.replace("max_batch_size: 8", "max_batch_size: 2")
-    release_promote(version=Version.objects.get(number=1), text=better, actor=actor)
+    release_promote(version=Version.objects.get(number=1), document=Document.read(better), actor=actor)
     serve(model)
-    release_promote(version=wider, text=WIDER, actor=actor)
+    release_promote(version=wider, document=Document.read(WIDER), actor=actor)
     serve(model)
-    assert "max_batch_size: 2" in fitting_text(Version.objects.get(number=1))
+    assert "max_batch_size: 2" in fitting_document(Version.objects.get(number=1)).text
     back = promotion(Version.objects.get(number=1))
-    assert "max_batch_size: 2" in back.fitting.text
+    assert "max_batch_size: 2" in back.fitting.document.text
     assert back.preferred == "fitting"
 
 
@@ -172,7 +175,7 @@ def test_examples_that_do_not_fit_a_version_are_named_before_it_is_made_live(
     operator = as_person("operate")
     assert why in text_of(operator, "/models/relu/versions/2/live").replace("&#x27;", "'")
     assert "Does not fit" not in text_of(operator, "/models/relu/playground")
-    release_promote(version=wider, text=WIDER, actor=actor)
+    release_promote(version=wider, document=Document.read(WIDER), actor=actor)
     assert "Does not fit" in text_of(operator, "/models/relu/playground")
 
 
@@ -225,7 +228,7 @@ def test_ensembles_that_call_a_model_are_named_with_what_fails_in_them(
     operator = as_person()
     operator.force_login(actor.user)
     assert "which it sends, is FP32 [-1, 6]" in text_of(operator, "/models/relu/versions/2/live")
-    release_promote(version=wider, text=WIDER, actor=actor)
+    release_promote(version=wider, document=Document.read(WIDER), actor=actor)
     page = text_of(operator, "/models/relu/releases/1/").replace("&#x27;", "'")
     assert "it sends, is FP32 [-1, 4], where it was" in page
     narrow = as_inspected(received({"model.onnx": relu_bytes()}), inputs=tensors(x=4), outputs=tensors(y=4))
@@ -270,7 +273,11 @@ def test_nothing_is_offered_where_the_present_text_fits(model: Model, published:
 
 
 def test_a_text_that_a_server_would_refuse_is_refused(model: Model, wider: Version, actor: Actor) -> None:
-    before = current_text(model)
+    before = current_document(model).text
     with pytest.raises(Invalid, match="not valid"):
-        release_promote(version=wider, text=CONFIG.replace("max_batch_size: 8", "max_batch_size: -1"), actor=actor)
-    assert current_text(model) == before
+        release_promote(
+            version=wider,
+            document=Document.read(CONFIG.replace("max_batch_size: 8", "max_batch_size: -1")),
+            actor=actor,
+        )
+    assert current_document(model).text == before

@@ -19,7 +19,7 @@ from dashboard.examples.services import example_create
 from dashboard.models import AuditEntry, Model, ModelState, ModelSync, ReleaseSpan, Server, Upload, Version
 from dashboard.releases.going_back import going_back
 from dashboard.releases.selectors import (
-    current_text,
+    current_document,
     last_good,
     newest_release,
     protected_versions,
@@ -30,7 +30,7 @@ from dashboard.releases.selectors import (
 from dashboard.shared.exceptions import Conflict
 from dashboard.versions.moves import version_archive
 from dashboard.versions.services import release_go_back, release_promote
-from repository.config.release_stamp import unstamped
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG, serve, text_of
 
 pytestmark = pytest.mark.django_db
@@ -51,7 +51,7 @@ def test_versions_and_configuration_come_back_together_though_both_changed(
 ) -> None:
     published(load=True, config_text=SMALLER)
     serve(model)
-    config_apply(model=model, text=SMALLER + "instance_group [ { count: 3 } ]\n", actor=actor)
+    config_apply(model=model, document=Document.read(SMALLER + "instance_group [ { count: 3 } ]\n"), actor=actor)
     serve(model)
     made = release_go_back(model=model, release=release_get(model, 1), actor=actor)
     assert (made.versions, made.kind, made.returns_to.number) == ([1], "go_back", 1)
@@ -81,8 +81,10 @@ def test_the_difference_is_shown_before(model: Model, published: Callable[..., V
 
 
 def test_a_release_that_was_never_live_does_not_become_so_by_going_back(model: Model, actor: Actor) -> None:
-    never = config_apply(model=model, text=SMALLER, actor=actor)
-    config_apply(model=model, text=CONFIG.replace("max_batch_size: 8", "max_batch_size: 2"), actor=actor)
+    never = config_apply(model=model, document=Document.read(SMALLER), actor=actor)
+    config_apply(
+        model=model, document=Document.read(CONFIG.replace("max_batch_size: 8", "max_batch_size: 2")), actor=actor
+    )
     assert going_back(model, never).refusals == ["it was never live; make its version live, or edit the configuration"]
     assert way_back(model).number == 1
     with pytest.raises(Conflict, match="release 2 of 'relu' cannot come back: it was never live"):
@@ -110,17 +112,17 @@ def test_what_is_wanted_already_needs_no_going_back(model: Model, actor: Actor) 
 
 
 def test_while_the_wanted_release_has_not_served_the_way_back_is_what_serves(model: Model, actor: Actor) -> None:
-    config_apply(model=model, text=SMALLER, actor=actor)
+    config_apply(model=model, document=Document.read(SMALLER), actor=actor)
     assert way_back(model).number == 1
     serve(model)
     assert way_back(model).number == 1
     release_go_back(model=model, actor=actor)
     assert way_back(model).number == 2  # and forth again
-    assert unstamped(newest_release(model).text) == CONFIG
+    assert Document.read(newest_release(model).text).text == CONFIG
 
 
 def test_going_back_loads_a_model_that_was_unloaded(model: Model, actor: Actor) -> None:
-    config_apply(model=model, text=SMALLER, actor=actor)
+    config_apply(model=model, document=Document.read(SMALLER), actor=actor)
     model_unload(model=model, actor=actor)
     release_go_back(model=model, actor=actor)
     model.refresh_from_db()
@@ -152,7 +154,7 @@ def test_what_serves_is_wanted_named_or_the_way_back_is_not_archived(
 
 
 def test_the_editors_text_has_no_stamp(model: Model, api: APIClient) -> None:
-    assert current_text(model) == CONFIG == api.get("/api/v1/models/relu/config").json()["text"]
+    assert current_document(model).text == CONFIG == api.get("/api/v1/models/relu/config").json()["text"]
 
 
 def test_the_page_says_which_release_failed_and_which_serves(
@@ -160,7 +162,7 @@ def test_the_page_says_which_release_failed_and_which_serves(
 ) -> None:
     server = Server.objects.get()
     ModelState.objects.create(server=server, model_name="relu", version=1, state="READY")
-    config_apply(model=model, text=SMALLER, actor=actor)
+    config_apply(model=model, document=Document.read(SMALLER), actor=actor)
     ModelSync.objects.create(server=server, model=model, error="no room for it")
     page = text_of(as_person("operate"), "/models/relu/")
     assert "Release 2</a> failed: No room for it." in page
@@ -169,7 +171,7 @@ def test_the_page_says_which_release_failed_and_which_serves(
 
 
 def test_many_restarts_do_not_hide_the_way_back(model: Model, actor: Actor) -> None:
-    config_apply(model=model, text=SMALLER, actor=actor)
+    config_apply(model=model, document=Document.read(SMALLER), actor=actor)
     second, server = serve(model), Server.objects.get()
     now = timezone.now()
     ReleaseSpan.objects.bulk_create(

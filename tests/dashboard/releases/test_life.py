@@ -20,6 +20,7 @@ from dashboard.releases.selectors import lives_of, releases, serving_release
 from dashboard.servers.server_state import VersionStatus, model_states_record, model_sync_failed
 from dashboard.shared.choices import CheckState, ReleaseState
 from dashboard.versions.services import aliases_set
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +34,9 @@ def model(published: Callable[..., Version]) -> Model:
 
 
 def edit(model: Model, actor: Actor, count: int) -> Release:
-    return config_apply(model=model, text=f"{CONFIG}instance_group [ {{ count: {count} }} ]\n", actor=actor)
+    return config_apply(
+        model=model, document=Document.read(f"{CONFIG}instance_group [ {{ count: {count} }} ]\n"), actor=actor
+    )
 
 
 def states(model: Model) -> list[str]:
@@ -128,7 +131,9 @@ def test_a_load_under_way_goes_on_where_what_came_since_is_changed_in_place(
     published()
     aliases_set(model=model, actor=actor, aliases={"champion": 1, "candidate": 2})
     assert not broken_off(), "one more version is loaded beside it"
-    config_apply(model=model, text=CONFIG.replace("max_batch_size: 8", "max_batch_size: 4"), actor=actor)
+    config_apply(
+        model=model, document=Document.read(CONFIG.replace("max_batch_size: 8", "max_batch_size: 4")), actor=actor
+    )
     assert broken_off()
 
 

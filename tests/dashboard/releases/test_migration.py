@@ -9,7 +9,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 from django.utils import timezone
 
-from repository.config.release_stamp import stamped
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG
 
 BEFORE, AFTER = [("dashboard", "0009_event_process")], [("dashboard", "0012_release_history")]
@@ -58,10 +58,10 @@ def test_revisions_become_releases_with_the_versions_that_were_served_with_them(
     after = migrate(AFTER)
     releases = after.get_model("dashboard", "Release").objects.order_by("number")
     assert [(row.number, row.text, row.versions, row.kind) for row in releases] == [
-        (1, stamped(CONFIG, 1), [1], "publish"),
-        (2, stamped(pinned, 2), [1], "publish"),
-        (3, stamped(CONFIG, 3), [2], "configure"),
-        (4, stamped(pinned, 4), [1], "go_back"),
+        (1, Document.read(CONFIG).stamped(1), [1], "publish"),
+        (2, Document.read(pinned).stamped(2), [1], "publish"),
+        (3, Document.read(CONFIG).stamped(3), [2], "configure"),
+        (4, Document.read(pinned).stamped(4), [1], "go_back"),
     ]
     spans = after.get_model("dashboard", "ReleaseSpan").objects.order_by("started_at")
     assert [(row.release.number, row.started_at, row.ended_at, row.server_id) for row in spans] == [
@@ -95,9 +95,9 @@ def test_each_set_of_versions_under_one_text_can_be_gone_back_to(before: Any) ->
     after = migrate(AFTER)
     releases = after.get_model("dashboard", "Release").objects.order_by("number")
     assert [(row.number, row.text, row.versions, row.kind, row.created_by_name) for row in releases] == [
-        (1, stamped(CONFIG, 1), [1], "publish", ""),
-        (2, stamped(CONFIG, 2), [2], "publish", "olga"),
-        (3, stamped(CONFIG, 3), [3], "publish", "olga"),
+        (1, Document.read(CONFIG).stamped(1), [1], "publish", ""),
+        (2, Document.read(CONFIG).stamped(2), [2], "publish", "olga"),
+        (3, Document.read(CONFIG).stamped(3), [3], "publish", "olga"),
     ]
     spans = after.get_model("dashboard", "ReleaseSpan").objects.order_by("started_at")
     assert [(row.release.number, row.started_at, row.ended_at) for row in spans] == [
@@ -132,7 +132,7 @@ def test_releases_with_which_clients_met_the_same_become_one(before: Any) -> Non
     spans, checks = get("dashboard", "ReleaseSpan").objects, get("dashboard", "ReleaseCheck").objects
     for number, (text, versions) in enumerate(texts, start=1):
         release = get("dashboard", "Release").objects.create(
-            model=model, number=number, text=stamped(text, number), sha256="x", versions=versions
+            model=model, number=number, text=Document.read(text).stamped(number), sha256="x", versions=versions
         )
         begin, end = minutes(70 - 10 * number), minutes(60 - 10 * number) if number < 6 else None
         spans.create(release=release, model=model, server=server, started_at=begin, ended_at=end)

@@ -23,7 +23,7 @@ from dashboard.configuration.services import config_apply
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, Release, Server, Upload, Version
 from dashboard.releases.selectors import (
-    current_text,
+    current_document,
     last_good,
     lives_of,
     newest_release,
@@ -40,6 +40,7 @@ from dashboard.uploads.publication import upload_publish
 from dashboard.versions.moves import version_archive, version_restore
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
 from dashboard.watch.reconciler import Reconciler
+from repository.config.document import Document
 from tests.dashboard.conftest import as_inspected
 from tests.dashboard.processes import FixedServer, fixed_server, server_client
 from tests.support import model_factory
@@ -151,11 +152,11 @@ class Story:
         number = (model.last_number if model else 0) + 1
         content = b"no model" if pick % 3 == 0 else self._file(number)
         upload = as_inspected(self._received({"model.onnx": content}, self.name), config=CONFIG)
-        text, live = CONFIG if model is None else None, bool(pick % 2)
+        document, live = Document.read(CONFIG) if model is None else None, bool(pick % 2)
         before = list(releases(model)) if model else []
         serves = model is not None and model.desired_state == DesiredState.LOADED
         job = upload_publish(
-            upload=upload, actor=self.actor, config_text=text, load=yes, make_live=live, base_release=None
+            upload=upload, actor=self.actor, document=document, load=yes, make_live=live, base_release=None
         )
         assert job.state == "succeeded", job.error
         assert not serves or yes or live or list(releases(self.model)) == before, "a release that changes nothing"
@@ -169,15 +170,15 @@ class Story:
 
     def edit(self, pick: int, yes: bool) -> None:
         model = self._there()
-        lines = current_text(model).splitlines(keepends=True)
+        lines = current_document(model).text.splitlines(keepends=True)
         batch = f"max_batch_size: {BATCHES[pick % len(BATCHES)]}\n"
         text = "".join(batch if line.startswith("max_batch_size") else line for line in lines)
         right, wrong = "dims: [ 4 ]", MISFIT
         text = text.replace(wrong, right) if yes else text.replace(right, wrong)
-        config_apply(model=model, text=text, actor=self.actor)
+        config_apply(model=model, document=Document.read(text), actor=self.actor)
 
     def promote(self, pick: int, yes: bool) -> None:
-        release_promote(version=self._version(pick), actor=self.actor, text=CONFIG if yes else None)
+        release_promote(version=self._version(pick), actor=self.actor, document=Document.read(CONFIG) if yes else None)
 
     def go_back(self, pick: int, yes: bool) -> None:
         rows = list(releases(self._there()))

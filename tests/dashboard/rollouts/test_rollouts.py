@@ -17,10 +17,8 @@ from dashboard.configuration.services import config_apply
 from dashboard.models import AuditEntry, Model, ModelState, Release, Rollout, Server, Version
 from dashboard.releases import life
 from dashboard.releases import rollout_states as states
-from dashboard.releases.selectors import current_text, newest_release, protected_versions, wanted_release, way_back
-from dashboard.releases.signatures import answering_number
-from dashboard.releases.storage import disk_text, managed_repository
-from dashboard.releases.texts import pinned_text, traffic_in, with_aliases, with_traffic
+from dashboard.releases.selectors import current_document, newest_release, protected_versions, wanted_release, way_back
+from dashboard.releases.storage import managed_repository, on_disk
 from dashboard.rollouts.services import (
     rollout_abort,
     rollout_advance,
@@ -37,7 +35,7 @@ from dashboard.shared.exceptions import Conflict, DashboardError, Forbidden, Inv
 from dashboard.versions.moves import version_archive
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
 from dashboard.versions.timeline import timeline
-from repository.config.release_stamp import unstamped
+from repository.config.document import Document
 from repository.files import publish
 from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
@@ -56,9 +54,9 @@ FASTAPI = {
 def stands(model: Model) -> tuple[list[int], int, dict[str, float]]:
     """The newest release: its versions, the one that answers, the shares. Its text lies on disk."""
     release = newest_release(model)
-    assert disk_text(model.name) == release.text
-    assert bool(release.traffic) == (traffic_in(release.text) is not None)
-    return release.versions, answering_number(release), release.traffic
+    assert on_disk(model.name).text == release.text
+    assert bool(release.traffic) == (release.document.traffic is not None)
+    return release.versions, release.answers, release.traffic
 
 
 def start(model: Model, actor: Actor, **more: Any) -> Rollout:
@@ -90,14 +88,14 @@ def test_a_canary_goes_step_by_step_to_its_promotion_and_the_old_version_leaves_
 
 @pytest.mark.parametrize("until", ["running", "paused", "holding"])
 def test_aborting_brings_back_the_text_of_before(model: Model, actor: Actor, until: str):
-    before = unstamped(newest_release(model).text)
+    before = Document.read(newest_release(model).text).text
     rollout = start(model, actor)
     if until == "paused":
         rollout_pause(rollout=rollout, actor=actor)
     if until == "holding":
         rollout_promote(rollout=rollout, actor=actor)
     rollout = rollout_abort(rollout=rollout, actor=actor)
-    assert unstamped(newest_release(model).text) == before
+    assert Document.read(newest_release(model).text).text == before
     assert stands(model) == ([1], 1, {})
     assert (rollout.state, rollout.reason, rollout.ended_by_name) == ("aborted", "Aborted by olga.", "olga")
 
@@ -113,14 +111,14 @@ def test_a_breach_rolls_back_with_its_reason(model: Model, actor: Actor):
 
 def test_an_edit_keeps_to_the_rollout_and_stays_when_that_is_aborted(model: Model, actor: Actor):
     rollout, base = start(model, actor), newest_release(model)
-    edited = current_text(model) + "dynamic_batching { }\n"
+    edited = current_document(model).text + "dynamic_batching { }\n"
     rollout = rollout_advance(rollout=rollout, actor=actor)  # meanwhile: a step is no edit of somebody else
-    config_apply(model=model, text=edited, actor=actor, base_release=base.number)
+    config_apply(model=model, document=Document.read(edited), actor=actor, base_release=base.number)
     assert stands(model) == ([1, 2], 1, {"1": 50, "2": 50})
     assert newest_release(model).rollout == rollout
     rollout_abort(rollout=rollout, actor=actor)
     assert stands(model) == ([1], 1, {})
-    assert "dynamic_batching" in current_text(model)
+    assert "dynamic_batching" in current_document(model).text
 
 
 @pytest.mark.parametrize(
@@ -137,10 +135,10 @@ def test_an_edit_keeps_to_the_rollout_and_stays_when_that_is_aborted(model: Mode
 )
 def test_an_edit_does_not_change_what_a_rollout_decides(model: Model, actor: Actor, change: Any, sentence: str):
     start(model, actor)
-    text = change(current_text(model))
-    assert text != current_text(model)
+    text = change(current_document(model).text)
+    assert text != current_document(model).text
     with pytest.raises((Conflict, Invalid), match=sentence):
-        config_apply(model=model, text=text, actor=actor)
+        config_apply(model=model, document=Document.read(text), actor=actor)
 
 
 def test_making_another_version_live_or_going_back_ends_the_rollout(
@@ -285,14 +283,15 @@ def test_of_two_who_take_the_same_step_one_does(model: Model, actor: Actor):
 def test_a_shadow_answers_nobody_and_is_stopped_in_the_end(model: Model, actor: Actor):
     rollout = start(model, actor, kind="shadow", plan={"shadow": {"share": 20, "keep": False}})
     assert stands(model) == ([1, 2], 1, {"1": 100, "2": 0})
-    assert traffic_in(current_text(model))["shadow"] == {"share": 20, "keep": False}
+    assert current_document(model).traffic["shadow"] == {"share": 20, "keep": False}
     rollout = rollout_abort(rollout=rollout, actor=actor)
     assert (rollout.state, rollout.reason, stands(model)) == ("done", "Stopped by olga.", ([1], 1, {}))
 
 
 def test_a_version_that_clients_could_ask_stays_live_while_it_is_shadowed(model: Model, actor: Actor, server: Server):
-    both = with_aliases(pinned_text(model, current_text(model), [1, 2]), {"champion": 2, "default": 1})
-    config_apply(model=model, text=both, actor=actor)
+    pinned = current_document(model).pinned([1, 2], model.published_numbers())
+    both = pinned.with_aliases({"champion": 2, "default": 1})
+    config_apply(model=model, document=both, actor=actor)
     served(model, server)
     assert model_summary(model).wanted_versions == [1, 2]
     start(model, actor, kind="shadow", plan={"shadow": {"share": 20, "keep": False}})
@@ -447,10 +446,10 @@ def test_whoever_is_killed_between_text_and_commit_has_done_nothing(
         with pytest.raises(Killed):
             do()
     assert newest_release(model) == before
-    assert disk_text(model.name) != before.text
+    assert on_disk(model.name).text != before.text
     assert [row.state for row in Rollout.objects.all()] == ([state] if state else [])
     do()
-    assert disk_text(model.name) == newest_release(model).text
+    assert on_disk(model.name).text == newest_release(model).text
     assert newest_release(model).number == before.number + 1
     assert AuditEntry.objects.filter(action="release.take_back").count() == 1
 
@@ -468,14 +467,15 @@ def test_a_text_that_is_adopted_in_the_middle_leaves_rollout_and_release_alike(
     model: Model, actor: Actor, policy: dict[str, Any] | None, default: int, state: str, shares: dict[str, float]
 ):
     rollout = start(model, actor)
-    now = disk_text(model.name) or ""
-    text = with_traffic(now, {**(traffic_in(now) or {}), **policy} if policy is not None else None)
-    publish.write_config(managed_repository(), name=model.name, text=with_aliases(text, {"default": default}))
+    now = on_disk(model.name).document
+    edited = now.with_traffic({**(now.traffic or {}), **policy} if policy is not None else None)
+    text = edited.with_aliases({"default": default}).text
+    publish.write_config(managed_repository(), name=model.name, text=text)
     release = drift_adopt(model=model, actor=actor)
     rollout.refresh_from_db()
     assert (rollout.state, release.traffic) == (state, shares)
     assert (release.rollout == rollout) == (state == "running")
-    assert disk_text(model.name) == release.text
+    assert on_disk(model.name).text == release.text
 
 
 def test_a_file_that_was_changed_by_hand_stops_a_rollout_with_a_sentence(model: Model, actor: Actor, data_folder: Any):
@@ -489,11 +489,11 @@ def test_a_file_that_was_changed_by_hand_stops_a_rollout_with_a_sentence(model: 
 def test_aborting_writes_over_what_was_changed_by_hand_and_keeps_it_in_the_audit_trail(
     model: Model, actor: Actor, data_folder: Path
 ):
-    before = unstamped(newest_release(model).text)
+    before = Document.read(newest_release(model).text).text
     rollout = start(model, actor)
     (data_folder / "models" / "relu" / "config.pbtxt").write_text("max_batch_size: 1\n")
     assert rollout_abort(rollout=rollout, actor=actor).state == "aborted"
-    assert unstamped(disk_text("relu") or "") == before
+    assert Document.read(on_disk("relu").text or "").text == before
     entry = AuditEntry.objects.get(action="drift.overwrite")
     assert (entry.before, entry.actor_name) == ({"text": "max_batch_size: 1\n"}, "olga")
 

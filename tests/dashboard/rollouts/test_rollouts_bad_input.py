@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
 from dashboard.models import Model, Release, Rollout
-from dashboard.releases.storage import disk_text
+from dashboard.releases.storage import on_disk
 from dashboard.rollouts.services import rollout_abort
 
 pytestmark = pytest.mark.django_db
@@ -100,7 +100,7 @@ def test_every_field_of_a_plan_takes_any_value_or_refuses_it_with_a_sentence(
         assert answer.status_code in (400, 409), asked
         assert answer.json(), asked
         assert (Release.objects.count(), Rollout.objects.filter(state="running").count()) == (before, 0), asked
-    assert disk_text("relu")
+    assert on_disk("relu").text
 
 
 def test_nesting_as_deep_as_the_parser_goes_is_refused_with_a_sentence(model: Model, api: APIClient):

@@ -29,7 +29,7 @@ from dashboard.rollouts.selectors import history, standing
 from dashboard.rollouts.services import mismatches_forget, rollout_abort, rollout_advance, rollout_start
 from dashboard.watch import rollout_watch
 from dashboard.watch.watcher import watch_server
-from repository.config.release_stamp import unstamped
+from repository.config.document import Document
 from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, fixed_server
 from tests.dashboard.watch.test_watch import until
@@ -223,7 +223,7 @@ def test_a_candidate_that_fails_is_taken_out_and_stays_out_whoever_is_killed(
     newest = newest_release(model)
     watching(server, (nothing, lambda: serving_release(model) == newest))
     assert (newest.versions, newest.traffic, newest.rollout) == ([1], {}, rollout)
-    assert unstamped(newest.text) == unstamped(before.text)
+    assert Document.read(newest.text).text == Document.read(before.text).text
     again = clients_of(server, "scale", "INPUT0", [1])
     with again.asking():
         async_to_sync(_until)(lambda: again.answers.total() >= 20)

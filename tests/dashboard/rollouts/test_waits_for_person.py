@@ -9,10 +9,11 @@ from django.test import Client
 from dashboard.access.authorisation import Actor
 from dashboard.configuration.services import config_apply
 from dashboard.models import Model, Rollout, Server
-from dashboard.releases.selectors import current_text
+from dashboard.releases.selectors import current_document
 from dashboard.rollouts.figures import figures_store
 from dashboard.rollouts.selectors import rollouts_of_note, standing
 from dashboard.rollouts.services import rollout_start
+from repository.config.document import Document
 from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
 from tests.dashboard.rollouts.told import guardrail, told
@@ -82,6 +83,6 @@ def test_a_step_that_waits_for_samples_is_not_promised(
 
 def test_a_further_text_leaves_a_step_served(model: Model, server: Server, actor: Actor) -> None:
     rollout = started(model, server, actor)
-    config_apply(model=model, text="# mine\n" + current_text(model), actor=actor)
+    config_apply(model=model, document=Document.read("# mine\n" + current_document(model).text), actor=actor)
     served(model, server)
     assert standing(rollout).serves

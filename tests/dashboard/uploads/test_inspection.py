@@ -17,6 +17,7 @@ from dashboard.uploads import inspection
 from dashboard.uploads.inspector import run_inspector
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_cancel, upload_complete
+from repository.config.document import Document
 from repository.files import archive
 from tests.dashboard.conftest import CONFIG, relu_bytes, version_from
 
@@ -46,7 +47,7 @@ def test_an_onnx_file_proposes_a_configuration_that_can_be_published(inspected: 
     assert (proposal["format"], proposal["executes_code"], proposal["problems"]) == ("onnx", False, [])
     assert proposal["inputs"] == [{"name": "x", "datatype": "FP32", "shape": [-1, 4]}]
     assert upload.contents["files"] == ["model.onnx"]
-    version = version_from(upload_publish(upload=upload, actor=actor, config_text=proposal["config"]))
+    version = version_from(upload_publish(upload=upload, actor=actor, document=Document.read(proposal["config"])))
     assert (version.number, version.filename) == (1, "model.onnx")
     job = Job.objects.get(kind="inspect")
     assert (job.state, job.progress) == (JobState.SUCCEEDED, 100)
@@ -91,7 +92,7 @@ def test_a_models_folder_brings_its_configuration_and_labels(inspected: Inspecte
     assert upload.error == ""
     assert upload.proposal["config"] == text
     assert upload.proposal["config_source"] == "upload"
-    version = version_from(upload_publish(upload=upload, actor=actor, config_text=text))
+    version = version_from(upload_publish(upload=upload, actor=actor, document=Document.read(text)))
     folder = version.upload.folder.parent.parent / "models" / "relu"
     assert sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()) == [
         "1/model.onnx",
@@ -109,7 +110,9 @@ def test_a_text_with_a_line_for_each_class_is_the_label_file_and_needs_no_permis
     assert [finding["message"] for finding in upload.proposal["problems"]] == [
         "The file names.txt names the 4 classes of 'y'"
     ]
-    version = version_from(upload_publish(upload=upload, actor=uploader, config_text=upload.proposal["config"]))
+    version = version_from(
+        upload_publish(upload=upload, actor=uploader, document=Document.read(upload.proposal["config"]))
+    )
     folder = version.upload.folder.parent.parent / "models" / upload.model_name
     assert 'label_filename: "names.txt"' in (folder / "config.pbtxt").read_text()
     assert (folder / "names.txt").read_bytes() == b"a\nb\nc\nd\n"
@@ -182,7 +185,7 @@ ensemble_scheduling { step [ { model_name: "relu" model_version: -1
     upload = inspected({"config.pbtxt": text.encode()}, "pipeline")
     assert (upload.error, upload.proposal["format"]) == ("", "ensemble")
     assert upload.proposal["outputs"] == [{"name": "y", "datatype": "BYTES", "shape": [4]}]
-    version = version_from(upload_publish(upload=upload, actor=actor, config_text=text))
+    version = version_from(upload_publish(upload=upload, actor=actor, document=Document.read(text)))
     assert (version.size_bytes, version.format) == (0, "ensemble")
 
 

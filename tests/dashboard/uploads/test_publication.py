@@ -21,7 +21,7 @@ from dashboard.shared.exceptions import Conflict, Forbidden, Invalid
 from dashboard.uploads import publication
 from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.uploads.services import upload_cancel, uploads_expire
-from repository.config.release_stamp import stamped, unstamped
+from repository.config.document import Document
 from repository.core.errors import NoSpace
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, version_from
 
@@ -30,7 +30,7 @@ Publish = Callable[..., Version]
 
 
 def begin(upload: Upload, actor: Actor, **more: Any) -> Job:
-    return upload_publish(upload=upload, actor=actor, config_text=CONFIG, **{"load": False, **more})
+    return upload_publish(upload=upload, actor=actor, document=Document.read(CONFIG), **{"load": False, **more})
 
 
 def publish(upload: Upload, actor: Actor, **more: Any) -> Version:
@@ -41,7 +41,7 @@ def test_a_published_version_lies_whole_in_the_repository(published: Publish, da
     version = published(load=True, note="first")
     folder = data_folder / "models" / "relu"
     assert (folder / "1" / "model.onnx").read_bytes() == relu_bytes()
-    assert (folder / "config.pbtxt").read_text() == stamped(CONFIG, 1)
+    assert (folder / "config.pbtxt").read_text() == Document.read(CONFIG).stamped(1)
     assert (version.number, version.format, version.note, version.created_by_name) == (1, "onnx", "first", "olga")
     assert version.size_bytes == len(relu_bytes())
     assert len(version.sha256) == 64
@@ -53,7 +53,7 @@ def test_the_rows_of_a_publication_come_together(published: Publish) -> None:
     version = published(load=True)
     model = version.model
     assert (model.desired_state, model.generation, wanted_versions(model)) == ("loaded", 1, [1])
-    assert unstamped(Release.objects.get().text) == CONFIG
+    assert Document.read(Release.objects.get().text).text == CONFIG
     entry = AuditEntry.objects.get(action="version.publish")
     assert (entry.actor_name, entry.model_name, entry.after["versions"]) == ("olga", "relu", [1])
     assert version.upload.state == UploadState.PUBLISHED
@@ -81,7 +81,7 @@ def test_with_the_latest_policy_loading_serves_the_newest(published: Publish) ->
     model = published(load=True).model
     published(load=True)
     assert wanted_versions(model) == [2]
-    assert [unstamped(release.text) for release in model.releases.all()] == [CONFIG, CONFIG]
+    assert [Document.read(release.text).text for release in model.releases.all()] == [CONFIG, CONFIG]
 
 
 def test_publishing_an_unloaded_model_loads_nothing(published: Publish) -> None:
@@ -263,15 +263,14 @@ def test_what_was_taken_back_meanwhile_is_not_placed(
     for _ in range(already):
         published()
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
-    decide = publication._decide
+    put = publication._put
 
-    def abandoned_after(*given: Any) -> Any:
-        decided = decide(*given)
+    def abandoned_before(*given: Any) -> Any:
         publication.publication_abandoned(Job.objects.filter(kind="publish").latest("id"))
-        return decided
+        return put(*given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(publication, "_decide", abandoned_after)
+        patch.setattr(publication, "_put", abandoned_before)
         job = begin(upload, actor)
     assert (job.state, job.result) == ("failed", {"status": 409})
     assert (upload.state, upload.error) == (UploadState.INSPECTED, "publishing was cancelled")
@@ -342,7 +341,7 @@ def test_a_configuration_that_changed_meanwhile_is_not_written_over(
     model = published(load=True).model
     settings.AT_ONCE_BYTES = 0
     job = begin(as_inspected(received({"model.onnx": relu_bytes()})), actor)
-    config_apply(model=model, text=CONFIG.replace("8", "4"), actor=actor)
+    config_apply(model=model, document=Document.read(CONFIG.replace("8", "4")), actor=actor)
     job_run(job_id=job.pk)
     job.refresh_from_db()
     assert (job.state, job.result) == ("failed", {"status": 409})
@@ -375,10 +374,10 @@ def test_a_publication_that_is_under_way_is_left_alone(
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
     place, seen = publication._place, []
 
-    def watched(upload: Upload, progress: Any) -> Any:
+    def watched(*given: Any) -> Any:
         seen.append(publications_recover())
         uploads_expire()
-        return place(upload, progress)
+        return place(*given)
 
     monkeypatch.setattr(publication, "_place", watched)
     assert publish(upload, actor).number == 1

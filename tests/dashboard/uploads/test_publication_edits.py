@@ -13,12 +13,12 @@ from dashboard.configuration.drift import drift_check
 from dashboard.configuration.services import config_apply
 from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Model, Server, Upload, Version
-from dashboard.releases.selectors import current_text, wanted_versions
+from dashboard.releases.selectors import current_document, wanted_versions
 from dashboard.shared.exceptions import Forbidden
 from dashboard.uploads import publication
 from dashboard.uploads.publication import publications_recover, upload_publish
 from dashboard.versions.services import release_go_back
-from repository.config.release_stamp import unstamped
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, serve, text_of, version_from
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +46,7 @@ def rest(actor: Actor) -> APIClient:
 
 
 def on_disk(data_folder: Path) -> str:
-    return unstamped((data_folder / "models" / "relu" / "config.pbtxt").read_text())
+    return Document.read((data_folder / "models" / "relu" / "config.pbtxt").read_text()).text
 
 
 # -- who may change a configuration by publishing ----------------------------------------------------------------------
@@ -55,17 +55,17 @@ def on_disk(data_folder: Path) -> str:
 def test_a_new_version_under_the_same_configuration_takes_the_right_to_upload_alone(
     model: Model, inspected: Inspected, uploader: Actor, data_folder: Path
 ) -> None:
-    for asked in ({"config_text": CONFIG}, {}):
+    for asked in (True, False):
         upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
         before = wanted_versions(model)
-        text = {"config_text": model.releases.first().text} if asked else {}
-        version_from(upload_publish(upload=upload, actor=uploader, load=False, **text))
+        document = model.releases.first().document if asked else None
+        version_from(upload_publish(upload=upload, actor=uploader, document=document, load=False))
         assert wanted_versions(model) == before == [1]
 
 
 def test_a_new_model_takes_the_right_to_upload_alone(inspected: Inspected, uploader: Actor) -> None:
     upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
-    version_from(upload_publish(upload=upload, actor=uploader, config_text=EDITED, load=False))
+    version_from(upload_publish(upload=upload, actor=uploader, document=Document.read(EDITED), load=False))
     assert Model.objects.get().desired_state == "unloaded"
 
 
@@ -74,7 +74,7 @@ def test_another_configuration_takes_the_right_to_operate(
 ) -> None:
     upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
     with pytest.raises(Forbidden, match="configure models: it changes the configuration of 'relu'"):
-        upload_publish(upload=upload, actor=uploader, config_text=EDITED, load=False)
+        upload_publish(upload=upload, actor=uploader, document=Document.read(EDITED), load=False)
     body = {"config_text": EDITED, "load": False, "make_live": False}
     answer = rest(uploader).post(f"/api/v1/uploads/{upload.pk}/publish", body, format="json")
     assert answer.status_code == 403, answer.content
@@ -115,7 +115,7 @@ def test_a_version_that_the_policy_names_in_advance_is_served_only_by_those_who_
     model: Model, inspected: Inspected, actor: Actor, uploader: Actor
 ) -> None:
     text = CONFIG + "version_policy { specific { versions: [ 2 ] } }\n"
-    config_apply(model=model, text=text, actor=actor)
+    config_apply(model=model, document=Document.read(text), actor=actor)
     assert wanted_versions(model) == []
     upload = inspected({"model.onnx": relu_bytes()}, by=uploader)
     with pytest.raises(Forbidden, match="'relu' is loaded or made live by it"):
@@ -130,7 +130,7 @@ def test_a_text_made_from_an_older_configuration_is_refused_and_nothing_is_lost(
 ) -> None:
     upload = inspected({"model.onnx": relu_bytes()})
     assert upload.proposal["base_release"] == 1
-    config_apply(model=model, text=EDITED, actor=actor)
+    config_apply(model=model, document=Document.read(EDITED), actor=actor)
     for body in ({"config_text": MINE}, {"config_text": CONFIG}, {"config_text": CONFIG, "base_release": 1}):
         answer = api.post(f"/api/v1/uploads/{upload.pk}/publish", body, format="json")
         assert (answer.status_code, "to release 2" in answer.json()["error"]) == (409, True), body
@@ -144,7 +144,7 @@ def test_without_a_text_of_its_own_a_version_comes_under_the_configuration_of_no
     model: Model, inspected: Inspected, actor: Actor, api: APIClient, data_folder: Path
 ) -> None:
     upload = inspected({"model.onnx": relu_bytes()})
-    config_apply(model=model, text=EDITED, actor=actor)
+    config_apply(model=model, document=Document.read(EDITED), actor=actor)
     assert api.post(f"/api/v1/uploads/{upload.pk}/publish", {"make_live": False}).status_code == 201
     assert on_disk(data_folder) == EDITED
     assert model.releases.count() == 3
@@ -154,7 +154,7 @@ def test_a_configuration_that_comes_with_the_files_is_held_against_the_one_of_th
     model: Model, inspected: Inspected, actor: Actor, api: APIClient, data_folder: Path
 ) -> None:
     upload = inspected({"config.pbtxt": MINE.encode(), "1/model.onnx": relu_bytes()})
-    config_apply(model=model, text=EDITED, actor=actor)
+    config_apply(model=model, document=Document.read(EDITED), actor=actor)
     assert api.post(f"/api/v1/uploads/{upload.pk}/publish", {}).status_code == 409
     assert on_disk(data_folder) == EDITED
 
@@ -192,18 +192,18 @@ def test_an_edit_before_a_killed_publication_is_finished_is_not_written_over(
         patch.setattr(publication, "_record", killed)  # when the version and its text are in place
         with pytest.raises(KeyboardInterrupt):
             upload_publish(upload=upload, actor=actor, make_live=True)
-    config_apply(model=model, text=EDITED, actor=actor)
+    config_apply(model=model, document=Document.read(EDITED), actor=actor)
     Job.objects.filter(kind="publish").update(state="cancelled")
     assert publications_recover() == ["Finished the publication of version 2 of relu."]
     newest = model.releases.first()
     assert (newest.kind, newest.versions) == ("publish", [2])
     assert EDITED.splitlines()[-1] in on_disk(data_folder)
-    assert (unstamped(newest.text), drift_check()) == (on_disk(data_folder), [])
+    assert (Document.read(newest.text).text, drift_check()) == (on_disk(data_folder), [])
 
 
 def test_the_page_shows_what_came_meanwhile(model: Model, inspected: Inspected, actor: Actor, server: Server) -> None:
     upload = inspected({"model.onnx": relu_bytes()})
-    config_apply(model=model, text=EDITED, actor=actor)
+    config_apply(model=model, document=Document.read(EDITED), actor=actor)
     browser = Client()
     browser.force_login(actor.user)
     page = text_of(browser, f"/uploads/{upload.pk}/")
@@ -224,16 +224,15 @@ def test_an_edit_between_the_decision_and_the_rename_is_not_written_over(
     model: Model, received: Received, actor: Actor, monkeypatch: pytest.MonkeyPatch, data_folder: Path
 ) -> None:
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
-    decide, edits = publication._decide, [EDITED]
+    put, edits = publication._put, [EDITED]
 
-    def edited_after(*given: Any) -> Any:
-        decided = decide(*given)
+    def edited_before(*given: Any) -> Any:
         if edits:
-            config_apply(model=model, text=edits.pop(), actor=actor)
-        return decided
+            config_apply(model=model, document=Document.read(edits.pop()), actor=actor)
+        return put(*given)
 
-    monkeypatch.setattr(publication, "_decide", edited_after)
-    job = upload_publish(upload=upload, actor=actor, config_text=MINE)
+    monkeypatch.setattr(publication, "_put", edited_before)
+    job = upload_publish(upload=upload, actor=actor, document=Document.read(MINE))
     assert (job.state, job.result) == ("failed", {"status": 409})
     assert on_disk(data_folder) == EDITED
     edits.append(MINE)
@@ -259,21 +258,23 @@ def test_going_back_makes_nothing_live_that_never_was(
 
 
 def test_all_versions_means_all_that_were_served(model: Model, published: Callable[..., Version], actor: Actor) -> None:
-    config_apply(model=model, text=CONFIG + "version_policy { all { } }", actor=actor)
+    config_apply(model=model, document=Document.read(CONFIG + "version_policy { all { } }"), actor=actor)
     second = serve(model)
     other = CONFIG.replace("max_batch_size: 8", "max_batch_size: 4")
-    config_apply(model=model, text=other + "version_policy { specific { versions: [ 1 ] } }", actor=actor)
+    config_apply(
+        model=model, document=Document.read(other + "version_policy { specific { versions: [ 1 ] } }"), actor=actor
+    )
     published(load=False, config_text=model.releases.first().text)
     release_go_back(model=model, release=second, actor=actor)
     assert wanted_versions(model) == [1]
-    assert "max_batch_size: 8" in current_text(model)
+    assert "max_batch_size: 8" in current_document(model).text
 
 
 def test_a_large_upload_says_so_too(model: Model, received: Received, actor: Actor, settings: Any) -> None:
     settings.AT_ONCE_BYTES = 0
     upload = as_inspected(received({"model.onnx": relu_bytes()}), base_release=1)
-    job = upload_publish(upload=upload, actor=actor, config_text=MINE)
-    config_apply(model=model, text=EDITED, actor=actor)
+    job = upload_publish(upload=upload, actor=actor, document=Document.read(MINE))
+    config_apply(model=model, document=Document.read(EDITED), actor=actor)
     job_run(job_id=job.pk)
     job = Job.objects.get(pk=job.pk)
     assert (job.state, job.result) == ("failed", {"status": 409})

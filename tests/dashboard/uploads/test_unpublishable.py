@@ -15,6 +15,7 @@ from dashboard.models import Job, Upload, Version
 from dashboard.shared.exceptions import Conflict, Invalid, WrongState
 from dashboard.uploads.publication import upload_publish
 from dashboard.uploads.services import upload_add_files, upload_complete, upload_create, upload_receive_chunk
+from repository.config.document import Document
 from repository.files.foreign_formats import FOREIGN_FORMATS
 from tests.dashboard.conftest import relu_bytes, text_of, version_from
 from tests.support.exported_models import FOLDER as EXPORTED
@@ -232,5 +233,7 @@ def test_a_model_exported_for_one_row_can_be_let_batch(
     page = text_of(client, f"/uploads/{upload.pk}/?batching=on")
     assert "takes any number of rows" in page
     assert "slipway.variable_batch" in page
-    version = version_from(upload_publish(upload=upload, actor=actor, config_text=upload.proposal["batching_config"]))
+    version = version_from(
+        upload_publish(upload=upload, actor=actor, document=Document.read(upload.proposal["batching_config"]))
+    )
     assert version.number == 1

@@ -14,10 +14,11 @@ from dashboard.configuration.services import config_apply
 from dashboard.metrics.samples import Sample, encode
 from dashboard.models import MetricSample, Model, ReleaseSpan, Server, Version
 from dashboard.releases import life
-from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.selectors import current_document, newest_release
 from dashboard.servers.services import server_ensure_local
 from dashboard.versions.compare import chosen, comparison
 from dashboard.versions.services import release_promote
+from repository.config.document import Document
 from tests.dashboard.conftest import serve, text_of
 from tests.dashboard.feeds import PROCESS, usage
 
@@ -41,7 +42,9 @@ def model(published: Publish, actor: Actor, server: Server) -> Model:
     text = second.config.replace('name: "y" data_type: TYPE_FP32', 'name: "z" data_type: TYPE_FP16')
     Version.objects.filter(pk=second.pk).update(signature=other, config=text, size_bytes=5 << 20, sha256="ab" * 32)
     second.refresh_from_db()
-    release_promote(version=second, actor=actor, text=text.replace("max_batch_size: 8", "max_batch_size: 4"))
+    release_promote(
+        version=second, actor=actor, document=Document.read(text.replace("max_batch_size: 8", "max_batch_size: 4"))
+    )
     serve(first.model)
     return first.model
 
@@ -69,7 +72,11 @@ def test_versions_differ_in_files_tensors_and_configuration(model: Model) -> Non
 
 
 def test_releases_of_one_version_differ_in_their_configuration_alone(model: Model, actor: Actor) -> None:
-    config_apply(model=model, text=current_text(model).replace("max_batch_size: 4", "max_batch_size: 2"), actor=actor)
+    config_apply(
+        model=model,
+        document=Document.read(current_document(model).text.replace("max_batch_size: 4", "max_batch_size: 2")),
+        actor=actor,
+    )
     serve(model)
     found = comparison(model, "r3", "r4")
     assert not any(pair.differs for pair in found.tensors)
@@ -93,7 +100,11 @@ def test_figures_are_those_of_each_version(model: Model, server: Server) -> None
 def test_figures_of_a_release_are_those_of_the_time_in_which_it_served(
     model: Model, server: Server, actor: Actor
 ) -> None:
-    config_apply(model=model, text=current_text(model).replace("max_batch_size: 4", "max_batch_size: 2"), actor=actor)
+    config_apply(
+        model=model,
+        document=Document.read(current_document(model).text.replace("max_batch_size: 4", "max_batch_size: 2")),
+        actor=actor,
+    )
     serve(model)
     now = timezone.now()
     for number, began, ended in ((1, 5, 4), (3, 4, 2), (4, 2, None)):

@@ -12,11 +12,12 @@ from dashboard.access.authorisation import Actor
 from dashboard.configuration.services import config_apply
 from dashboard.models import Model, ModelState, Release, ReleaseSpan, Server, Version
 from dashboard.releases import life
-from dashboard.releases.selectors import current_text, newest_release
+from dashboard.releases.selectors import current_document, newest_release
 from dashboard.rollouts.services import rollout_advance, rollout_start
 from dashboard.servers.services import server_ensure_local
 from dashboard.versions.services import release_go_back, release_promote
 from dashboard.versions.timeline import timeline
+from repository.config.document import Document
 from tests.dashboard.conftest import serve, text_of
 
 pytestmark = pytest.mark.django_db
@@ -93,8 +94,8 @@ def test_the_steps_are_shown_while_a_release_is_checked(
 def test_a_release_says_what_going_back_would_change(
     model: Model, actor: Actor, as_person: Callable[..., Client]
 ) -> None:
-    text = current_text(model).replace("max_batch_size: 8", "max_batch_size: 4")
-    config_apply(model=model, text=text, actor=actor)
+    text = current_document(model).text.replace("max_batch_size: 8", "max_batch_size: 4")
+    config_apply(model=model, document=Document.read(text), actor=actor)
     page = text_of(as_person("operate"), "/models/relu/releases/1/")
     assert "Go back to release 1" in page
     assert '<span class="del">-max_batch_size: 4</span>' in page

@@ -19,6 +19,7 @@ from dashboard.shared.exceptions import Conflict
 from dashboard.versions import moves as version_moves
 from dashboard.versions.moves import version_archive, version_restore
 from dashboard.versions.services import release_promote
+from repository.config.document import Document
 from repository.files import storage
 from tests.dashboard.conftest import CONFIG
 
@@ -179,7 +180,9 @@ def test_a_version_that_would_be_live_when_it_is_back_goes_back_to_the_archive(
     model = second.model
     ended(version_archive(version=second, actor=actor))
     job = version_restore(version=second, actor=actor)
-    config_apply(model=model, text=CONFIG + "version_policy { latest { num_versions: 1 } }\n", actor=actor)
+    config_apply(
+        model=model, document=Document.read(CONFIG + "version_policy { latest { num_versions: 1 } }\n"), actor=actor
+    )
     model_load(model=model, actor=actor)
     assert (ended(job).state, job.result) == ("failed", {"status": 409})
     assert "would serve version 2 at once" in job.error

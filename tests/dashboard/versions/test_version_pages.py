@@ -8,7 +8,7 @@ from django.test import Client
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_unload
 from dashboard.models import Model, ModelState, Server, Version
-from dashboard.releases.selectors import current_text, newest_release, wanted_versions
+from dashboard.releases.selectors import current_document, newest_release, wanted_versions
 from dashboard.versions.services import aliases_set
 from tests.dashboard.conftest import CONFIG, serve, text_of
 
@@ -49,7 +49,7 @@ def test_a_version_of_another_signature_is_offered_with_the_configuration_that_f
     assert "Output 'y' is gone: requests that ask for it are refused." in page
     assert 'value="fitting" checked' in page
     operator.post("/models/relu/versions/2/live", {"config": "fitting"})
-    assert '"z"' in current_text(two)
+    assert '"z"' in current_document(two).text
     assert wanted_versions(two) == [2]
 
 

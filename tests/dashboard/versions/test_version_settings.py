@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from dashboard.access.authorisation import Actor
 from dashboard.models import AuditEntry, Release, Upload, Version
-from dashboard.releases.selectors import current_text
+from dashboard.releases.selectors import current_document
 from dashboard.uploads.publication import upload_publish
 from repository.config import model_config, version_settings
 from tests.dashboard.conftest import text_of, version_from
@@ -42,7 +42,7 @@ def test_settings_are_said_of_one_version_and_taken_away_again(api: APIClient, v
     given = {"max_batch_size": 16, "instances": 3, "response_timeout_s": 9, "base_release": release}
     assert api.put(ADDRESS, given).status_code == 200
     assert [rows(api)[name][0] for name in ("max_batch_size", "instances", "response_timeout_s")] == [16, 3, 9]
-    config = model_config.parse(current_text(version.model))
+    config = model_config.parse(current_document(version.model).text)
     own = version_settings.for_version(config, 1)
     assert (own.max_batch_size, own.instance_group[0].count) == (16, 3)
     assert own.parameters["torchserve.response_timeout_s"].string_value == "9"
@@ -54,7 +54,7 @@ def test_settings_are_said_of_one_version_and_taken_away_again(api: APIClient, v
     outdated = api.put(ADDRESS, {"max_batch_size": 8, "base_release": release})
     assert (outdated.status_code, rows(api)["max_batch_size"][0]) == (409, 16)
     assert api.put(ADDRESS, {"max_batch_size": None, "instances": None, "response_timeout_s": None}).status_code == 200
-    assert version_settings.KEY not in model_config.parse(current_text(version.model)).parameters
+    assert version_settings.KEY not in model_config.parse(current_document(version.model).text).parameters
 
 
 def test_the_page_keeps_what_was_typed_and_says_what_is_wrong(client: Client, actor: Actor) -> None:

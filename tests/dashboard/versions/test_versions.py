@@ -17,6 +17,7 @@ from dashboard.servers.services import server_ensure_local
 from dashboard.shared.exceptions import Conflict, Forbidden
 from dashboard.versions.moves import version_archive, version_restore
 from dashboard.versions.services import release_go_back, release_promote, version_annotate
+from repository.config.document import Document
 from tests.dashboard.conftest import serve
 
 pytestmark = pytest.mark.django_db
@@ -92,7 +93,7 @@ def test_restoring_does_not_make_live_by_the_way(published: Publish, actor: Acto
     release_promote(version=first, actor=actor)
     version_archive(version=second, actor=actor)
     model = first.model
-    config_apply(model=model, text=model.releases.last().text, actor=actor)
+    config_apply(model=model, document=Document.read(model.releases.last().text), actor=actor)
     with pytest.raises(Conflict, match="would serve version 2 at once"):
         version_restore(version=second, actor=actor)
     second.refresh_from_db()

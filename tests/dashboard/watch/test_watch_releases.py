@@ -16,14 +16,14 @@ from dashboard.configuration.services import config_apply
 from dashboard.examples.services import example_create
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Server, Version
-from dashboard.releases.selectors import current_text, lives_of, releases, serving_release, way_back
+from dashboard.releases.selectors import current_document, lives_of, releases, serving_release, way_back
 from dashboard.servers.client import AsyncServerClient
 from dashboard.shared.choices import ReleaseState
 from dashboard.shared.exceptions import DashboardError
 from dashboard.versions.services import aliases_set, release_go_back, release_promote
 from dashboard.watch.plan import Attempts
 from dashboard.watch.reconciler import Reconciler
-from repository.config.release_stamp import unstamped
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG
 from tests.dashboard.processes import FixedServer, fixed_server, server_client
 from tests.dashboard.watch.test_watch import until, watch
@@ -100,7 +100,7 @@ def test_the_last_good_release_serves_while_the_wanted_one_fails_whatever_is_res
     assert (summary.state, summary.wanted.number, summary.serving.number) == ("degraded", 3, 1)
     assert (summary.wanted_versions, summary.live_versions) == ([2], [1])
     assert "the file is text" in lives_of(releases(model))[0].error
-    assert "versions: [2]" in current_text(model)
+    assert "versions: [2]" in current_document(model).text
     assert drift_check() == ["relu"]  # the spoilt file alone
 
     def go_back() -> None:
@@ -138,7 +138,7 @@ def test_a_configuration_that_changes_nothing_else_is_another_release_without_a_
     watch(
         server,
         (inference.start, serves(model, 1)),
-        (lambda: config_apply(model=model, text=text, actor=actor), serves(model, 2)),
+        (lambda: config_apply(model=model, document=Document.read(text), actor=actor), serves(model, 2)),
         (inference.kill, lambda: serving_release(model) is None),
     )
     states = [life.state for life in lives_of(releases(model))]
@@ -153,7 +153,7 @@ def test_a_text_that_lost_its_stamp_gets_it_back_before_it_is_loaded(
     """As that of a release of before there were any, or after a person has taken it away."""
     model = published(load=True).model
     on_disk = Path(settings.MODEL_REPOSITORY, "relu", "config.pbtxt")
-    on_disk.write_text(unstamped(on_disk.read_text()))
+    on_disk.write_text(Document.read(on_disk.read_text()).text)
     server = inference.row()
     watch(server, (inference.start, lambda: told(server) == {"1": 1}))
     assert (on_disk.read_text(), drift_check()) == (releases(model).get().text, [])

@@ -19,7 +19,7 @@ from dashboard.models import AuditEntry, Job, Model, Upload, Version
 from dashboard.servers.services import server_ensure_local
 from dashboard.web.rest.schema import whole_schema
 from dashboard.web.rest.throttles import UserThrottle
-from repository.config.release_stamp import stamped, unstamped
+from repository.config.document import Document
 from tests.dashboard.conftest import CONFIG, as_inspected, relu_bytes, serve
 from tests.dashboard.web.test_routes import API
 
@@ -296,7 +296,7 @@ def test_the_configuration_is_read_previewed_applied_and_taken_back(api: APIClie
     before = api.get(url("models/relu/releases/1/go_back")).json()
     assert (before["works"], "-dynamic_batching" in before["diff"], before["effect"]) == (True, True, "in_place")
     made = api.post(url("models/relu/releases/1/go_back"))
-    assert (made.status_code, made.json()["number"], unstamped(made.json()["text"])) == (201, 3, CONFIG)
+    assert (made.status_code, made.json()["number"], Document.read(made.json()["text"]).text) == (201, 3, CONFIG)
     assert api.post(url("models/relu/releases/2/go_back")).status_code == 409
     assert "never live" in api.get(url("models/relu/releases/2/go_back")).json()["refusals"][0]
     assert api.get(url("models/relu/releases/9")).status_code == 404
@@ -315,7 +315,7 @@ def test_drift_is_adopted_or_written_over(api: APIClient, model: Model, data_fol
     path.write_text(CONFIG + "# one\n")
     assert api.put(url("models/relu/config"), {"text": CONFIG + "# two\n"}).status_code == 409
     assert api.post(url("models/relu/config/overwrite")).json()["text"] == CONFIG
-    assert path.read_text() == stamped(CONFIG, 1)
+    assert path.read_text() == Document.read(CONFIG).stamped(1)
     path.write_text(CONFIG + "# one\n")
     assert api.post(url("models/relu/config/adopt")).json()["text"] == CONFIG + "# one\n"
 

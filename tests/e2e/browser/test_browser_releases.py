@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
-from repository.config.release_stamp import stamped, unstamped
+from repository.config.document import Document
 from tests.e2e.browser.house import House
 from tests.e2e.clients.tritonclient_adapter import TritonClient
 from tests.e2e.conftest import PASSWORD, new_context, sign_in
@@ -275,7 +275,7 @@ def test_the_release_that_the_page_calls_live_is_the_one_that_the_server_reports
     stats = httpx.get(f"{house.up.http_url}/v2/models/{half}/stats", timeout=PATIENCE_S, trust_env=False).json()
     assert [row["release"] for row in stats["model_stats"]] == [1]
     on_disk = (house.up.data / "models" / half / "config.pbtxt").read_text()
-    assert on_disk == stamped(unstamped(on_disk), 2)
+    assert on_disk == Document.read(Document.read(on_disk).text).stamped(2)
     assert 'backend: "python"' in on_disk
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from dashboard.configuration.services import config_preview
 from repository.config import model_config, reload_rule
+from repository.config.document import Document
 from tests.support.serving_process import ServerProcess
 
 PLAIN = """backend: "python"
@@ -74,7 +75,9 @@ def load(server: ServerProcess, folder: Path, text: str) -> int:
 @pytest.mark.parametrize("what", CHANGES)
 def test_the_server_does_what_the_preview_promises(what: str, server: ServerProcess, folder: Path) -> None:
     before, after, effect = CHANGES[what]
-    assert config_preview(model_name="counted", base=before, text=after).effect == effect
+    assert (
+        config_preview(model_name="counted", base=Document.read(before), document=Document.read(after)).effect == effect
+    )
     load(server, folder, before)
     old, new = (2 if TWO in text else 1 for text in (before, after))
     assert load(server, folder, after) == (new if effect == "reload" else new - old)

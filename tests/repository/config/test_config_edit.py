@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-from repository.config import edit as config_edit
 from repository.config import model_config
+from repository.config.document import Document
 from repository.config.lines import unified
 from repository.config.text import Places, dropped_comments
 from repository.core.errors import InvalidConfig
@@ -30,10 +30,14 @@ parameters: { key: "b", value: { string_value: "2" } }  # why
 """
 
 
+def applied(text: str, config: ModelConfig) -> str:
+    return Document.read(text).with_message(config).text
+
+
 def edited(change: Callable[[ModelConfig], None], text: str = WRITTEN) -> str:
     config = model_config.parse(text)
     change(config)
-    result = config_edit.apply(text, config)
+    result = applied(text, config)
     assert model_config.parse(result) == config
     return result
 
@@ -44,7 +48,7 @@ def changed_lines(before: str, after: str) -> list[str]:
 
 @pytest.mark.parametrize("text", [RESNET50, BERT_CLASSIFIER, WRITTEN])
 def test_nothing_changed_leaves_the_text_as_it_is(text: str) -> None:
-    assert config_edit.apply(text, model_config.parse(text)) == text
+    assert applied(text, model_config.parse(text)) == text
 
 
 def test_a_number_is_changed_in_its_place() -> None:
@@ -100,20 +104,20 @@ def test_a_switch_of_the_scheduler_replaces_the_old_one() -> None:
 
 def test_a_text_that_does_not_parse_is_not_edited() -> None:
     with pytest.raises(InvalidConfig):
-        config_edit.apply("nonsense: 1", ModelConfig())
+        applied("nonsense: 1", ModelConfig())
 
 
 @settings(deadline=None, max_examples=250)
 @given(model_configs(), model_configs())
 def test_any_text_can_be_brought_to_any_configuration(old: ModelConfig, new: ModelConfig) -> None:
     text = model_config.format(old)
-    assert model_config.parse(config_edit.apply(text, new)) == new
+    assert model_config.parse(applied(text, new)) == new
 
 
 @settings(deadline=None, max_examples=60)
 @given(model_configs())
 def test_comments_outside_of_what_changed_stay(new: ModelConfig) -> None:
-    result = config_edit.apply("# kept, whatever happens\n\n" + RESNET50, new)
+    result = applied("# kept, whatever happens\n\n" + RESNET50, new)
     assert model_config.parse(result) == new
     assert dropped_comments("# kept, whatever happens", result) == []
 

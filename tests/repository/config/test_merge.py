@@ -2,7 +2,7 @@
 
 import pytest
 
-from repository.config.merge import merge
+from repository.config.document import Document
 from repository.config.model_config import parse
 
 BASE = """# The widest ReLU of the house.
@@ -12,6 +12,11 @@ max_batch_size: 8
 input [ { name: "x" data_type: TYPE_FP32 dims: [ 4 ] } ]
 output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
 """
+
+
+def merge(base: str, mine: str, theirs: str) -> str | None:
+    merged = Document.read(mine).merged(Document.read(base), Document.read(theirs))
+    return None if merged is None else merged.text
 
 
 def test_changes_of_other_lines_come_together_with_the_comments_of_both() -> None:

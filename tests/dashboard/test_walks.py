@@ -1,0 +1,43 @@
+"""How far a publication and a step of a rollout travel: texts that are parsed, and hops from file to file."""
+
+import pytest
+
+from benchmarks import walks
+from dashboard.access.authorisation import Actor
+from dashboard.models import Server
+from repository.config import document, model_config
+from repository.config.document import Document
+
+pytestmark = pytest.mark.django_db
+
+PUBLICATION_PARSES, PUBLICATION_HOPS = 3, 300
+STEP_PARSES, STEP_HOPS = 1, 120
+
+
+def test_a_publication_and_a_step_parse_a_text_once_and_hop_no_further_than_they_may(
+    server: Server, actor: Actor, unqueued: list[int]
+) -> None:
+    walks.published("before", actor)  # what is imported and made once is there afterwards
+    walks.stepped("before", actor)
+    document.kept.cache_clear()
+    found = walks.published("relu", actor)
+    for number in (1, 2):
+        uploaded, published = found[f"version {number} uploaded"], found[f"version {number} published"]
+        assert uploaded.parses + published.parses <= PUBLICATION_PARSES
+        assert published.hops < PUBLICATION_HOPS, published.pairs
+    step = walks.stepped("relu", actor)
+    assert step.parses <= STEP_PARSES
+    assert step.hops < STEP_HOPS, step.pairs
+
+
+def test_nobody_changes_the_message_of_a_document_that_is_kept(
+    server: Server, actor: Actor, unqueued: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given, kept = set[Document](), document.kept
+    monkeypatch.setattr(document, "kept", lambda text: given.add(found := kept(text)) or found)
+    walks.published("relu", actor)
+    walks.stepped("relu", actor)
+    sound = [one for one in given if not one.mistake]
+    assert len(sound) > 2
+    for one in sound:
+        assert one.message == model_config.parse(one.text)
