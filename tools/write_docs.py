@@ -3,9 +3,12 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from repository.config.backends import FILENAME_OF_SUFFIX
 from repository.config.model_config import SLIPWAY_PREFIX
 from repository.config.own_parameters import OWN_PARAMETERS
+from repository.files.foreign_formats import FOREIGN_FORMATS
 
+_END = "\n<!-- end -->\n"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
 
 
@@ -19,19 +22,32 @@ def _parameters() -> str:
     return _table(("parameter", "values", "meaning"), rows)
 
 
-TABLES = {"parameters": ("configuration.md", _parameters)}
+def _formats() -> str:
+    known = ((one, [end for end in one.endings if end not in FILENAME_OF_SUFFIX]) for one in FOREIGN_FORMATS)
+    rows = ((one.title, " ".join(f"`{end}`" for end in ends), one.remedy) for one, ends in known if ends)
+    return _table(("format", "names", "what to do"), rows)
+
+
+TABLES = {"parameters": ("configuration.md", _parameters), "formats": ("formats.md", _formats)}
+
+
+def placed(name: str) -> str:
+    """Return a table between its comments."""
+    return f"{_begin(name)}{TABLES[name][1]()}{_END}"
+
+
+def _begin(name: str) -> str:
+    return f"<!-- {name}: make docs -->\n\n"
 
 
 def written(name: str) -> tuple[Path, str]:
     """Return the page that has a table, and its text with the table as the code declares it."""
-    page, table = TABLES[name]
-    path = DOCS / page
-    begin, end = f"<!-- {name}: make docs -->\n\n", "\n<!-- end -->\n"
-    head, _, rest = path.read_text().partition(begin)
-    _, _, tail = rest.partition(end)
+    path = DOCS / TABLES[name][0]
+    head, _, rest = path.read_text().partition(_begin(name))
+    _, _, tail = rest.partition(_END)
     if not tail:
-        raise ValueError(f"{page} has no place for the table '{name}'")
-    return path, f"{head}{begin}{table()}{end}{tail}"
+        raise ValueError(f"{path.name} has no place for the table '{name}'")
+    return path, f"{head}{placed(name)}{tail}"
 
 
 if __name__ == "__main__":

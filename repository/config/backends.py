@@ -70,103 +70,104 @@ _ON_OFF = (re.compile(r"0|1|true|false|on|off", re.IGNORECASE), "expected true o
 _SWITCH = (re.compile(r"0|1|true|false", re.IGNORECASE), "expected true or false")
 
 # Parameters have the names of the README of Triton's backend.
-_ONNXRUNTIME = BackendKind(
-    "onnxruntime",
-    "serving.backends.onnxruntime.backend:OnnxRuntimeBackend",
-    formats=(ModelFormat("onnx", "model.onnx", "ONNX", "an ONNX model", (".onnx",), platform="onnxruntime_onnx"),),
-    parameters={
-        "intra_op_thread_count": _COUNT,
-        "inter_op_thread_count": _COUNT,
-        "execution_mode": (re.compile(r"[01]"), "expected 0 (sequential) or 1 (parallel)"),
-        "gpu_mem_limit": _BYTES,
-        "cudnn_conv_algo_search": (re.compile(r"[012]"), "expected 0 (exhaustive), 1 (heuristic) or 2 (default)"),
-        "arena_extend_strategy": (re.compile(r"[01]"), "expected 0 (next power of two) or 1 (same as requested)"),
-        "do_copy_in_default_stream": _SWITCH,
-        "enable_mem_arena": _SWITCH,
-        "enable_mem_pattern": _SWITCH,
-    },
-    is_data=True,
-    cpu_instances=2,
-)
-_PYTORCH = BackendKind(
-    "pytorch",
-    "serving.backends.pytorch.backend:PytorchBackend",
-    formats=(
-        ModelFormat(
-            "torchscript",
-            "model.pt",
-            "TorchScript",
-            "a TorchScript model",
-            (".pt", ".pth", ".torchscript"),
-            content="zip",
-            platform="pytorch_libtorch",
-        ),
-        ModelFormat("torch_export", "model.pt2", "torch.export", "a torch.export archive", (".pt2",), content="zip"),
-        ModelFormat("aotinductor", "model.pt2", "AOTInductor", content="zip"),
+_DECLARED = (
+    BackendKind(
+        "onnxruntime",
+        "serving.backends.onnxruntime.backend:OnnxRuntimeBackend",
+        formats=(ModelFormat("onnx", "model.onnx", "ONNX", "an ONNX model", (".onnx",), platform="onnxruntime_onnx"),),
+        parameters={
+            "intra_op_thread_count": _COUNT,
+            "inter_op_thread_count": _COUNT,
+            "execution_mode": (re.compile(r"[01]"), "expected 0 (sequential) or 1 (parallel)"),
+            "gpu_mem_limit": _BYTES,
+            "cudnn_conv_algo_search": (re.compile(r"[012]"), "expected 0 (exhaustive), 1 (heuristic) or 2 (default)"),
+            "arena_extend_strategy": (re.compile(r"[01]"), "expected 0 (next power of two) or 1 (same as requested)"),
+            "do_copy_in_default_stream": _SWITCH,
+            "enable_mem_arena": _SWITCH,
+            "enable_mem_pattern": _SWITCH,
+        },
+        is_data=True,
+        cpu_instances=2,
     ),
-    platforms=("libtorch", "torch_aoti"),
-    parameters={
-        "INTRA_OP_THREAD_COUNT": _COUNT,
-        "INTER_OP_THREAD_COUNT": _COUNT,
-        "DISABLE_OPTIMIZED_EXECUTION": _SWITCH,
-        "INFERENCE_MODE": _SWITCH,
-        "DISABLE_CUDNN": _SWITCH,
-        "ENABLE_WEIGHT_SHARING": _SWITCH,
-        "ENABLE_CACHE_CLEANING": _SWITCH,
-        "ENABLE_JIT_EXECUTOR": _SWITCH,
-        "ENABLE_JIT_PROFILING": _SWITCH,
-        "ENABLE_TENSOR_FUSER": _SWITCH,
-    },
-)
-_TENSORRT = BackendKind(
-    "tensorrt",
-    "serving.backends.tensorrt.backend:TensorrtBackend",
-    formats=(
-        ModelFormat(
-            "tensorrt",
-            "model.plan",
-            "TensorRT plan",
-            suffixes=(".plan", ".engine", ".trt"),
-            starts=b"ftrt",
-            platform="tensorrt_plan",
+    BackendKind(
+        "pytorch",
+        "serving.backends.pytorch.backend:PytorchBackend",
+        formats=(
+            ModelFormat(
+                "torchscript",
+                "model.pt",
+                "TorchScript",
+                "a TorchScript model",
+                (".pt", ".pth", ".torchscript"),
+                content="zip",
+                platform="pytorch_libtorch",
+            ),
+            ModelFormat(
+                "torch_export", "model.pt2", "torch.export", "a torch.export archive", (".pt2",), content="zip"
+            ),
+            ModelFormat("aotinductor", "model.pt2", "AOTInductor", content="zip"),
+        ),
+        platforms=("libtorch", "torch_aoti"),
+        parameters={
+            "INTRA_OP_THREAD_COUNT": _COUNT,
+            "INTER_OP_THREAD_COUNT": _COUNT,
+            "DISABLE_OPTIMIZED_EXECUTION": _SWITCH,
+            "INFERENCE_MODE": _SWITCH,
+            "DISABLE_CUDNN": _SWITCH,
+            "ENABLE_WEIGHT_SHARING": _SWITCH,
+            "ENABLE_CACHE_CLEANING": _SWITCH,
+            "ENABLE_JIT_EXECUTOR": _SWITCH,
+            "ENABLE_JIT_PROFILING": _SWITCH,
+            "ENABLE_TENSOR_FUSER": _SWITCH,
+        },
+    ),
+    BackendKind(
+        "tensorrt",
+        "serving.backends.tensorrt.backend:TensorrtBackend",
+        formats=(
+            ModelFormat(
+                "tensorrt",
+                "model.plan",
+                "TensorRT plan",
+                suffixes=(".plan", ".engine", ".trt"),
+                starts=b"ftrt",
+                platform="tensorrt_plan",
+            ),
         ),
     ),
+    BackendKind(
+        "python",
+        "serving.backends.python.backend:PythonBackend",
+        formats=(ModelFormat("python", "model.py", "Python", suffixes=(".py",), content="text"),),
+        own_process=True,
+    ),
+    BackendKind(
+        "tensorflow",
+        "serving.backends.tensorflow.backend:TensorflowBackend",
+        formats=(ModelFormat("tensorflow_savedmodel", "model.savedmodel", platform="tensorflow_savedmodel"),),
+        platforms=("tensorflow_graphdef",),
+        own_process=True,
+    ),
+    BackendKind(
+        "torchserve",
+        "serving.torchserve.backend.backend:TorchserveBackend",
+        formats=(ModelFormat("torchserve", "model.mar", "TorchServe archive", suffixes=(".mar",), content="zip"),),
+        folder="MAR-INF",  # of an archive that lies unpacked in the version's folder
+        parameters={
+            "torchserve.response_timeout_s": _SECONDS,
+            "torchserve.startup_timeout_s": _SECONDS,
+            "torchserve.min_workers": _COUNT,
+            "torchserve.max_workers": _COUNT,
+            "torchserve.install_py_dep_per_model": _ON_OFF,
+            "torchserve.model_metrics_auto_detect": _ON_OFF,
+            "torchserve.limit_max_image_pixels": _ON_OFF,
+            "torchserve.parts": _ON_OFF,
+            "torchserve.metrics_mode": (re.compile(r"log|prometheus|legacy"), "expected log, prometheus or legacy"),
+        },
+        own_process=True,
+    ),
 )
-_PYTHON = BackendKind(
-    "python",
-    "serving.backends.python.backend:PythonBackend",
-    formats=(ModelFormat("python", "model.py", "Python", suffixes=(".py",), content="text"),),
-    own_process=True,
-)
-_TENSORFLOW = BackendKind(
-    "tensorflow",
-    "serving.backends.tensorflow.backend:TensorflowBackend",
-    formats=(ModelFormat("tensorflow_savedmodel", "model.savedmodel", platform="tensorflow_savedmodel"),),
-    platforms=("tensorflow_graphdef",),
-    own_process=True,
-)
-_TORCHSERVE = BackendKind(
-    "torchserve",
-    "serving.torchserve.backend.backend:TorchserveBackend",
-    formats=(ModelFormat("torchserve", "model.mar", "TorchServe archive", suffixes=(".mar",), content="zip"),),
-    folder="MAR-INF",  # of an archive that lies unpacked in the version's folder
-    parameters={
-        "torchserve.response_timeout_s": _SECONDS,
-        "torchserve.startup_timeout_s": _SECONDS,
-        "torchserve.min_workers": _COUNT,
-        "torchserve.max_workers": _COUNT,
-        "torchserve.install_py_dep_per_model": _ON_OFF,
-        "torchserve.model_metrics_auto_detect": _ON_OFF,
-        "torchserve.limit_max_image_pixels": _ON_OFF,
-        "torchserve.parts": _ON_OFF,
-        "torchserve.metrics_mode": (re.compile(r"log|prometheus|legacy"), "expected log, prometheus or legacy"),
-    },
-    own_process=True,
-)
-
-KINDS: dict[str, BackendKind] = {
-    kind.name: kind for kind in (_ONNXRUNTIME, _PYTORCH, _TENSORRT, _PYTHON, _TENSORFLOW, _TORCHSERVE)
-}
+KINDS = {kind.name: kind for kind in _DECLARED}
 FORMATS = {one.name: one for kind in KINDS.values() for one in kind.formats}
 
 # platform -> the backend that runs it; "" where the server itself does.

@@ -18,7 +18,6 @@ import tritonclient.grpc as grpc
 
 from benchmarks.folders import ROOT
 from benchmarks.servers.environments import made, variables_of
-from repository.files.foreign_formats import FOREIGN_FORMATS
 from tests.support.exported_models import FOLDER, Exported, exported_models
 from tests.support.serving_process import ServerProcess
 from tools.formats.page import Row, page
@@ -33,7 +32,7 @@ def main() -> None:
     wanted = parser.parse_args().what
     for name in MAKERS if wanted == "all" else [wanted] if wanted in MAKERS else []:
         make(name)
-    PAGE.write_text(page(rows(exported_models()), FOREIGN_FORMATS))
+    PAGE.write_text(page(rows(exported_models())))
     print(f"wrote {PAGE.relative_to(ROOT)}")
 
 

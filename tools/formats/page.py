@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from repository.files.foreign_formats import ForeignFormat
 from tests.support.exported_models import Exported
+from tools.write_docs import placed
 
 _HEAD = """# Models of other tools
 
@@ -35,8 +35,6 @@ _KNOWN = """
 By the end of its name where that says enough, before anything is sent; else by its first bytes, in the browser too. Beside
 a model such files are its own: a `model.py` may read a pickle or the trees of XGBoost.
 
-| format | names | what to do |
-| --- | --- | --- |
 """
 _BATCHES = """
 ## Batches
@@ -58,12 +56,11 @@ class Row(NamedTuple):
     result: str
 
 
-def page(rows: Sequence[Row], known: Sequence[ForeignFormat]) -> str:
+def page(rows: Sequence[Row]) -> str:
     """Return the page as Markdown."""
     served = [_served(row) for row in rows if not row.model.refused]
     refused = [_refused(row) for row in rows if row.model.refused]
-    kinds = [_kind(kind) for kind in known if kind.endings]
-    return _HEAD + "".join(served) + _REFUSED + "".join(refused) + _KNOWN + "".join(kinds) + _BATCHES
+    return _HEAD + "".join(served) + _REFUSED + "".join(refused) + _KNOWN + placed("formats") + _BATCHES
 
 
 def _served(row: Row) -> str:
@@ -76,10 +73,6 @@ def _served(row: Row) -> str:
 
 def _refused(row: Row) -> str:
     return _line(f"`{row.model.name}`", row.model.what, ", ".join(row.model.tools), row.result)
-
-
-def _kind(kind: ForeignFormat) -> str:
-    return _line(kind.title, " ".join(f"`{ending}`" for ending in kind.endings), kind.remedy)
 
 
 def _tensors(tensors: list[dict[str, Any]]) -> str:
