@@ -4,7 +4,12 @@ from typing import Any
 
 import pytest
 
-from tests.support import compiled_modules, exploring, spreading  # compiled_modules first: before serving is imported
+from tests.support import (
+    compiled_modules,
+    exploring,
+    slowest,
+    spreading,
+)  # compiled_modules before serving
 
 exploring.use_profile()
 spreading.collect_without_garbage()
@@ -28,3 +33,11 @@ def pytest_xdist_auto_num_workers() -> int:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> spreading.FileScheduling:
     return spreading.FileScheduling(config, log)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    slowest.note(report)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    slowest.tell(terminalreporter)
