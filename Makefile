@@ -11,13 +11,16 @@ SUITE = -n auto --no-loadscope-reorder -m "not soak and not gpu$(if $(filter no,
 # Containers often set it; every server that a test starts would then compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-javascript test-python test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer fuzz soak rollout-soak screenshots guide docs formats examples clean help
+.PHONY: run test test-changed test-javascript test-python test-workers test-compiled compiled coverage check lock bench-peers bench-triton bench-dashboard bench-instructions bench-instructions-compiled bench-memory bench-perf-analyzer fuzz soak rollout-soak screenshots guide docs formats examples clean help
 .DEFAULT_GOAL := help
 
 run: $(VENV)/.installed  ## Start the dashboard and the inference server; Ctrl-C stops all of it.
 	@exec $(BIN)/python manage.py up
 
 test: test-javascript test-python  ## Run every test, two processes for each core. TESTS=FOLDER narrows it; BROWSER=no needs no Chromium.
+
+test-changed: $(VENV)/.installed-dev node_modules/.installed  ## Run the tests that a change touches, since main or since BASE.
+	$(BIN)/python -m tools.changed_tests $(if $(BASE),--base $(BASE))
 
 test-javascript: $(VENV)/.installed-dev node_modules/.installed  ## Run the tests of the browser's code that need no page.
 	$(BIN)/node --test --test-timeout=120000 --test-reporter=dot "tests/javascript/**/*.test.js"
