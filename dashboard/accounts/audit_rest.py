@@ -9,9 +9,10 @@ from dashboard.access.authorisation import Right
 from dashboard.access.happenings import happenings
 from dashboard.accounts.activity_filter import read_filter
 from dashboard.accounts.serializers import AuditSerializer, HappeningSerializer
-from dashboard.web.rest.endpoint import Endpoint
+from dashboard.web.rest.endpoint import Endpoint, at
 
 
+@at("audit", "api_audit")
 class AuditList(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -29,6 +30,7 @@ class AuditList(Endpoint):
         return self.page(rows, AuditSerializer)
 
 
+@at("activity", "api_activity")
 class ActivityList(Endpoint):
     rights = {"GET": Right.VIEW}
 

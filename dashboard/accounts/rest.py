@@ -12,9 +12,10 @@ from dashboard.accounts.accounts import account_create, account_update
 from dashboard.accounts.selectors import tokens
 from dashboard.accounts.tokens import token_create, token_revoke
 from dashboard.shared.exceptions import NotFound
-from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 
 
+@at("me", "api_me")
 class Me(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -26,6 +27,7 @@ class Me(Endpoint):
         return Response({"username": actor.name, "rights": rights, "token": actor.token.name if actor.token else None})
 
 
+@at("tokens", "api_tokens")
 class TokenList(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.VIEW}
 
@@ -42,6 +44,7 @@ class TokenList(Endpoint):
         return Response({**serializers.TokenSerializer(token).data, "token": secret}, status=201)
 
 
+@at("tokens/<int:pk>", "api_token")
 class TokenDetail(Endpoint):
     rights = {"DELETE": Right.VIEW}
 
@@ -55,6 +58,7 @@ class TokenDetail(Endpoint):
         return Response(status=204)
 
 
+@at("accounts", "api_accounts")
 class AccountList(Endpoint):
     rights = {"GET": Right.ADMINISTER, "POST": Right.ADMINISTER}
 
@@ -71,6 +75,7 @@ class AccountList(Endpoint):
         return Response(serializers.AccountSerializer(user).data, status=201)
 
 
+@at("accounts/<int:pk>", "api_account")
 class AccountDetail(Endpoint):
     rights = {"PATCH": Right.ADMINISTER}
 

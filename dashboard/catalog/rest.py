@@ -12,11 +12,12 @@ from dashboard.catalog.services import model_delete, model_describe, model_load,
 from dashboard.servers.consumers import MODEL_LINES
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.model_logs import model_log_tail
-from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 
 MOST_LINES = 5000  # of a model's log, in one answer
 
 
+@at("models", "api_models")
 class ModelList(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -34,6 +35,7 @@ class ModelList(Endpoint):
         return self.page(fitting, serializers.ModelSummarySerializer, select.summaries_of)
 
 
+@at("repository/unmanaged", "api_unmanaged")
 class Unmanaged(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -43,6 +45,7 @@ class Unmanaged(Endpoint):
         return Response({"names": unmanaged_models()})
 
 
+@at("models/<str:name>", "api_model")
 class ModelDetail(Endpoint):
     rights = {"GET": Right.VIEW, "PATCH": Right.OPERATE, "DELETE": Right.OPERATE}
 
@@ -69,6 +72,7 @@ class ModelDetail(Endpoint):
         return Response(status=204)
 
 
+@at("models/<str:name>/load", "api_model_load")
 class ModelLoad(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -79,6 +83,7 @@ class ModelLoad(Endpoint):
         return summary_response(name)
 
 
+@at("models/<str:name>/unload", "api_model_unload")
 class ModelUnload(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -89,6 +94,7 @@ class ModelUnload(Endpoint):
         return summary_response(name)
 
 
+@at("models/<str:name>/log", "api_model_log")
 class ModelLog(Endpoint):
     rights = {"GET": Right.VIEW}
 

@@ -14,10 +14,11 @@ from dashboard.configuration.drift import drift_adopt, drift_overwrite, model_ad
 from dashboard.configuration.services import config_apply, config_preview, fields_in
 from dashboard.models import Model
 from dashboard.releases.selectors import newest_release
-from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 from repository.config.document import NOTHING, Document
 
 
+@at("models/<str:name>/config", "api_config")
 class Config(Endpoint):
     rights = {"GET": Right.VIEW, "PUT": Right.OPERATE}
 
@@ -35,6 +36,7 @@ class Config(Endpoint):
         return _config(model)
 
 
+@at("models/<str:name>/class_names", "api_class_names")
 class ClassNames(Endpoint):
     rights = {"PUT": Right.OPERATE}
 
@@ -46,6 +48,7 @@ class ClassNames(Endpoint):
         return _config(model)
 
 
+@at("models/<str:name>/config/preview", "api_config_preview")
 class ConfigPreview(Endpoint):
     rights = {"POST": Right.VIEW}
 
@@ -58,6 +61,7 @@ class ConfigPreview(Endpoint):
         return Response(serializers.ConfigPreviewSerializer(found).data)
 
 
+@at("models/<str:name>/config/adopt", "api_config_adopt")
 class DriftAdopt(Endpoint):
     rights = {"POST": Right.UPLOAD_CODE}
 
@@ -69,6 +73,7 @@ class DriftAdopt(Endpoint):
         return _config(model)
 
 
+@at("models/<str:name>/config/overwrite", "api_config_overwrite")
 class DriftOverwrite(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -93,6 +98,7 @@ def _config(model: Model) -> Response:
     return Response(body)
 
 
+@at("models/<str:name>/adopt", "api_model_adopt")
 class ModelAdopt(Endpoint):
     rights = {"POST": Right.UPLOAD_CODE}
 

@@ -11,13 +11,14 @@ from dashboard.examples.runs import example_answer, golden_run
 from dashboard.examples.selectors import example_get, example_shown, examples
 from dashboard.examples.services import example_change, example_create, example_delete
 from dashboard.examples.traffic import traffic_sample
-from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 from repository.core.golden import MAX_BYTES
 
 # The largest example, and what JSON may add to it where it is written with spaces or lists within lists.
 _BODY_BYTES = 4 * MAX_BYTES
 
 
+@at("models/<str:name>/examples", "api_examples")
 class ExampleList(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.OPERATE}
     max_body_bytes = _BODY_BYTES
@@ -35,6 +36,7 @@ class ExampleList(Endpoint):
         return Response(serializers.ExampleDetailSerializer(example).data, status=201)
 
 
+@at("models/<str:name>/examples/<str:example>", "api_example")
 class ExampleDetail(Endpoint):
     rights = {"GET": Right.VIEW, "PATCH": Right.OPERATE, "DELETE": Right.OPERATE}
     max_body_bytes = _BODY_BYTES
@@ -59,6 +61,7 @@ class ExampleDetail(Endpoint):
         return Response(status=204)
 
 
+@at("models/<str:name>/examples/<str:example>/answer", "api_example_answer")
 class ExampleAnswer(Endpoint):
     rights = {"POST": Right.INFER}
 
@@ -70,6 +73,7 @@ class ExampleAnswer(Endpoint):
         return Response(example_answer(example=found, actor=self.actor, version=version))
 
 
+@at("models/<str:name>/golden_checks", "api_golden_checks")
 class GoldenChecks(Endpoint):
     rights = {"POST": Right.INFER}
 
@@ -82,6 +86,7 @@ class GoldenChecks(Endpoint):
         return Response(serializers.GoldenRunSerializer(told).data)
 
 
+@at("models/<str:name>/traffic_sample", "api_traffic_sample")
 class TrafficSample(Endpoint):
     rights = {"POST": CLIENT_DATA}
 

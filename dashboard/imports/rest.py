@@ -12,9 +12,10 @@ from dashboard.imports.sources import import_folders
 from dashboard.jobs.selectors import job_get
 from dashboard.jobs.serializers import JobSerializer
 from dashboard.models import Job
-from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 
 
+@at("imports/folders", "api_import_folders")
 class ImportFolders(Endpoint):
     rights = {"GET": Right.UPLOAD_CODE}
 
@@ -24,6 +25,7 @@ class ImportFolders(Endpoint):
         return self.page(import_folders(), serializers.ImportFolderSerializer)
 
 
+@at("imports", "api_imports")
 class ImportList(Endpoint):
     rights = {"POST": Right.UPLOAD_CODE}
 
@@ -43,6 +45,7 @@ class ImportList(Endpoint):
         return _under_way(import_create(actor=self.actor, **data))
 
 
+@at("imports/<int:pk>/resume", "api_import_resume")
 class ImportResume(Endpoint):
     rights = {"POST": Right.UPLOAD_CODE}
 

@@ -13,9 +13,10 @@ from dashboard.jobs.serializers import JobSerializer
 from dashboard.jobs.services import job_cancel
 from dashboard.models import Job
 from dashboard.shared.choices import JobState
-from dashboard.web.rest.endpoint import Endpoint, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, fieldless
 
 
+@at("jobs", "api_jobs")
 class JobList(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -30,6 +31,7 @@ class JobList(Endpoint):
         return self.page(select.jobs(state=params.get("state", ""), kind=params.get("kind", "")), JobSerializer)
 
 
+@at("jobs/<int:pk>", "api_job")
 class JobDetail(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -39,6 +41,7 @@ class JobDetail(Endpoint):
         return Response(JobSerializer(select.job_get(pk)).data)
 
 
+@at("jobs/<int:pk>/cancel", "api_job_cancel")
 class JobCancel(Endpoint):
     rights = {"POST": Right.VIEW}  # beside operators, whoever began it: see job_cancel
 

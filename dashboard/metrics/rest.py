@@ -13,12 +13,13 @@ from dashboard.metrics.selectors import metrics_outages, metrics_range, metrics_
 from dashboard.servers import selectors as select
 from dashboard.servers.services import LOCAL
 from dashboard.shared.exceptions import Invalid
-from dashboard.web.rest.endpoint import Endpoint
+from dashboard.web.rest.endpoint import Endpoint, at
 
 _HOUR = 3600.0
 _MONTH = 31 * 24 * _HOUR
 
 
+@at("metrics", "api_metrics")
 class Metrics(Endpoint):
     rights = {"GET": Right.VIEW}
 

@@ -20,7 +20,7 @@ from dashboard.servers.services import LOCAL
 from dashboard.servers.streaming import Part, parts_of, request_of
 from dashboard.shared.client_gone import go_on
 from dashboard.shared.exceptions import DashboardError, Invalid
-from dashboard.web.rest.endpoint import Endpoint, data_of
+from dashboard.web.rest.endpoint import Endpoint, at, data_of
 from dashboard.web.rest.parsers import RawParser, read_body
 from repository.core.errors import InvalidExample
 from repository.core.golden import read_request
@@ -31,6 +31,8 @@ _REQUEST_HEADERS = ("Content-Type", "Content-Encoding", "Inference-Header-Conten
 _RESPONSE_HEADERS = ("content-type", "inference-header-content-length")
 
 
+@at("models/<str:name>/infer", "api_model_infer")
+@at("models/<str:name>/versions/<str:version>/infer", "api_version_infer")
 class Infer(Endpoint):
     connections = ServerConnections()
     rights = {"POST": Right.INFER}
@@ -70,6 +72,8 @@ class LinesRenderer(JSONRenderer):
     media_type = "application/x-ndjson"
 
 
+@at("models/<str:name>/infer_stream", "api_model_infer_stream")
+@at("models/<str:name>/versions/<str:version>/infer_stream", "api_version_infer_stream")
 class InferStream(Endpoint):
     rights = {"POST": Right.INFER}
     renderer_classes = [JSONRenderer, LinesRenderer]

@@ -21,9 +21,10 @@ from dashboard.rollouts.services import (
     rollout_start,
     rollout_unload_old,
 )
-from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 
 
+@at("rollouts", "api_all_rollouts")
 class AllRollouts(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -38,6 +39,7 @@ class AllRollouts(Endpoint):
         return self.page(rows, serializers.RolloutOfModelSerializer)
 
 
+@at("models/<str:name>/rollouts", "api_rollouts")
 class RolloutList(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.OPERATE}
 
@@ -54,6 +56,7 @@ class RolloutList(Endpoint):
         return _told(rollout, status=201)
 
 
+@at("models/<str:name>/rollouts/<str:rollout>", "api_rollout")
 class RolloutDetail(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -63,6 +66,7 @@ class RolloutDetail(Endpoint):
         return _told(select.rollout_get(model_get(name), rollout))
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/figures", "api_rollout_figures")
 class RolloutFigures(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -81,6 +85,7 @@ class RolloutFigures(Endpoint):
         return Response(serializers.FiguresSerializer(figures).data)
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/advance", "api_rollout_advance")
 class RolloutAdvance(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -92,6 +97,7 @@ class RolloutAdvance(Endpoint):
         return _told(rollout_advance(rollout=found, actor=self.actor, **given))
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/pause", "api_rollout_pause")
 class RolloutPause(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -101,6 +107,7 @@ class RolloutPause(Endpoint):
         return _told(rollout_pause(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/resume", "api_rollout_resume")
 class RolloutResume(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -110,6 +117,7 @@ class RolloutResume(Endpoint):
         return _told(rollout_resume(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/promote", "api_rollout_promote")
 class RolloutPromote(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -121,6 +129,7 @@ class RolloutPromote(Endpoint):
         return _told(rollout_promote(rollout=found, actor=self.actor, **given))
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/abort", "api_rollout_abort")
 class RolloutAbort(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -130,6 +139,7 @@ class RolloutAbort(Endpoint):
         return _told(rollout_abort(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/keep_old", "api_rollout_keep_old")
 class RolloutKeepOld(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -141,6 +151,7 @@ class RolloutKeepOld(Endpoint):
         return _told(rollout_keep_old(rollout=found, actor=self.actor, **given))
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/unload_old", "api_rollout_unload_old")
 class RolloutUnloadOld(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -151,6 +162,7 @@ class RolloutUnloadOld(Endpoint):
         return _told(rollout_unload_old(rollout=found, actor=self.actor, last_request=last_request_in_words(found)))
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/mismatches", "api_rollout_mismatches")
 class MismatchList(Endpoint):
     rights = {"GET": Right.VIEW, "DELETE": Right.OPERATE}
 
@@ -167,6 +179,7 @@ class MismatchList(Endpoint):
         return Response(status=204)
 
 
+@at("models/<str:name>/rollouts/<str:rollout>/mismatches/<int:pk>", "api_rollout_mismatch")
 class MismatchDetail(Endpoint):
     rights = {"GET": CLIENT_DATA}
 

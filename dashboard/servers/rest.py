@@ -8,9 +8,10 @@ from dashboard.access.authorisation import Right
 from dashboard.servers import selectors as select
 from dashboard.servers import serializers
 from dashboard.servers.services import server_restart
-from dashboard.web.rest.endpoint import Endpoint, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, fieldless
 
 
+@at("servers", "api_servers")
 class ServerList(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -20,6 +21,7 @@ class ServerList(Endpoint):
         return self.page(select.servers(), serializers.ServerSerializer)
 
 
+@at("servers/<str:name>", "api_server")
 class ServerDetail(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -29,6 +31,7 @@ class ServerDetail(Endpoint):
         return Response(serializers.ServerSerializer(select.server_get(name)).data)
 
 
+@at("servers/<str:name>/models", "api_server_models")
 class ServerModels(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -39,6 +42,7 @@ class ServerModels(Endpoint):
         return self.page(rows, serializers.ModelStateSerializer)
 
 
+@at("servers/<str:name>/events", "api_server_events")
 class ServerEvents(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -48,6 +52,7 @@ class ServerEvents(Endpoint):
         return self.page(select.server_events(server=select.server_get(name)), serializers.EventSerializer)
 
 
+@at("servers/<str:name>/restart", "api_server_restart")
 class ServerRestart(Endpoint):
     rights = {"POST": Right.ADMINISTER}
 

@@ -25,11 +25,12 @@ from dashboard.uploads.services import (
     upload_receive_chunk,
 )
 from dashboard.versions.serializers import VersionSerializer
-from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 from dashboard.web.rest.parsers import RawParser, read_body
 from repository.config.document import Document
 
 
+@at("uploads", "api_uploads")
 class UploadList(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.UPLOAD_DATA}
     max_body_bytes = 8 << 20  # the names of 10,000 files
@@ -46,6 +47,7 @@ class UploadList(Endpoint):
         return Response(serializers.UploadSerializer(upload).data, status=201)
 
 
+@at("uploads/<uuid:pk>", "api_upload")
 class UploadDetail(Endpoint):
     rights = {"GET": Right.VIEW, "DELETE": Right.UPLOAD_DATA}
 
@@ -61,6 +63,7 @@ class UploadDetail(Endpoint):
         return Response(status=204)
 
 
+@at("uploads/<uuid:pk>/files", "api_upload_files")
 class UploadFiles(Endpoint):
     rights = {"POST": Right.UPLOAD_DATA}
     max_body_bytes = 8 << 20
@@ -75,6 +78,7 @@ class UploadFiles(Endpoint):
         return Response(serializers.UploadSerializer(upload).data, status=201)
 
 
+@at("uploads/<uuid:pk>/files/<int:number>", "api_upload_file")
 class UploadChunk(Endpoint):
     rights = {"GET": Right.VIEW, "PUT": Right.UPLOAD_DATA}
     max_body_bytes = settings.UPLOAD_CHUNK_BYTES
@@ -111,6 +115,7 @@ class UploadChunk(Endpoint):
         return _chunk(file)
 
 
+@at("uploads/<uuid:pk>/complete", "api_upload_complete")
 class UploadComplete(Endpoint):
     rights = {"POST": Right.UPLOAD_DATA}
 
@@ -121,6 +126,7 @@ class UploadComplete(Endpoint):
         return _upload(pk, status=202)
 
 
+@at("uploads/<uuid:pk>/publish", "api_upload_publish")
 class UploadPublish(Endpoint):
     rights = {"POST": Right.UPLOAD_DATA}
 

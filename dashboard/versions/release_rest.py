@@ -13,9 +13,10 @@ from dashboard.releases.selectors import lives_of, newest_release, release_get, 
 from dashboard.versions import release_serializers as serializers
 from dashboard.versions.compare import comparison
 from dashboard.versions.services import aliases_set, release_go_back
-from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 
 
+@at("models/<str:name>/releases", "api_releases")
 class ReleaseList(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -26,6 +27,7 @@ class ReleaseList(Endpoint):
         return self.page(rows, serializers.ReleaseSerializer, lives_of)
 
 
+@at("models/<str:name>/releases/<int:number>", "api_release")
 class ReleaseDetail(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -35,6 +37,7 @@ class ReleaseDetail(Endpoint):
         return _release(name, number)
 
 
+@at("models/<str:name>/releases/<int:number>/go_back", "api_release_go_back")
 class ReleaseGoBack(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.OPERATE}
 
@@ -52,6 +55,7 @@ class ReleaseGoBack(Endpoint):
         return _release(name, made.number, status=201)
 
 
+@at("models/<str:name>/go_back", "api_model_go_back")
 class ModelGoBack(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -62,6 +66,7 @@ class ModelGoBack(Endpoint):
         return summary_response(name)
 
 
+@at("models/<str:name>/aliases", "api_aliases")
 class Aliases(Endpoint):
     rights = {"GET": Right.VIEW, "PUT": Right.OPERATE}
 
@@ -79,6 +84,7 @@ class Aliases(Endpoint):
         return _aliases(name)
 
 
+@at("models/<str:name>/compare", "api_compare")
 class Compare(Endpoint):
     rights = {"GET": Right.VIEW}
 

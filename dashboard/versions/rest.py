@@ -19,12 +19,13 @@ from dashboard.versions.moves import version_archive, version_restore
 from dashboard.versions.promotion import promotion
 from dashboard.versions.retention import retention_set
 from dashboard.versions.services import release_promote, version_annotate
-from dashboard.web.rest.endpoint import Endpoint, data_of, fieldless
+from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 from repository.config.document import Document
 
 _MOVED = {200: serializers.VersionSerializer, 202: JobSerializer}
 
 
+@at("models/<str:name>/versions", "api_versions")
 class VersionList(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -35,6 +36,7 @@ class VersionList(Endpoint):
         return self.page(select.versions(model), serializers.VersionSerializer, partial(_told, model))
 
 
+@at("models/<str:name>/versions/<int:number>", "api_version")
 class VersionDetail(Endpoint):
     rights = {"GET": Right.VIEW, "PATCH": Right.OPERATE}
 
@@ -51,6 +53,7 @@ class VersionDetail(Endpoint):
         return _version(name, number)
 
 
+@at("models/<str:name>/versions/<int:number>/settings", "api_version_settings")
 class VersionSettings(Endpoint):
     rights = {"GET": Right.VIEW, "PUT": Right.OPERATE}
 
@@ -69,6 +72,7 @@ class VersionSettings(Endpoint):
         return _settings(name, number)
 
 
+@at("models/<str:name>/versions/<int:number>/make_live", "api_version_make_live")
 class VersionMakeLive(Endpoint):
     rights = {"GET": Right.VIEW, "POST": Right.OPERATE}
 
@@ -88,6 +92,7 @@ class VersionMakeLive(Endpoint):
         return _version(name, number)
 
 
+@at("models/<str:name>/versions/<int:number>/model_archive", "api_model_archive")
 class ModelArchive(Endpoint):
     rights = {"GET": Right.VIEW}
 
@@ -104,6 +109,7 @@ class ModelArchive(Endpoint):
         return Response(serializers.ModelArchiveSerializer(archive).data)
 
 
+@at("models/<str:name>/versions/<int:number>/archive", "api_version_archive")
 class VersionArchive(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -115,6 +121,7 @@ class VersionArchive(Endpoint):
         return after_job(job, lambda: _version(name, number))
 
 
+@at("models/<str:name>/versions/<int:number>/restore", "api_version_restore")
 class VersionRestore(Endpoint):
     rights = {"POST": Right.OPERATE}
 
@@ -125,6 +132,7 @@ class VersionRestore(Endpoint):
         return after_job(job, lambda: _version(name, number))
 
 
+@at("models/<str:name>/retention", "api_retention")
 class ModelRetention(Endpoint):
     rights = {"GET": Right.VIEW, "PUT": Right.OPERATE}
 

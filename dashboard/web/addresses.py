@@ -6,13 +6,16 @@
 The address has the view's name for `reverse`, where it is given no other. dashboard.page_urls puts them together.
 """
 
+import importlib
 from collections.abc import Callable
+from pathlib import Path
 
 from django.urls import URLPattern, path
 from django.views.decorators.http import require_http_methods
 
 from dashboard.access.authorisation import Answer, Arguments, Right, View, requires
 
+DASHBOARD = Path(__file__).resolve().parents[1]
 ADDRESSES: list[URLPattern] = []
 
 
@@ -42,3 +45,13 @@ def _at(
         return checked
 
     return decorate
+
+
+def collected(modules: tuple[str, ...], addresses: list[URLPattern]) -> list[URLPattern]:
+    """Import the modules at these paths of the dashboard, and return the addresses that they have given.
+
+    An address with a word goes before one that takes anything in its place.
+    """
+    for file in sorted(file for pattern in modules for file in DASHBOARD.glob(pattern)):
+        importlib.import_module(".".join(("dashboard", *file.relative_to(DASHBOARD).with_suffix("").parts)))
+    return sorted(addresses, key=lambda one: str(one.pattern).replace("<", "\uffff"))

@@ -16,6 +16,7 @@ from rest_framework.request import Request
 from rest_framework.views import APIView
 
 from dashboard.access.authorisation import Right
+from dashboard.web.rest.endpoint import at
 from dashboard.web.rest.schema import whole_schema
 
 _DEEPEST = 4  # levels of objects in objects whose fields are listed
@@ -51,6 +52,7 @@ class Operation:
     example: Any = None  # a body
 
 
+@at("schema", "api_schema")
 class Schema(SpectacularAPIView):
     """The OpenAPI schema."""
 
@@ -67,6 +69,7 @@ class _Html(BaseRenderer):
         return json.dumps(data)
 
 
+@at("docs", "api_docs")
 class Documentation(APIView):
     """The page."""
 

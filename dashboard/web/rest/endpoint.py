@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db.models import QuerySet
+from django.urls import URLPattern, path
 from drf_spectacular.utils import extend_schema
 from rest_framework.exceptions import ValidationError
 from rest_framework.request import Request
@@ -18,7 +19,10 @@ from dashboard.access.authorisation import Actor, Right, actor_of
 from dashboard.web.rest.pagination import Pages
 
 Arguments = ParamSpec("Arguments")
+View = TypeVar("View", bound=APIView)
 Handler = Callable[Concatenate[Any, Request, Arguments], Response]
+
+ADDRESSES: list[URLPattern] = []
 
 
 class Endpoint(APIView):
@@ -49,6 +53,16 @@ class Endpoint(APIView):
         pages = self.pagination_class()
         shown = told(pages.paginate_queryset(rows, self.request, self) or [])
         return pages.get_paginated_response(serializer(shown, many=True).data)
+
+
+def at(address: str, name: str) -> Callable[[type[View]], type[View]]:
+    """Give an endpoint an address below /api/v1/, with a name that begins with api_. dashboard.rest_urls puts them together."""
+
+    def decorate(endpoint: type[View]) -> type[View]:
+        ADDRESSES.append(path(address, endpoint.as_view(), name=name))
+        return endpoint
+
+    return decorate
 
 
 def data_of(
