@@ -8,6 +8,7 @@ import pytest
 
 from serving.core.errors import Code, ServingError
 from serving.resources import memory
+from serving.scheduling.ensemble_run import Run
 from tests.serving.gate import GateBackend, until, write_gated
 from tests.serving.in_process import core, index, infer
 from tests.serving.models.test_residency import asking_for, asleep
@@ -122,6 +123,36 @@ async def test_the_others_go_on_when_a_request_is_cancelled_whose_step_wakes_und
         requests[2].request.cancel()  # waits for room there
         assert [await requests[number].answer() for number in (1, 3)] == [3, 3]
         assert (await infer(server, "pipeline", {"X": ONE["IN"]}))["Y"] == 3
+
+
+async def test_a_request_that_waited_for_room_and_cannot_begin_leaves_it_to_the_next(tmp_path, backends, monkeypatch):
+    async with pipeline(tmp_path, "", "", limit=1) as server:
+        backends["first"].gate.clear()
+        requests = [Asked(server, "pipeline") for _ in range(3)]
+        await until(lambda: backends["first"].log, "the execution")
+        begin, tried = Run._start, []
+
+        def fail_once(run, *arguments):
+            tried.append(run)
+            if len(tried) == 1:
+                raise ZeroDivisionError
+            begin(run, *arguments)
+
+        monkeypatch.setattr(Run, "_start", fail_once)
+        backends["first"].gate.set()
+        with pytest.raises(ServingError, match="running the steps"):
+            await requests[1].answer()
+        assert [await requests[number].answer() for number in (0, 2)] == [3, 3]
+
+
+async def test_a_server_that_ends_while_a_model_wakes_answers_the_requests_that_wait_for_it(tmp_path, backends):
+    write_gated(tmp_path, extra=asking_for("on_demand"))
+    async with core(tmp_path, load_model=("gated",)) as server:
+        requests = [Asked(server, "gated") for _ in range(3)]
+        (lifecycle,) = server._manager._models
+        await until(lambda: lifecycle.versions[1].state.name == "LOADING", "the load for them")
+    assert [one.answers[0].outputs["OUT"].item() for one in requests] == [2, 2, 2]
+    assert backends["gated"].closed
 
 
 async def test_a_step_that_cannot_be_loaded_keeps_no_room(tmp_path, backends, monkeypatch):

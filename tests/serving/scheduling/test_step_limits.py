@@ -1,4 +1,4 @@
-"""`max_inflight_requests` of an ensemble: who waits for room at a step, who no longer does, and whom a new limit lets go on."""
+"""`max_inflight_requests` of an ensemble: which requests wait for room at a step, and which of them a new limit lets go on."""
 
 from collections.abc import Callable
 
