@@ -33,7 +33,13 @@ from repository.core.json_types import Json, JsonObject
 PARAMETER = "traffic"
 PROTOCOLS = ("v2", "v2-grpc", "torchserve", "json")
 WITH_BODIES = ("json", "torchserve")  # protocols that take `request` and `response`
-METRICS = ("errors", "latency", "disagreement", "prometheus")
+# Metric of a guardrail -> the fields that it may have.
+METRICS = {
+    "errors": ("margin",),
+    "latency": ("quantile", "ratio"),
+    "disagreement": ("limit",),
+    "prometheus": ("name", "url", "stable", "candidate", "ratio"),
+}
 STICKY = ("header", "parameter", "id")
 MAX_GUARDRAILS = 20
 MAX_DEPTH = 50  # of objects and lists in each other
@@ -303,7 +309,7 @@ def _inner_problem(value: JsonObject) -> str:
 
 def _fields_of(guardrail: JsonObject) -> Mapping[str, Check]:
     """Return the fields that a guardrail of its metric may have."""
-    names = _OF_METRIC.get(str(guardrail.get("metric")))
+    names = METRICS.get(str(guardrail.get("metric")))
     return _GUARDRAIL if names is None else {name: _GUARDRAIL[name] for name in ("metric", *names)}
 
 
@@ -441,7 +447,7 @@ _SHADOW: dict[str, Check] = {
     "keep": lambda value: "" if value is False or isinstance(value, dict) else 'false or {"count": 20, "days": 7}',
 }
 _GUARDRAIL: dict[str, Check] = {
-    "metric": _one_of(METRICS),
+    "metric": _one_of(tuple(METRICS)),
     "margin": _number(0, 1),
     "quantile": _number(0, 0.9999, above=True),
     "ratio": _number(0, 1e6, above=True),
@@ -450,13 +456,6 @@ _GUARDRAIL: dict[str, Check] = {
     "url": _url_problem,
     "stable": _text,
     "candidate": _text,
-}
-# What a guardrail of each metric may say.
-_OF_METRIC = {
-    "errors": ("margin",),
-    "latency": ("quantile", "ratio"),
-    "disagreement": ("limit",),
-    "prometheus": ("name", "url", "stable", "candidate", "ratio"),
 }
 
 
