@@ -16,8 +16,8 @@ from dashboard.shared.exceptions import DashboardError, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from repository.core.errors import RepositoryError
 from repository.core.json_types import Json
-from repository.files import torchserve_archive
-from repository.files.torchserve_archive import FOLDER, Manifest, ModelSettings
+from repository.torchserve import model_archive
+from repository.torchserve.model_archive import FOLDER, Manifest, ModelSettings
 
 BACKEND = "torchserve"
 TEXT_BYTES = 64 << 10  # of a file that is shown
@@ -93,7 +93,7 @@ def facts_in(folder: Path) -> ArchiveFacts | None:
     try:
         if path is None:
             return None
-        manifest, _, _, streams = torchserve_archive.read_archive(path)
+        manifest, _, _, streams = model_archive.read_archive(path)
     except RepositoryError:
         return None
     return {
@@ -131,8 +131,8 @@ def served_archive(model: Model, live: Sequence[int]) -> ModelArchive | None:
 @repository_errors()
 def archive_at(path: Path, shown: str = "") -> ModelArchive:
     """Return what an archive holds. Invalid: it is none; NotFound: it holds no file `shown` that is text."""
-    manifest, settings, sizes, streams = torchserve_archive.read_archive(path)
-    handler = torchserve_archive.handler_file(manifest, sizes)
+    manifest, settings, sizes, streams = model_archive.read_archive(path)
+    handler = model_archive.handler_file(manifest, sizes)
     if shown and not _is_text(shown, sizes):
         raise NotFound(f"the archive has no text '{shown[:80]}'")
     wanted = shown or handler
@@ -150,11 +150,11 @@ def archive_at(path: Path, shown: str = "") -> ModelArchive:
 
 
 def _is_text(name: str, sizes: Mapping[str, int]) -> bool:
-    return name in sizes and name.lower().endswith(_TEXTS) and sizes[name] <= torchserve_archive.MAX_TEXT_BYTES
+    return name in sizes and name.lower().endswith(_TEXTS) and sizes[name] <= model_archive.MAX_TEXT_BYTES
 
 
 def _text(path: Path, name: str) -> ShownText:
-    content = torchserve_archive.read_file(path, name)
+    content = model_archive.read_file(path, name)
     text = content[:TEXT_BYTES].decode(errors="replace").replace("\x00", "\N{REPLACEMENT CHARACTER}")
     return ShownText(name, text, len(content) > TEXT_BYTES)
 

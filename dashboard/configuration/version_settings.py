@@ -22,7 +22,7 @@ from dashboard.shared.repository_errors import repository_errors
 from repository.config import model_config, version_settings
 from repository.core.errors import RepositoryError
 from repository.core.layout import OVERLAY_FILE
-from repository.files import torchserve_archive
+from repository.torchserve import model_archive
 from repository.torchserve import parameters as words
 
 _QUEUE = "queue_max_size"
@@ -147,7 +147,7 @@ def _of_archive(version: Version) -> dict[str, int | None]:
     if path is None:
         return {}
     try:
-        _, said = torchserve_archive.read_description(path)
+        _, said = model_archive.read_description(path)
     except RepositoryError:
         return {}
     delay = said.max_batch_delay_ms

@@ -21,10 +21,10 @@ from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
 from dashboard.shared.repository_errors import repository_errors
 from dashboard.uploads.states import UNFINISHED
 from repository.core.addresses import leads_into
-from repository.files.torchserve_archive import MANIFEST
 from repository.torchserve import java_properties, set_up
 from repository.torchserve import properties as ts_properties
 from repository.torchserve.archive_names import archives_in
+from repository.torchserve.model_archive import MANIFEST
 from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.properties import InvalidProperties, Properties
 from repository.torchserve.set_up import Failure, SetUp

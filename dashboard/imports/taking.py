@@ -32,7 +32,7 @@ from repository.config.document import Document
 from repository.core.layout import OVERLAY_FILE
 from repository.files import storage
 from repository.files.storage import FileEntry
-from repository.files.torchserve_archive import MANIFEST
+from repository.torchserve.model_archive import MANIFEST
 from repository.torchserve.set_up import UNNAMED_VERSION, SetUpModel, SetUpVersion
 
 NOTE = "Imported from TorchServe"

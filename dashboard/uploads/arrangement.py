@@ -13,11 +13,12 @@ from django.conf import settings
 from dashboard.models import Upload
 from dashboard.shared.exceptions import Invalid
 from repository.config import model_config
-from repository.config.backends import FILENAME_OF_SUFFIX
+from repository.config.backends import FILENAME_OF_PACKED, FILENAME_OF_SUFFIX
 from repository.config.document import Document
 from repository.core.layout import CONFIG_FILE, parse_version
-from repository.files import archive, foreign_formats, storage, torchserve_archive
-from repository.files.torchserve_archive import MANIFEST, PACKED_ENDINGS
+from repository.files import archive, foreign_formats, storage
+from repository.torchserve import model_archive
+from repository.torchserve.model_archive import MANIFEST
 
 MAX_MODEL_FILE_BYTES = 16 << 20  # of one file beside the versions: labels, a vocabulary
 _LITTER = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__")
@@ -128,15 +129,14 @@ def _renamed(names: list[str], config: Document | None) -> dict[str, str]:
 
 def _our_name(name: str) -> str:
     """Return the name that the server looks for in place of a file's; "" for what is no model by its name."""
-    if name.lower().endswith(PACKED_ENDINGS):
-        return torchserve_archive.FILENAME
-    return FILENAME_OF_SUFFIX.get(PurePosixPath(name).suffix.lower(), "")
+    packed = next((ours for end, ours in FILENAME_OF_PACKED.items() if name.lower().endswith(end)), "")
+    return packed or FILENAME_OF_SUFFIX.get(PurePosixPath(name).suffix.lower(), "")
 
 
 def _refuse_other_tar(files: dict[str, Path], renamed: dict[str, str]) -> None:
     """Refuse a tar file that is no TorchServe archive: nothing but those stays packed."""
     for name in renamed:
-        if name.lower().endswith(PACKED_ENDINGS) and torchserve_archive.is_other_tar(files[name]):
+        if name.lower().endswith(tuple(FILENAME_OF_PACKED)) and model_archive.is_other_tar(files[name]):
             raise Invalid(f"'{name}' cannot be served, because {foreign_formats.ARCHIVE.sentence}")
 
 

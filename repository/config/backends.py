@@ -20,7 +20,8 @@ class ModelFormat:
     phrase: the same in a sentence, where that is not "a <title> file". suffixes: ends of the names that people give such files;
     none where it is not uploaded.
     content: what every file of it is made of. starts: the first bytes of every file of it, where no other format has them.
-    platform: Triton's name for it.
+    holds: a name in every archive of it, packed or not; what else is wrong with one, its reader says. packed: more ends of the
+    names of its archives, which others have too. platform: Triton's name for it.
     """
 
     name: str
@@ -30,6 +31,8 @@ class ModelFormat:
     suffixes: tuple[str, ...] = ()
     content: Literal["binary", "text", "zip"] = "binary"
     starts: bytes = b""
+    holds: str = ""
+    packed: tuple[str, ...] = ()
     platform: str = ""
 
 
@@ -40,6 +43,7 @@ class BackendKind:
     class_path: "<module>:<class>" of the Backend, which the server imports when a model first needs it. formats: that it
     reads; the first one's file is its default. folder: in a version's folder it tells the backend, whatever lies beside it.
     platforms: Triton's names, beside those of the formats. parameters: those that are numbers or switches, with their rules.
+    runs: those that have code run, and how, in a sentence; a switch where it is on. in_place: those that need no reload.
     is_data: whether its files are data; those of any other backend count as code. own_process: whether its instances always run
     in processes of their own. cpu_instances: how many Triton starts of a model where none are configured.
     """
@@ -50,6 +54,8 @@ class BackendKind:
     folder: str = ""
     platforms: tuple[str, ...] = ()
     parameters: Mapping[str, Rule] = field(default_factory=dict)
+    runs: Mapping[str, str] = field(default_factory=dict)
+    in_place: tuple[str, ...] = ()
     is_data: bool = False
     own_process: bool = False
     cpu_instances: int = 1
@@ -151,7 +157,17 @@ _DECLARED = (
     BackendKind(
         "torchserve",
         "serving.torchserve.backend.backend:TorchserveBackend",
-        formats=(ModelFormat("torchserve", "model.mar", "TorchServe archive", suffixes=(".mar",), content="zip"),),
+        formats=(
+            ModelFormat(
+                "torchserve",
+                "model.mar",
+                "TorchServe archive",
+                suffixes=(".mar",),
+                content="zip",
+                holds="MAR-INF/MANIFEST.json",
+                packed=(".tar.gz", ".tgz"),  # of what torch-model-archiver writes with --archive-format tgz
+            ),
+        ),
         folder="MAR-INF",  # of an archive that lies unpacked in the version's folder
         parameters={
             "torchserve.response_timeout_s": _SECONDS,
@@ -164,6 +180,11 @@ _DECLARED = (
             "torchserve.parts": _ON_OFF,
             "torchserve.metrics_mode": (re.compile(r"log|prometheus|legacy"), "expected log, prometheus or legacy"),
         },
+        runs={
+            "torchserve.handler": "runs '{value}' as the handler of version {number}",
+            "torchserve.install_py_dep_per_model": "installs the packages that version {number} names, for it to run",
+        },
+        in_place=("torchserve.min_workers", "torchserve.max_workers"),  # their number is that of the instances
         own_process=True,
     ),
 )
@@ -182,6 +203,7 @@ BACKEND_OF_FILENAME = {
 }
 # The end of the name that a person gave a model file -> the name that it has in a version's folder.
 FILENAME_OF_SUFFIX = {suffix: one.filename for one in FORMATS.values() for suffix in one.suffixes}
+FILENAME_OF_PACKED = {end: one.filename for one in FORMATS.values() for end in one.packed}
 
 
 def formats_text(is_data: bool) -> str:

@@ -10,14 +10,14 @@ from typing import Literal
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import version_settings
+from repository.config.backends import KINDS
 from repository.config.model_config import SLIPWAY_PREFIX
 from repository.config.own_parameters import OWN_PARAMETERS
 
 # none: the same in another form. versions: some come or go, those that stay are not touched. reload: built beside the old.
 Effect = Literal["none", "in_place", "versions", "reload"]
 
-# Said of a model's workers, whose number is that of its instances.
-_SAID = ("torchserve.min_workers", "torchserve.max_workers")
+_IN_PLACE = [key for kind in KINDS.values() for key in kind.in_place]
 
 
 def effect(old: ModelConfig, new: ModelConfig) -> Effect:
@@ -58,6 +58,6 @@ def _built(config: ModelConfig) -> ModelConfig:
         own = OWN_PARAMETERS.get(key.removeprefix(SLIPWAY_PREFIX))
         if own is None or not own.built_in:
             del built.parameters[key]
-    for key in _SAID:
+    for key in _IN_PLACE:
         built.parameters.pop(key, None)
     return built

@@ -1,7 +1,7 @@
 """`slipway.step_retries`: how often an ensemble tries a step again that fails, and how long one try of it may take.
 
 `{"<model of a step>": {"retries": 3, "timeout_ms": 5000}}`. Only that step runs again: what was before it stays as it is. Steps
-that are not named are tried once, for as long as they take. TorchServe's workflows say it as retry-attempts and timeout-ms.
+that are not named are tried once, for as long as they take.
 """
 
 from typing import NamedTuple

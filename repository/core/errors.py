@@ -4,7 +4,7 @@ RepositoryError              one sentence for the person or client that asked
  ├─ InvalidName              a model name or version number that may not become a path
  ├─ InvalidConfig            a configuration that does not parse or breaks a rule (line, column, field, problems)
  ├─ InvalidExample           an example or golden request that is none, or whose tensors are not what they say
- ├─ InvalidArchive           an archive of TorchServe's that is none, or lacks what its manifest names
+ ├─ InvalidArchive           a model archive that is none, or lacks what its manifest names
  │   └─ InvalidWorkflow      an archive of a workflow that is none, or whose nodes cannot be run in any order (kind)
  ├─ NotFound                 no such model, version or file
  ├─ Conflict                 a version or model that exists already, or a folder that another publication holds
@@ -59,11 +59,11 @@ class InvalidExample(RepositoryError):
 
 
 class InvalidArchive(RepositoryError):
-    """An archive of TorchServe's that is none, or lacks what its manifest names."""
+    """A model archive that is none, or lacks what its manifest names."""
 
 
 class InvalidWorkflow(InvalidArchive):
-    """An archive of a workflow that is none. kind: the Java class by which TorchServe's clients know what is wrong."""
+    """An archive of a workflow that is none. kind: the Java class by which clients know what is wrong."""
 
     def __init__(self, message: str, kind: str = "InvalidWorkflowException") -> None:
         super().__init__(message)

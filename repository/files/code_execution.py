@@ -30,7 +30,8 @@ DATA_BACKENDS = {kind.name: kind.filename for kind in KINDS.values() if kind.is_
 # Execution providers that take compiled engines: from their caches, or from EPContext nodes in the ONNX file.
 _ENGINE_ACCELERATORS = ("tensorrt", "openvino")
 _ENVIRONMENT = "execution_env_path"
-_HANDLER, _INSTALL = "torchserve.handler", "torchserve.install_py_dep_per_model"
+# Parameter of a backend -> how it has code run, and whether it is a switch.
+_RUNS = {key: (how, key in kind.parameters) for kind in KINDS.values() for key, how in kind.runs.items()}
 _ON = ("true", "1", "on")
 _LIBRARY_KEY = re.compile(r"librar|custom_op", re.IGNORECASE)
 
@@ -138,12 +139,10 @@ def _settings(config: ModelConfig, number: int) -> Iterator[Finding]:
         value = config.parameters[key].string_value
         if key.lower() == _ENVIRONMENT and value:
             yield Finding(f'parameters["{key}"]', f"{key} runs the Python of '{value}' for version {number}")
-        elif key == _HANDLER and value:
-            yield Finding(f'parameters["{key}"]', f"{key} runs '{value}' as the handler of version {number}")
-        elif key == _INSTALL and value.strip().lower() in _ON:
-            yield Finding(
-                f'parameters["{key}"]', f"{key} installs the packages that version {number} names, for it to run"
-            )
+        elif key in _RUNS:
+            how, is_switch = _RUNS[key]
+            if value.strip().lower() in _ON if is_switch else value:
+                yield Finding(f'parameters["{key}"]', f"{key} {how.format(value=value, number=number)}")
         elif _LIBRARY_KEY.search(key):
             yield Finding(f'parameters["{key}"]', f"parameter '{key}' names a library for version {number}: '{value}'")
     for name in config.model_operations.op_library_filename:

@@ -9,14 +9,13 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from repository.config.backends import FILENAME_OF_SUFFIX, formats_text
+from repository.config.backends import FILENAME_OF_PACKED, FILENAME_OF_SUFFIX, formats_text
 from repository.core.layout import CONFIG_FILE
-from repository.files.torchserve_archive import PACKED_ENDINGS
 
 HEAD_BYTES = 512  # from the beginning of a file, by which it is known
 POINTER_BYTES = 1024  # a pointer of Git LFS is shorter
 # Files in which a model may be, by their ends and by their names; whatever lies beside them is theirs.
-MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, *PACKED_ENDINGS, ".zip")
+MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, *FILENAME_OF_PACKED, ".zip")
 MODEL_NAMES = (CONFIG_FILE,)
 _SERVED = f"{formats_text(is_data=True)}, {formats_text(is_data=False)}"
 

@@ -17,7 +17,7 @@ torchserve.install_py_dep_per_model true to install an archive's requirements.tx
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
-from repository.files.torchserve_archive import ModelSettings
+from repository.torchserve.model_archive import ModelSettings
 
 PREFIX = "torchserve."
 HANDLER = PREFIX + "handler"

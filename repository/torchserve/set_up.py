@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from repository.core.errors import InvalidWorkflow, RepositoryError
 from repository.core.layout import check_name
-from repository.files import torchserve_archive
-from repository.files.torchserve_archive import Manifest, ModelSettings
-from repository.torchserve import workflow_models
+from repository.torchserve import model_archive, workflow_models
 from repository.torchserve.archive_names import archives_in, default_name, file_name, named
+from repository.torchserve.model_archive import Manifest, ModelSettings
 from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.version_settings import Registering, Settings, workers_in_archive, workers_said
 from repository.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
@@ -168,7 +167,7 @@ def _archive_node(
 def _node(
     spec: WorkflowSpec, node: Node, archive: str, path: Path, options: TorchServeOptions, registered: bool
 ) -> SetUpModel:
-    manifest, in_archive = torchserve_archive.read_description(path)
+    manifest, in_archive = model_archive.read_description(path)
     asked = workflow_models.registering(spec, node)
     version = manifest.version or UNNAMED_VERSION
     name = check_name(asked.model_name)
@@ -197,7 +196,7 @@ def _wanted(options: TorchServeOptions, archives: Mapping[str, Path]) -> Iterato
         yield wanted
     names = {str(said.get("marName")): name for name, said in _settings(options)}
     for name in archives:
-        if name not in seen and torchserve_archive.looks_like_one(archives[name]):
+        if name not in seen and model_archive.looks_like_one(archives[name]):
             yield _Wanted(names.get(name, ""), name, None, False)
 
 
@@ -211,7 +210,7 @@ def _registered(options: TorchServeOptions, archives: Mapping[str, Path]) -> Ite
         return
     names = {str(said.get("marName")): name for name, said in _settings(options)}
     if options.load_models == ("all",):
-        wanted = [("", name) for name in archives if torchserve_archive.looks_like_one(archives[name])]
+        wanted = [("", name) for name in archives if model_archive.looks_like_one(archives[name])]
     else:
         wanted = [named(text) for text in options.load_models]
     for name, url in wanted:
@@ -231,7 +230,7 @@ def _version(wanted: _Wanted, options: TorchServeOptions, archives: Mapping[str,
     path = archives.get(archive)
     if path is None:
         raise RepositoryError("it is not in the model store; copy it there" if archive else "nobody says where it lies")
-    manifest, in_archive = torchserve_archive.read_description(path)
+    manifest, in_archive = model_archive.read_description(path)
     name = check_name(wanted.name or manifest.name or default_name(archive))
     version = manifest.version or UNNAMED_VERSION
     handler = str(wanted.said.get("handler") or "") if wanted.said is not None else ""

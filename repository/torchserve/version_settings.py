@@ -10,8 +10,8 @@ from typing import Any, TypeGuard
 
 from tritonclient.grpc.model_config_pb2 import TYPE_STRING, ModelConfig
 
-from repository.files.torchserve_archive import Manifest, ModelSettings
 from repository.torchserve import parameters as words
+from repository.torchserve.model_archive import Manifest, ModelSettings
 from repository.torchserve.options import TorchServeOptions
 
 MOST = 2**31 - 1

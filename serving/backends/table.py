@@ -1,10 +1,10 @@
 """The classes of the backends, which repository/config/backends.py names: each is imported when a model first needs it."""
 
-import importlib
 from typing import TYPE_CHECKING
 
 from repository.config.backends import KINDS, BackendKind
-from serving.core.errors import invalid
+from serving.core.errors import invalid, unsupported
+from serving.plugins.plugin import imported
 
 if TYPE_CHECKING:
     from serving.backends.base.backend import Backend, ModelSpec
@@ -19,9 +19,14 @@ def kind_of(name: str) -> BackendKind:
 
 
 def backend_class(name: str) -> "type[Backend]":
-    """Return the class of a backend; INVALID_ARG for an unknown one."""
-    module, _, attribute = kind_of(name).class_path.partition(":")
-    found: type[Backend] = getattr(importlib.import_module(module), attribute)
+    """Return the class of a backend; INVALID_ARG for an unknown one, UNSUPPORTED for that of a plugin which is not there."""
+    place = kind_of(name).class_path
+    try:
+        found: type[Backend] = imported(place)
+    except ModuleNotFoundError as error:
+        if not place.startswith(f"{error.name}."):
+            raise
+        raise unsupported(f"this server was installed without the backend '{name}'") from None
     return found
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from repository.config.backends import BACKEND_OF_FILENAME, KINDS, ModelFormat
 from repository.core.errors import UnsafeArchive
-from repository.files import foreign_formats, torchserve_archive
+from repository.files import foreign_formats
 from repository.files.foreign_formats import POINTER_BYTES, ForeignFormat
 from repository.files.zip_reading import opened_zip
 from serving.backends.base.text import looks_like_text
@@ -37,9 +37,10 @@ _SERVED = {
     for kind in KINDS.values()
     for one in kind.formats
 }
-ONNX, TORCHSCRIPT, TORCH_EXPORT, AOTINDUCTOR, TENSORRT, PYTHON, TORCHSERVE = (
-    _SERVED[name] for name in ("onnx", "torchscript", "torch_export", "aotinductor", "tensorrt", "python", "torchserve")
+ONNX, TORCHSCRIPT, TORCH_EXPORT, AOTINDUCTOR, TENSORRT, PYTHON = (
+    _SERVED[name] for name in ("onnx", "torchscript", "torch_export", "aotinductor", "tensorrt", "python")
 )
+_ARCHIVES = [one for one in _SERVED.values() if one.declared.holds]
 
 
 def _foreign(kind: ForeignFormat) -> Format:
@@ -109,13 +110,13 @@ def detect(path: Path) -> tuple[Format, str]:
     if path.name == "saved_model.pb":
         return SAVED_MODEL, ""
     if path.is_dir():
-        return TORCHSERVE, ""
+        return next(iter(_ARCHIVES), UNKNOWN), ""
     head = head_of(path)
     downloaded = foreign_formats.stand_in(head)
     if downloaded is not None:
         return _foreign(downloaded), ""
-    if meant is TORCHSERVE:
-        return TORCHSERVE, ""  # its reader says what is wrong with it
+    if meant in _ARCHIVES:
+        return meant, ""  # its reader says what is wrong with it
     if not head:
         return meant, "the file is empty"
     if head.startswith(b"PK\x03\x04"):
@@ -151,8 +152,9 @@ def _zip(path: Path, meant: Format) -> tuple[Format, str]:
     escaping = next((name for name in names if name.startswith("/") or ".." in name.replace("\\", "/").split("/")), "")
     if escaping:
         return ZIP, f"the archive holds '{escaping[:100]}', which leads out of it"
-    if torchserve_archive.MANIFEST in names:
-        return TORCHSERVE, ""
+    for one in _ARCHIVES:
+        if one.declared.holds in names:
+            return one, ""
     kind = foreign_formats.by_zip_names(names) or foreign_formats.by_ending(path.name)
     if kind is not None:
         return _foreign(kind), ""

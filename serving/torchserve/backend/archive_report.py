@@ -12,9 +12,9 @@ from pathlib import Path
 from repository.core.errors import RepositoryError
 from repository.core.json_types import Json
 from repository.core.python_source import syntax_tree
-from repository.files import torchserve_archive
 from repository.files.foreign_formats import POINTER_BYTES, stand_in
-from repository.files.torchserve_archive import Manifest, ModelSettings
+from repository.torchserve import model_archive
+from repository.torchserve.model_archive import Manifest, ModelSettings
 from serving.backends.base.backend import Review
 from serving.torchserve.backend.settings import told
 
@@ -35,14 +35,14 @@ class ArchiveReport:
     def __init__(self, path: Path) -> None:
         """Read the archive; ServingError where it is none."""
         try:
-            self.manifest, self.settings, self.files, self.streams = torchserve_archive.read_archive(path)
+            self.manifest, self.settings, self.files, self.streams = model_archive.read_archive(path)
         except RepositoryError as error:
             raise told(error) from None
         self._path = path
         self.errors: list[str] = []
         self.warnings: list[str] = []
         self.notes: list[str] = []
-        self.handler_file = torchserve_archive.handler_file(self.manifest, self.files)
+        self.handler_file = model_archive.handler_file(self.manifest, self.files)
         self._look_at_weights()
         self._look_at_handler()
         self._look_at_settings()
@@ -75,7 +75,7 @@ class ArchiveReport:
         if not 0 < self.files.get(name, 0) <= POINTER_BYTES:
             return
         try:
-            downloaded = stand_in(torchserve_archive.read_file(self._path, name))
+            downloaded = stand_in(model_archive.read_file(self._path, name))
         except RepositoryError as error:
             raise told(error) from None
         if downloaded is not None:
@@ -101,7 +101,7 @@ class ArchiveReport:
     def _parsed(self, file: str) -> ast.Module | None:
         """Return the syntax tree of a source; a source that is none is an error where it is the handler, else a warning."""
         try:
-            return syntax_tree(torchserve_archive.read_file(self._path, file))
+            return syntax_tree(model_archive.read_file(self._path, file))
         except SyntaxError as error:
             sentence = f"'{file}', line {error.lineno}: {error.msg}" if error.lineno else f"'{file}' is no Python text"
         except (ValueError, RecursionError, MemoryError, RepositoryError):

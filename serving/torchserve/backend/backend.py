@@ -11,9 +11,9 @@ from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.core.errors import RepositoryError
-from repository.files import torchserve_archive
-from repository.files.torchserve_archive import MANIFEST
+from repository.torchserve import model_archive
 from repository.torchserve import parameters as words
+from repository.torchserve.model_archive import MANIFEST
 from serving.backends.base.backend import Backend, BackendInstance, ModelSpec, Review
 from serving.backends.base.parameters import Parameters
 from serving.backends.child.instance import ChildInstance
@@ -59,9 +59,9 @@ class TorchserveBackend(Backend):
         Parameters.of(self.spec.config).warn_of_unknown(words.KNOWN)
         self._private = PrivateFolder(None, _UNPACKED)
         try:
-            self._manifest, self._settings, *_ = torchserve_archive.read_archive(archive)
+            self._manifest, self._settings, *_ = model_archive.read_archive(archive)
             self._folder = self._private.path / "model"
-            torchserve_archive.unpack(archive, self._folder)
+            model_archive.unpack(archive, self._folder)
             self._python = model_interpreter(self.spec.config, self.spec.version_dir.parent)
             self._packages = self._installed()
         except RepositoryError as error:

@@ -10,8 +10,8 @@ from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.core.errors import NotFound, RepositoryError
-from repository.files import torchserve_archive
-from repository.files.torchserve_archive import Manifest, ModelSettings
+from repository.torchserve import model_archive
+from repository.torchserve.model_archive import Manifest, ModelSettings
 from repository.torchserve.parameters import (
     INSTALL,
     LIMIT_IMAGES,
@@ -41,13 +41,13 @@ _PIECEWISE = ("pp", "tp", "pptp")
 
 def archive_path(version_dir: Path, filename: str) -> Path:
     """Return where the archive lies: a file, a folder, or, for the file name MAR-INF, the version's own folder."""
-    return version_dir if filename == torchserve_archive.FOLDER else version_dir / filename
+    return version_dir if filename == model_archive.FOLDER else version_dir / filename
 
 
 def complete(config: ModelConfig, archive: Path) -> None:
     """Fill in what a configuration does not say from what the archive says. ServingError for an archive that is none."""
     try:
-        manifest, settings, _, streams = torchserve_archive.read_archive(archive)
+        manifest, settings, _, streams = model_archive.read_archive(archive)
     except RepositoryError as error:
         raise told(error) from None
     if manifest.runtime.upper() == _CPP:

@@ -10,8 +10,8 @@ from typing import Any
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelInstanceGroup
 
-from repository.files.torchserve_archive import ModelSettings
 from repository.torchserve import parameters as words
+from repository.torchserve.model_archive import ModelSettings
 from repository.torchserve.options import TorchServeOptions
 from serving.core.devices import gpu_count
 from serving.core.errors import ServingError

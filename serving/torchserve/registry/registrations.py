@@ -22,9 +22,9 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.core.errors import RepositoryError
 from repository.core.layout import check_name
-from repository.files import torchserve_archive
-from repository.files.torchserve_archive import Manifest, ModelSettings
+from repository.torchserve import model_archive
 from repository.torchserve.archive_names import default_name, is_address, named, shown
+from repository.torchserve.model_archive import Manifest, ModelSettings
 from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.version_settings import (
     MAX_WORKERS,
@@ -373,9 +373,9 @@ class Registrations:
 
     def _read(self, url: str, path: Path | None) -> tuple[StoredArchive, Manifest, ModelSettings]:
         """Find an archive, fetch it if need be, and read what it says. path: where it is, if that is known."""
-        archive = StoredArchive(path) if path is not None else self.store.find(url, torchserve_archive.read_manifest)
+        archive = StoredArchive(path) if path is not None else self.store.find(url, model_archive.read_manifest)
         try:
-            return archive, *torchserve_archive.read_description(archive.path)
+            return archive, *model_archive.read_description(archive.path)
         except RepositoryError as error:
             if path is None:
                 self.store.release(archive)

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from repository.core.errors import InvalidArchive, UnsafeArchive
-from repository.files import archive, torchserve_archive
+from repository.files import archive
 from repository.files.tar_reading import opened_tar
-from repository.files.torchserve_archive import MANIFEST
+from repository.torchserve import model_archive
+from repository.torchserve.model_archive import MANIFEST
 from tests.support.serving_process import ROOT
 
 ENTRIES = 1_000_000
@@ -51,13 +52,14 @@ MEASURED = """
 import sys
 from pathlib import Path
 from repository.core.errors import RepositoryError
-from repository.files import archive, torchserve_archive
+from repository.files import archive
+from repository.torchserve import model_archive
 path, what = Path(sys.argv[1]), sys.argv[2]
 def most():  # KiB that it had, and none of its parent
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
 before = most()
 try:
-    archive.extract(path, path.parent / "out") if what == "extract" else torchserve_archive.read_archive(path)
+    archive.extract(path, path.parent / "out") if what == "extract" else model_archive.read_archive(path)
 except RepositoryError as error:
     print(most() - before, error.message)
 """
@@ -164,7 +166,7 @@ def test_a_header_of_a_tar_entry_that_unpacks_to_half_a_gigabyte_is_refused(tmp_
 def test_a_chain_of_headers_without_an_entry_is_refused(tmp_path: Path) -> None:
     path = tar_with(tmp_path / "model.tar.gz", [header(tarfile.XGLTYPE, 0)] * 5000)
     with pytest.raises(UnsafeArchive, match=r"too many headers|headers of more"):
-        torchserve_archive.read_archive(path)
+        model_archive.read_archive(path)
 
 
 def attributes(body: bytes, kind: bytes = tarfile.XHDTYPE) -> bytes:
@@ -194,7 +196,7 @@ def test_attributes_are_read_in_linear_time(tmp_path: Path, body: bytes) -> None
     """Half a megabyte of each took `tarfile` minutes, and hours."""
     path = tar_of(tmp_path / "model.mar", attributes(body) + header(tarfile.REGTYPE, 0))
     with pytest.raises(InvalidArchive):
-        torchserve_archive.read_archive(path)
+        model_archive.read_archive(path)
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE], ids=["of one", "of all that follow"])
@@ -214,7 +216,7 @@ def test_what_stands_before_entries_counts_as_what_they_unpack_to(tmp_path: Path
     one = attributes(record(b"c", b"a" * 900_000))
     path = tar_of(tmp_path / "model.mar", b"".join(one + header(tarfile.REGTYPE, 0, f"f{n}") for n in range(60)))
     with pytest.raises(UnsafeArchive, match="unpacks to more than 200 times its size"):
-        torchserve_archive.read_archive(path)
+        model_archive.read_archive(path)
 
 
 @pytest.mark.parametrize("size", [b"-0000000001\0", b"\xff" * 10 + b"\xfe\0"], ids=["in text", "in binary"])
@@ -223,7 +225,7 @@ def test_a_size_below_zero_is_refused(tmp_path: Path, size: bytes) -> None:
     entry[124:136] = size
     entry[148:156] = b"%06o\0 " % (sum(entry[:148]) + 256 + sum(entry[156:]))
     with pytest.raises(InvalidArchive):
-        torchserve_archive.read_archive(tar_of(tmp_path / "model.mar", bytes(entry) * 3))
+        model_archive.read_archive(tar_of(tmp_path / "model.mar", bytes(entry) * 3))
 
 
 def test_what_python_and_pax_write_of_names_sizes_and_times_is_read(tmp_path: Path) -> None:
@@ -241,7 +243,7 @@ def test_what_python_and_pax_write_of_names_sizes_and_times_is_read(tmp_path: Pa
 def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path) -> None:
     path = tar_of(tmp_path / "model.mar", attributes(record(b"path", b"a" * 5000)) + header(tarfile.REGTYPE, 0))
     with pytest.raises(UnsafeArchive, match="a name that is too long"):
-        torchserve_archive.read_archive(path)
+        model_archive.read_archive(path)
 
 
 def test_a_sparse_file_of_pax_is_refused_in_a_sentence(tmp_path: Path) -> None:
@@ -249,7 +251,7 @@ def test_a_sparse_file_of_pax_is_refused_in_a_sentence(tmp_path: Path) -> None:
         tmp_path / "model.mar", attributes(record(b"GNU.sparse.major", b"1")) + header(tarfile.REGTYPE, 0, "s")
     )
     with pytest.raises(UnsafeArchive, match="'s' in the archive is a sparse file: pack it without --sparse"):
-        torchserve_archive.read_archive(path)
+        model_archive.read_archive(path)
 
 
 def test_a_map_of_a_sparse_file_without_end_is_refused(tmp_path: Path) -> None:
@@ -260,7 +262,7 @@ def test_a_map_of_a_sparse_file_without_end_is_refused(tmp_path: Path) -> None:
     sparse[148:156] = b"%06o\0 " % (sum(sparse[:148]) + 256 + sum(sparse[156:]))
     path = tar_with(tmp_path / "model.tar.gz", [bytes(sparse), bytes(more) * 4000])
     with pytest.raises(UnsafeArchive, match="is a sparse file"):
-        torchserve_archive.read_archive(path)
+        model_archive.read_archive(path)
 
 
 @pytest.mark.parametrize("ending", ["bz2", "gz", "xz"])
@@ -275,4 +277,4 @@ def test_a_packed_tar_file_that_is_damaged_is_refused_in_a_sentence(tmp_path: Pa
     content[len(content) // 2 + 1] ^= 0xFF
     path.write_bytes(bytes(content))
     with pytest.raises(InvalidArchive):
-        torchserve_archive.read_archive(path)
+        model_archive.read_archive(path)

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from repository.config.text import unquoted
-from repository.files import torchserve_archive
 from repository.files.data_files import DataFiles
+from repository.torchserve import model_archive
 from serving.inspection.python_model import read_python_model
 from serving.inspection.report import inspect
 from tests.support.torchserve_archives import archive
@@ -27,7 +27,7 @@ def test_five_threads_read_sources_at_once(tmp_path: Path) -> None:
     reads: list[Callable[[], object]] = [
         lambda: DataFiles().has(notes.name, notes),
         lambda: read_python_model(model).problems,
-        lambda: torchserve_archive.read_archive(made).streams,
+        lambda: model_archive.read_archive(made).streams,
         lambda: inspect(made)["problems"],
         lambda: [unquoted('"key"') for _ in range(100)],
     ]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from repository.files.torchserve_archive import read_manifest
 from repository.torchserve.archive_names import default_name, shown
+from repository.torchserve.model_archive import read_manifest
 from serving.torchserve.registry.errors import TorchServeError
 from serving.torchserve.registry.model_store import ModelStore, StoredArchive
 from tests.support.object_store import BUCKET, ObjectStore

@@ -32,8 +32,6 @@ from repository.files.zip_reading import opened_zip
 
 FOLDER = "MAR-INF"
 MANIFEST = f"{FOLDER}/MANIFEST.json"
-FILENAME = "model.mar"  # in a version's folder, whatever it is packed as
-PACKED_ENDINGS = (".tar.gz", ".tgz")  # of what torch-model-archiver writes with --archive-format tgz
 STREAMS = "send_intermediate_predict_response"  # a source that names it answers in several parts
 
 MAX_TEXT_BYTES = 4 << 20  # of a manifest, a model-config.yaml, or a source
