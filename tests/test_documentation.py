@@ -124,7 +124,14 @@ def test_the_page_of_the_architecture_names_every_folder(folder: str) -> None:
     assert set(rooms_on_the_page(folder)) - {folder} == {str(path.relative_to(ROOT)) for path in folders}
 
 
-@pytest.mark.parametrize(("traveller", "home"), [("An infer request", "serving"), ("An uploaded file", "dashboard")])
+@pytest.mark.parametrize(
+    ("traveller", "home"),
+    [
+        ("An infer request", "serving"),
+        ("An uploaded file", "dashboard"),
+        ("An archive of TorchServe's that is registered", "serving"),
+    ],
+)
 def test_the_files_that_a_traveller_passes_exist(traveller: str, home: str) -> None:
     section = re.search(rf"^### {traveller}$.*?(?=^##)", ARCHITECTURE, re.MULTILINE | re.DOTALL)
     assert section is not None

@@ -71,6 +71,9 @@ class Actor:
     def name(self) -> str:
         return "system" if self.user is None else self.user.get_username()
 
+    def rights(self) -> list[Right]:
+        return [right for right in Right if self.may(right)]
+
     def may(self, right: Right) -> bool:
         if self.system:
             return True

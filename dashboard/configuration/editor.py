@@ -10,7 +10,7 @@ from dashboard.catalog.model_archives import ModelArchive
 from dashboard.configuration import services
 from dashboard.configuration.fields import DATA_TYPES
 from dashboard.configuration.model_files import Arriving
-from dashboard.configuration.needs import Need, refusal, rights_of, unmet
+from dashboard.configuration.needs import Need, refusal, unmet
 from dashboard.configuration.running_fields import CONTROLS
 from dashboard.shared.exceptions import Invalid
 from dashboard.templatetags.slipway import sentence
@@ -103,5 +103,5 @@ def preview_response(found: services.ConfigPreview, refused: str, **beside: str)
 
 def refusal_for(request: HttpRequest, needs: list[Need]) -> str:
     """Return which of the needed rights the person lacks, and why, as a sentence; "" for none."""
-    missing = unmet(needs, rights_of(actor_of(request)))
+    missing = unmet(needs, actor_of(request).rights())
     return sentence(refusal(missing)) if missing else ""

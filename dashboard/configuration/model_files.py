@@ -1,6 +1,7 @@
 """What is known of the model files of versions, and whether a configuration fits those that it would serve."""
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import NamedTuple
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -62,22 +63,20 @@ def served_misfits(
     chosen = document.versions({*published, *files})
     if model is not None:
         files |= {one.number: file_of_version(one) for one in model.versions.filter(number__in=chosen)}
-    name = model.name if model else ""
-    return _merged({number: _of_one(name, number, document.message, files[number]) for number in chosen})
+    folder = managed_repository().model_dir(model.name) if model else None
+    return _merged({number: _of_one(folder, number, document, files[number]) for number in chosen})
 
 
-def arriving_misfits(arriving: Arriving, document: Document) -> list[Misfit]:
-    """Return where a configuration contradicts the file of a version that is about to be published."""
-    return misfits(document.message, arriving.file)
-
-
-def _of_one(name: str, number: int, config: ModelConfig, file: ModelFile) -> list[Misfit]:
+def _of_one(folder: Path | None, number: int, document: Document, file: ModelFile) -> list[Misfit]:
     go_on()
-    overlay = managed_repository().model_dir(name) / str(number) / OVERLAY_FILE if name else None
+    overlay = folder / str(number) / OVERLAY_FILE if folder is not None else None
+    has_overlay = overlay is not None and overlay.is_file()
+    if not has_overlay and version_settings.KEY not in document.message.parameters:
+        return document.misfits(file)
     own = ModelConfig()
-    own.CopyFrom(config)
+    own.CopyFrom(document.message)
     try:
-        if overlay is not None and overlay.is_file():
+        if overlay is not None and has_overlay:
             model_config.merge_overlay(own, model_config.parse_file(overlay))
         own = version_settings.for_version(own, number)
     except RepositoryError as error:

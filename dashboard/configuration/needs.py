@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from dashboard.access.authorisation import Actor, Right
+from dashboard.access.authorisation import Right
 from dashboard.models import Release, Upload, Version
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.exceptions import Forbidden
@@ -36,10 +36,6 @@ def unmet(needs: Iterable[Need], granted: Iterable[Right]) -> list[Need]:
     """Return the needs whose right is not granted."""
     held = set(granted)
     return [need for need in needs if need.right not in held]
-
-
-def rights_of(actor: Actor) -> list[Right]:
-    return [right for right in Right if actor.may(right)]
 
 
 def refuse_unmet(needs: Iterable[Need], granted: Iterable[Right]) -> None:
@@ -70,11 +66,8 @@ def runs(document: Document, there: Contents) -> frozenset[Finding]:
 
 
 def contents(model_name: str) -> Contents:
-    """Return the files of a model in the repository."""
-    repository = managed_repository()
-    return (
-        code_execution.contents_of(repository.model_dir(model_name)) if repository.has_model(model_name) else Contents()
-    )
+    """Return the files of a model in the repository; none where it has no folder."""
+    return code_execution.contents_of(managed_repository().model_dir(model_name))
 
 
 def code_needs(findings: Iterable[Finding]) -> list[Need]:

@@ -11,8 +11,8 @@ from django.db import transaction
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.field_values import FieldError
 from dashboard.configuration.fields import Fields, apply_fields, field_for, fields_of
-from dashboard.configuration.model_files import Arriving, arriving_misfits, served_misfits
-from dashboard.configuration.needs import Need, config_needs, refuse_unmet, rights_of
+from dashboard.configuration.model_files import Arriving, served_misfits
+from dashboard.configuration.needs import Need, config_needs, refuse_unmet
 from dashboard.models import Model, Release
 from dashboard.releases.rollout_rules import same_but_weight, traffic_kept
 from dashboard.releases.selectors import current_document, newest_release
@@ -92,7 +92,7 @@ def config_preview(
     problems += _check(document, model, model_name, there, arriving)
     if not problems:
         go_on()
-        misfits = arriving_misfits(arriving, document) if arriving else served_misfits(model, document, there)
+        misfits = document.misfits(arriving.file) if arriving else served_misfits(model, document, there)
         problems = _files_check(document, misfits)
     return ConfigPreview(
         document=document,
@@ -127,7 +127,7 @@ def config_apply(
         document = traffic_kept(model, before, document)
         if current is not None and before.same_text(document):
             return current
-        refuse_unmet(config_needs(model_name=model.name, current=before, document=document), rights_of(actor))
+        refuse_unmet(config_needs(model_name=model.name, current=before, document=document), actor.rights())
         document_check(model=model, document=document)
         return release_make(
             model=model,

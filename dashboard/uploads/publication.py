@@ -11,6 +11,7 @@ A job whose worker died is queued again and goes on: what lies in place is recor
 """
 
 import contextlib
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.catalog.model_archives import facts_in
 from dashboard.catalog.services import last_number_ever
 from dashboard.configuration.model_files import file_of_upload
-from dashboard.configuration.needs import beside_files, code_of_version, rights_of
+from dashboard.configuration.needs import beside_files, code_of_version
 from dashboard.configuration.services import document_check, refuse_drift
 from dashboard.jobs.context import JobCancelled, JobContext, undone_by
 from dashboard.jobs.progress import JobProgress
@@ -44,7 +45,6 @@ from dashboard.uploads.review import decide_document, number_of
 from dashboard.uploads.services import upload_require_own
 from dashboard.uploads.tensors import signature_with
 from repository.config.document import Document, stamp_of
-from repository.config.file_check import misfits
 from repository.core.errors import Conflict as Held
 from repository.files import publish, storage
 from repository.files.progress import SILENT, Progress
@@ -86,7 +86,7 @@ def upload_publish(
         note=note.strip()[:10_000],
         make_live=make_live,
         load=load,
-        rights=tuple(right.name for right in rights_of(actor)),
+        rights=tuple(right.name for right in actor.rights()),
     )
     at_once = within is None and upload.size_bytes <= settings.AT_ONCE_BYTES
     job, decided = _reserve(upload, actor, request, announce=not at_once, within=within)
@@ -103,11 +103,20 @@ def _refuse_unfit(upload: Upload) -> None:
         raise Conflict(f"the upload cannot be published: {error['message']}")
 
 
+class _Stand(NamedTuple):
+    """What of a model decides a publication's text beside the upload: the number of its newest release, 0 for none, its
+    generation, its published versions."""
+
+    release: int
+    generation: int
+    published: list[int]
+
+
 class _Decided(NamedTuple):
-    """A publication with its text, and what of the model that was decided by: see `_stand`."""
+    """A publication with its text, and the model by which that was decided."""
 
     publication: Publication
-    stand: tuple[object, ...]
+    stand: _Stand
 
 
 def _reserve(
@@ -119,8 +128,9 @@ def _reserve(
         current = newest_release(model)
         refuse_drift(model)
         number = max([model.last_number, *_numbers_on_disk(model.name)]) + 1
+        folder = upload.folder / "version"
         document = decide_document(
-            upload=upload, model=model, request=request, number=number, folder=upload.folder / "version"
+            upload=upload, model=model, current=current, request=request, number=number, folder=folder
         )
         Model.objects.filter(pk=model.pk).update(last_number=number)
         job = within or job_create(
@@ -132,20 +142,20 @@ def _reserve(
             announce=announce,
         )
         # From here on only a text that comes after this one is another than the person saw.
-        request = replace(request, base_release=number_of(current), strict=False)
+        stand = _stand(model, current)
+        request = replace(request, base_release=stand.release, strict=False)
         publication = Publication(
             request,
             number=number,
             actor=actor.user.pk if actor.user else None,
-            text=document.stamped(number_of(current) + 1),
+            text=document.stamped(stand.release + 1),
         )
         states.publish(upload, publication=publication, job=job)
-    return job, _Decided(publication, _stand(model, current))
+    return job, _Decided(publication, stand)
 
 
-def _stand(model: Model, newest: Release | None) -> tuple[object, ...]:
-    """Return what of a model decides a publication's text beside the upload: any change of it is another stand."""
-    return number_of(newest), model.generation, *model.published_numbers()
+def _stand(model: Model, newest: Release | None) -> _Stand:
+    return _Stand(newest.number if newest else 0, model.generation, model.published_numbers())
 
 
 def _model_for(upload: Upload, actor: Actor) -> Model:
@@ -189,13 +199,13 @@ def publication_run(context: JobContext, decided: _Decided | None = None) -> dic
 def _place(upload: Upload, progress: JobProgress, decided: _Decided | None) -> Version:
     """Also goes on where an earlier attempt died: what that put in place is recorded."""
     publication = _publication(upload)
-    manifest = _placed(upload, progress)
+    folder = _version_folder(upload, publication)
+    manifest = _placed(folder, progress)
     if manifest is not None:
-        return _finish_placed(upload, publication, manifest)
+        return _finish_placed(upload, publication, manifest, folder)
     source = upload.folder / "version" if upload.arranged.files else None
-    repository = managed_repository()
     with publish.stage_version(
-        repository, version=publication.number, source=source, move=True, progress=progress
+        managed_repository(), version=publication.number, source=source, move=True, progress=progress
     ) as staged:
         progress.step("Placing it in the repository")
         decided = decided or _decide(upload, publication, staged.folder)
@@ -214,14 +224,16 @@ def _decide(upload: Upload, publication: Publication, folder: Path) -> _Decided:
         document = decide_document(
             upload=upload,
             model=model,
+            current=current,
             request=publication.request,
             number=number,
             folder=folder,
             since=f"while version {number} was being published",
         )
-        decided = replace(publication, text=document.stamped(number_of(current) + 1))
+        stand = _stand(model, current)
+        decided = replace(publication, text=document.stamped(stand.release + 1))
         states.decide(upload, publication=decided)
-    return _Decided(decided, _stand(model, current))
+    return _Decided(decided, stand)
 
 
 def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version | None:
@@ -234,15 +246,18 @@ def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version |
         refuse_drift(model)
         states.finish(upload)  # before anything is placed: an upload that was taken back meanwhile places nothing
         text, files = publication.text, _beside(upload)
-        publish.place_version(managed_repository(), staged, name=model.name, config_text=text, model_files=files)
-        return _record(upload, model, publication, staged.manifest)
+        placed = publish.place_version(
+            managed_repository(), staged, name=model.name, config_text=text, model_files=files
+        )
+        return _record(upload, model, publication, staged.manifest, placed, files)
 
 
-def _record(upload: Upload, model: Model, publication: Publication, manifest: Manifest) -> Version:
+def _record(
+    upload: Upload, model: Model, publication: Publication, manifest: Manifest, folder: Path, beside: Iterable[str]
+) -> Version:
     """What the database is to know of a version that was just put in place; in the caller's transaction."""
-    actor, request = _publisher(publication), publication.request
-    version = _version_row(upload, model, actor, publication, manifest)
-    beside = upload.arranged.model_files
+    actor, request, document = _publisher(publication), publication.request, publication.document
+    version = _version_row(upload, model, actor, publication, document, manifest, folder)
     remember_publication(model, number=version.number, manifest=manifest, text=publication.text or "", beside=beside)
     if request.load or request.make_live:
         model.desired_state = DesiredState.LOADED
@@ -251,7 +266,7 @@ def _record(upload: Upload, model: Model, publication: Publication, manifest: Ma
         model=model,
         actor=actor,
         kind=ReleaseKind.PUBLISH,
-        document=publication.document,
+        document=document,
         summary=f"Published version {version.number}",
         write=False,
     )
@@ -270,9 +285,17 @@ def _record(upload: Upload, model: Model, publication: Publication, manifest: Ma
     return version
 
 
-def _version_row(upload: Upload, model: Model, actor: Actor, publication: Publication, manifest: Manifest) -> Version:
+def _version_row(
+    upload: Upload,
+    model: Model,
+    actor: Actor,
+    publication: Publication,
+    document: Document,
+    manifest: Manifest,
+    folder: Path,
+) -> Version:
     proposal = upload.proposal
-    archive = facts_in(managed_repository().version_dir(model.name, publication.number))
+    archive = facts_in(folder)
     kept = ("opset", "producer", "backend", "problems", "class_names", "signature")
     return Version.objects.create(
         model=model,
@@ -281,14 +304,14 @@ def _version_row(upload: Upload, model: Model, actor: Actor, publication: Public
         filename=proposal.get("filename") or "",
         size_bytes=manifest.size,
         sha256=manifest.sha256,
-        signature=signature_with(upload.proposal, publication.document),
+        signature=signature_with(upload.proposal, document),
         details={
             **{name: proposal[name] for name in kept if name in proposal},
             **({"archive": archive} if archive else {}),
             "files": sorted(manifest.files),
-            "runs_code": code_of_version(model.name, publication.document, publication.number),
+            "runs_code": code_of_version(model.name, document, publication.number),
         },
-        config=_fitting(upload, model, publication).text,
+        config=_fitting(upload, model, publication.request, document).text,
         note=publication.request.note,
         upload=upload,
         created_by=actor.user,
@@ -296,17 +319,17 @@ def _version_row(upload: Upload, model: Model, actor: Actor, publication: Public
     )
 
 
-def _fitting(upload: Upload, model: Model, publication: Publication) -> Document:
+def _fitting(upload: Upload, model: Model, request: PublishRequest, decided: Document) -> Document:
     """What fits the version's files: as published or typed; where nobody chose that, as the inspection proposed."""
-    decided, given = publication.document, publication.request.document
+    given = request.document
     proposed = Document.read(str(upload.proposal.get("fitting", "")))
     if proposed and (given is None or given.same_text(current_document(model))):
         return proposed
-    served = publication.request.make_live or publication.request.load
+    served = request.make_live or request.load
     file, chosen = file_of_upload(upload), (decided, given) if served else (given, decided)
     known: list[Document | None] = [*chosen, proposed]
     for document in known:
-        if document and not any(misfit.certain for misfit in misfits(document.message, file)):
+        if document and not any(misfit.certain for misfit in document.misfits(file)):
             return document
     return decided
 
@@ -332,20 +355,20 @@ def publications_recover() -> list[str]:
 
 def _recover(upload: Upload) -> str:
     publication = _publication(upload)
-    manifest = _placed(upload)
+    folder = _version_folder(upload, publication)
+    manifest = _placed(folder)
     if manifest is None:
         _take_back(upload, "publishing was broken off")
         return (
             f"Version {publication.number} of {upload.model_name} was not published; its upload can be published again."
         )
-    _finish_placed(upload, publication, manifest)
+    _finish_placed(upload, publication, manifest, folder)
     storage.remove_tree(upload.folder)
     return f"Finished the publication of version {publication.number} of {upload.model_name}."
 
 
-def _placed(upload: Upload, progress: Progress = SILENT) -> Manifest | None:
+def _placed(folder: Path, progress: Progress = SILENT) -> Manifest | None:
     """What an earlier attempt put in place before it died."""
-    folder = _version_folder(upload)
     if not folder.is_dir():
         return None
     progress.plan(storage.tree_size(folder))
@@ -353,19 +376,19 @@ def _placed(upload: Upload, progress: Progress = SILENT) -> Manifest | None:
     return storage.hash_tree(folder, progress)
 
 
-def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest) -> Version:
+def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest, folder: Path) -> Version:
     """Records a version that was put in place by an attempt that died, perhaps before it wrote what lies beside it."""
     with transaction.atomic():
         model = _locked(upload)
         states.finish(upload)
-        newest, found = newest_release(model), on_disk(model.name).document
-        text = _document_now(upload, model, publication).stamped(number_of(newest) + 1)
+        newest, found, files = newest_release(model), on_disk(model.name).document, _beside(upload)
+        text = _document_now(upload, model, publication, folder).stamped(number_of(newest) + 1)
         if text_take_back(model) or found.same_text(current_document(model)):  # else somebody changed it by hand
-            publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=_beside(upload))
-        return _record(upload, model, replace(publication, text=text), manifest)
+            publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=files)
+        return _record(upload, model, replace(publication, text=text), manifest, folder, files)
 
 
-def _document_now(upload: Upload, model: Model, publication: Publication) -> Document:
+def _document_now(upload: Upload, model: Model, publication: Publication, folder: Path) -> Document:
     """The configuration that was decided; where another release came since, one that loses nothing of it."""
     newest = newest_release(model)
     if stamp_of(publication.text or "") == number_of(newest) + 1:
@@ -374,9 +397,10 @@ def _document_now(upload: Upload, model: Model, publication: Publication) -> Doc
         return decide_document(
             upload=upload,
             model=model,
+            current=newest,
             request=publication.request,
             number=publication.number,
-            folder=_version_folder(upload),
+            folder=folder,
         )
     except DashboardError:  # published all the same, for its files are in place; what serves stays
         there = [*model.published_numbers(), publication.number]
@@ -388,7 +412,8 @@ def _take_back(upload: Upload, reason: str) -> None:
 
     Not where the version is in place already: then only the record is missing, and that is made up for.
     """
-    if upload.last_publication is None or _version_folder(upload).is_dir():
+    publication = upload.last_publication
+    if publication is None or _version_folder(upload, publication).is_dir():
         return
     with contextlib.suppress(WrongState), transaction.atomic():
         # Before the upload's row, as everywhere.
@@ -406,8 +431,8 @@ def _publication(upload: Upload) -> Publication:
     return publication
 
 
-def _version_folder(upload: Upload) -> Path:
-    return managed_repository().version_dir(upload.model_name, _publication(upload).number)
+def _version_folder(upload: Upload, publication: Publication) -> Path:
+    return managed_repository().version_dir(upload.model_name, publication.number)
 
 
 def _locked(upload: Upload) -> Model:

@@ -61,21 +61,27 @@ def upload_review(*, upload: Upload, document: Document | None = None, base_rele
 
 
 def decide_document(
-    *, upload: Upload, model: Model, request: PublishRequest, number: int, folder: Path, since: str = ""
+    *,
+    upload: Upload,
+    model: Model,
+    current: Release | None,
+    request: PublishRequest,
+    number: int,
+    folder: Path,
+    since: str = "",
 ) -> Document:
     """What config.pbtxt becomes, by what the model has now; `model` is locked.
 
-    folder: where the files of the version lie. since: from when on another configuration is refused, in words; by default
-    since the text was made.
+    current: its newest release. folder: where the files of the version lie. since: from when on another configuration is
+    refused, in words; by default since the text was made.
     Conflict where the text was made from another configuration; Forbidden where it takes a right that is missing.
     """
-    current = newest_release(model)
     document = request.document
     if document is None:
         document = document_by_default(upload, current)
         document_check(document=document, model_name=upload.model_name)
     if request.strict or current is None or not document.same_text(current.document):
-        _refuse_outdated(model, request.base_release, since)
+        _refuse_outdated(model, current, request.base_release, since)
     arriving, there = Arriving(number, file_of_upload(upload)), [*model.published_numbers(), number]
     final = _final(model, current, document, arriving, there, request)
     loaded = request.make_live or request.load or model.desired_state == DesiredState.LOADED
@@ -138,7 +144,9 @@ def _document(release: Release | None) -> Document:
     return release.document if release else NOTHING
 
 
-def _refuse_outdated(model: Model, base: int | None, since: str) -> None:
+def _refuse_outdated(model: Model, current: Release | None, base: int | None, since: str) -> None:
+    if base == number_of(current):
+        return
     try:
         refuse_outdated(model=model, base_release=base)
     except Outdated as error:

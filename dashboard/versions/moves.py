@@ -15,7 +15,7 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.catalog import version_states
-from dashboard.configuration.needs import refuse_unmet, restore_needs, rights_of
+from dashboard.configuration.needs import refuse_unmet, restore_needs
 from dashboard.jobs.context import JobContext, undone_by
 from dashboard.jobs.kinds import Work
 from dashboard.jobs.progress import JobProgress
@@ -183,7 +183,7 @@ def _record_restored(version: Version, manifest: Manifest, job: Job) -> Model:
 
 def _refuse_code(version: Version, model: Model, folder: Path, actor: Actor) -> None:
     needs = restore_needs(version=version, document=current_document(model), folder=folder)
-    refuse_unmet(needs, rights_of(actor))
+    refuse_unmet(needs, actor.rights())
 
 
 def _mover(job: Job) -> Actor:

@@ -7,7 +7,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.configuration.needs import config_needs, refuse_unmet, rights_of
+from dashboard.configuration.needs import config_needs, refuse_unmet
 from dashboard.configuration.services import document_check, refuse_drift
 from dashboard.models import Model, Release, Version
 from dashboard.releases.going_back import document_to_return, going_back
@@ -43,7 +43,7 @@ def release_promote(*, version: Version, actor: Actor, document: Document | None
         final = chosen.without_traffic().live([version.number], there)
         if document is not None:
             document_check(model=model, document=final, with_files=False)
-            refuse_unmet(config_needs(model_name=model.name, current=before, document=final), rights_of(actor))
+            refuse_unmet(config_needs(model_name=model.name, current=before, document=final), actor.rights())
         _refuse_misfit(version, final, chosen=document is not None)
         if load:
             _load(model)
@@ -87,7 +87,7 @@ def release_go_back(*, model: Model, actor: Actor, release: Release | None = Non
         if found.refusals:
             raise Conflict(f"release {target.number} of '{model.name}' cannot come back: {'; '.join(found.refusals)}")
         before, document = current_document(model), document_to_return(model, target)
-        refuse_unmet(config_needs(model_name=model.name, current=before, document=document), rights_of(actor))
+        refuse_unmet(config_needs(model_name=model.name, current=before, document=document), actor.rights())
         _load(model)
         return release_make(
             model=model,

@@ -18,6 +18,7 @@ from typing import cast
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import edit, model_config, validation, version_policy
+from repository.config.file_check import Misfit, ModelFile, misfits
 from repository.config.meaning import Meaning, meaning
 from repository.config.merge import merged_fields, merged_lines
 from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
@@ -25,7 +26,6 @@ from repository.config.release import (
     ALIASES,
     DEFAULT_ALIAS,
     RELEASE,
-    aliases_of,
     aliases_problem,
     release_of,
     set_aliases,
@@ -107,7 +107,7 @@ class Document:
             names = get_parameter(self.message, ALIASES, {})
         except InvalidConfig:
             return {}
-        return {} if aliases_problem(names, self.message) else aliases_of(self.message)
+        return {} if aliases_problem(names, self.message) else cast(dict[str, int], names)
 
     @cached_property
     def traffic(self) -> JsonObject | None:
@@ -143,6 +143,16 @@ class Document:
         if name not in self._problems:
             self._problems[name] = validation.validate(self.message, name=name, complete=False)
         return self._problems[name]
+
+    def misfits(self, file: ModelFile) -> list[Misfit]:
+        """Return where it contradicts a model file; see `file_check`."""
+        if file not in self._misfits:
+            self._misfits[file] = misfits(self.message, file)
+        return self._misfits[file]
+
+    @cached_property
+    def _misfits(self) -> dict[ModelFile, list[Misfit]]:
+        return {}
 
     @cached_property
     def _problems(self) -> dict[str, list[Problem]]:
@@ -280,7 +290,7 @@ NOTHING = Document("")
 
 def _pin(config: ModelConfig, versions: Iterable[int], there: Iterable[int]) -> None:
     wanted = sorted(versions)
-    if version_policy.select(config, there) != wanted or version_policy.describe(config) == "all versions":
+    if version_policy.select(config, there) != wanted or config.version_policy.HasField("all"):
         version_policy.set_specific(config, wanted)
 
 

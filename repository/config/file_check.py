@@ -39,16 +39,16 @@ class Misfit(NamedTuple):
 def misfits(config: ModelConfig, file: ModelFile) -> list[Misfit]:
     """Return where a configuration contradicts a model file; none for an ensemble, and where it names a file that nobody has
     looked into."""
-    if is_ensemble(config) or _runs_another(config, file):
+    named = backend_of(config)
+    if is_ensemble(config) or _runs_another(config, file, named):
         return []
-    return _backend(config, file) or _filename(config, file) or _tensors(config, file)
+    return _backend(config, file, named) or _filename(config, file) or _tensors(config, file)
 
 
-def _runs_another(config: ModelConfig, file: ModelFile) -> bool:
+def _runs_another(config: ModelConfig, file: ModelFile, named: str) -> bool:
     """Whether the configuration runs another file of the version than the known one."""
     if config.cc_model_filenames:
         return True
-    named = backend_of(config)
     wanted = {config.default_model_filename} - {""} or {name for name, of in BACKEND_OF_FILENAME.items() if of == named}
     return file.filename not in wanted and any(_has(file, name) for name in wanted)
 
@@ -57,8 +57,7 @@ def _has(file: ModelFile, name: str) -> bool:
     return any(one == name or one.startswith(f"{name}/") for one in file.files)
 
 
-def _backend(config: ModelConfig, file: ModelFile) -> list[Misfit]:
-    named = backend_of(config)
+def _backend(config: ModelConfig, file: ModelFile, named: str) -> list[Misfit]:
     if not named or not file.backend or named == file.backend:
         return []
     field = "backend" if config.backend else "platform"

@@ -158,7 +158,7 @@ def _settings(config: ModelConfig, number: int) -> Iterator[Finding]:
 
 
 def _is_plain_ensemble(config: ModelConfig) -> bool:
-    return model_config.is_ensemble(config) and not config.backend
+    return not config.backend and model_config.is_ensemble(config)
 
 
 def _overlaid(config: ModelConfig, number: int, folder: Path) -> ModelConfig | None:

@@ -55,8 +55,10 @@ def place_version(
     name: str,
     config_text: str | None = None,
     model_files: Mapping[str, bytes] | None = None,
-) -> None:
-    """Do the short part, one rename. config_text becomes config.pbtxt; model_files (labels, say) lie beside it.
+) -> Path:
+    """Do the short part, one rename; return where the version lies.
+
+    config_text becomes config.pbtxt; model_files (labels, say) lie beside it.
 
     Raises Conflict where the version exists or is archived, UnsafePath, InvalidConfig: all is then as it was.
     """
@@ -65,9 +67,8 @@ def place_version(
     with _locked(repository, name):
         refuse_used(repository, name, version)
         if repository.has_model(name):
-            _add_version(repository, name, staged.folder, contents)
-        else:
-            _add_model(repository, name, staged.folder, contents)
+            return _add_version(repository, name, staged.folder, contents)
+        return _add_model(repository, name, staged.folder, contents)
 
 
 def write_beside(repository: ModelRepository, *, name: str, config_text: str, model_files: Mapping[str, bytes]) -> None:
@@ -200,24 +201,27 @@ def _stage(repository: ModelRepository, source: Path | None, staged: Path, move:
     return Staged(staged, manifest)
 
 
-def _add_model(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> None:
+def _add_model(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> Path:
     """Show a new model with everything in it by one rename."""
     folder = staged.parent / "model"
     folder.mkdir()
     staged.rename(folder / staged.name)
     _write_contents(folder, contents)
     storage.sync_tree(folder)
-    rename(folder, repository.model_dir(name))
+    placed = repository.model_dir(name)
+    rename(folder, placed)
+    return placed / staged.name
 
 
-def _add_version(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> None:
+def _add_version(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> Path:
     placed = repository.version_dir(name, int(staged.name))
     rename(staged, placed)
     try:
-        _write_contents(repository.model_dir(name), contents)
+        _write_contents(placed.parent, contents)
     except BaseException:
         rename(placed, staged)
         raise
+    return placed
 
 
 def _write_contents(folder: Path, contents: Mapping[str, bytes]) -> None:

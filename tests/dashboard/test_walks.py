@@ -10,8 +10,8 @@ from repository.config.document import Document
 
 pytestmark = pytest.mark.django_db
 
-PUBLICATION_PARSES, PUBLICATION_HOPS = 3, 300
-STEP_PARSES, STEP_HOPS = 1, 120
+PUBLICATION_PARSES, PUBLICATION_HOPS = 3, 260
+STEP_PARSES, STEP_HOPS = 1, 110
 
 
 def test_a_publication_and_a_step_parse_a_text_once_and_hop_no_further_than_they_may(
