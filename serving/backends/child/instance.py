@@ -35,9 +35,8 @@ _LET_GO_S = 10.0  # for a loop that is busy while an instance is closed
 
 Done = Callable[[Batch], None]
 
-
-Sent = tuple[Batch, Done, int, int]
-"""A batch that the child has, what to call when it is done, its first request's key, and the segment of its inputs."""
+SentBatch = tuple[Batch, Done, int, int]
+"""A batch that the child has, the function to call when it is done, the key of its first request, the segment of its inputs."""
 
 
 class ChildInstance(AsyncInstance):
@@ -73,7 +72,7 @@ class ChildInstance(AsyncInstance):
         self._child: ModelChild | None = None  # that batches can be sent to
         self._closed = False
         self._tasks: set[asyncio.Task[None]] = set()  # what other threads do for batches
-        self._sent: deque[Sent] = deque()  # the first one executes
+        self._sent: deque[SentBatch] = deque()  # the first one executes
         self._waiting: deque[tuple[Batch, Done]] = deque()  # for a child
         self._supervisor = ChildSupervisor(spec, name, initialize, python, self._adopt, self._refuse, bounds)
 
@@ -224,7 +223,7 @@ class ChildInstance(AsyncInstance):
             self._done(child, sent, executed)
         return True
 
-    async def _read_large(self, child: ModelChild, answer: object, memory: SharedMemory, sent: Sent) -> None:
+    async def _read_large(self, child: ModelChild, answer: object, memory: SharedMemory, sent: SentBatch) -> None:
         """Have another thread read the answer to a batch."""
         batch = sent[0]
         executed = False
@@ -237,7 +236,7 @@ class ChildInstance(AsyncInstance):
             batch.fail(unexpected(error, "reading the answer of a model's process"))
         self._done(child, sent, executed)
 
-    def _done(self, child: ModelChild, sent: Sent, executed: bool) -> None:
+    def _done(self, child: ModelChild, sent: SentBatch, executed: bool) -> None:
         """A batch has its responses."""
         batch, done, key, segment = sent
         if executed:
