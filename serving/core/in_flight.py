@@ -258,14 +258,14 @@ class InFlightRequest:
         return owner is not None
 
     def begin_again(self) -> None:
-        """Be as it was asked, and nobody's: what a model set that has not begun with it is forgotten."""
+        """Undo what a model set that has not begun with the request, so that another model can accept it."""
         asked = self.asked
         self.inputs, self.requested_outputs, self.sequence = asked.inputs, asked.requested_outputs, asked.sequence
         self.batch_size, self.batch_key, self.stream = 1, None, None
         self.give_back()
 
-    def hand_to(self, submit: "Callable[[InFlightRequest], None]") -> None:
-        """Have another model take it; where that refuses, it is answered with the reason."""
+    def submit_to(self, submit: "Callable[[InFlightRequest], None]") -> None:
+        """Submit the request to another model; where that refuses it, answer it with the refusal."""
         try:
             submit(self)
         except Exception as error:

@@ -371,7 +371,7 @@ class ModelLifecycle:
         left = self._rollouts.settle(self.identifier, policy, release, _default_of(sources), connected)
         self._choose_answering()
         for request in left:
-            request.hand_to(lambda request: self.taking("").submit(request))
+            request.submit_to(lambda request: self.taking("").submit(request))
         serves = [version.model for version in self.versions.values()]
         replaced = [model for model in served if model not in serves]
         return lambda: sum(model.in_flight for model in replaced)

@@ -134,7 +134,7 @@ class SleepingModel:
     def _go_on(self, request: InFlightRequest) -> None:
         request.give_back()
         if self._awake is not None:
-            request.hand_to(self._awake.submit)
+            request.submit_to(self._awake.submit)
             return
         safely("counting a failure", self.statistics.count_failure, request, "OTHER")
         request.respond(unavailable(self._failure))

@@ -213,7 +213,7 @@ class Rollout:
         self.split.set_mirror(None if taken_out else self.mirror)
         if not self.weight:
             for request in self.candidate.take_back():
-                request.hand_to(self.split.submit)
+                request.submit_to(self.split.submit)
 
     # -- once a second ---------------------------------------------------------------------------------------------
     def tick(self) -> None:
