@@ -174,8 +174,8 @@ class Model:
         return self.scheduler.pending
 
     @property
-    def crowded(self) -> bool:
-        """Whether others would have to go to sleep for it: not while it is awake."""
+    def needs_eviction(self) -> bool:
+        """Whether other models would have to be evicted to load it: never, because it is awake."""
         return False
 
     @property

@@ -89,8 +89,9 @@ class ModelBuilder:
         mode = residency_of(config).mode
         if awake or mode == PINNED or (version.model is not None and not version.asleep):
             return False
-        crowded = mode == EVICTABLE and not self._residency.has_room(needed)
-        return mode == ON_DEMAND or version.asleep or crowded
+        if mode == ON_DEMAND or version.asleep:
+            return True
+        return mode == EVICTABLE and not self._residency.has_room(needed)
 
     async def build_awake(self, version: ModelVersion, source: VersionSource, config: ModelConfig) -> Model:
         """Build a version for a request that waits; warmed up, and in service."""

@@ -39,8 +39,8 @@ class SleepingModel:
         """has_room: whether its weights fit beside what is in memory."""
         self.spec = spec
         self._has_room = has_room
-        self._crowded = False
-        self._crowded_at = 0.0
+        self._needs_eviction = False
+        self._room_checked_at = 0.0
         self.config = spec.config
         self.statistics = statistics
         self.warnings: list[str] = []
@@ -59,12 +59,12 @@ class SleepingModel:
     in_flight = pending
 
     @property
-    def crowded(self) -> bool:
-        """Whether others would have to go to sleep for it; looked at once a second."""
+    def needs_eviction(self) -> bool:
+        """Whether other models would have to be evicted to load it; looked at once a second."""
         now = time.monotonic()
-        if now - self._crowded_at >= RETRY_S:
-            self._crowded, self._crowded_at = not self._has_room(), now
-        return self._crowded
+        if now - self._room_checked_at >= RETRY_S:
+            self._needs_eviction, self._room_checked_at = not self._has_room(), now
+        return self._needs_eviction
 
     def submit(self, request: InFlightRequest) -> None:
         """Keep the request and begin to load. UNAVAILABLE where the last try has failed a moment ago."""

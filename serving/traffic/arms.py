@@ -24,8 +24,8 @@ class Target(Protocol):
         """How many requests wait there."""
 
     @property
-    def crowded(self) -> bool:
-        """Whether it sleeps, and others would have to go to sleep for it."""
+    def needs_eviction(self) -> bool:
+        """Whether it sleeps, and other models would have to be evicted to load it."""
 
     def submit(self, request: InFlightRequest) -> None:
         """Take a request; raises ServingError (then the request is not answered)."""
@@ -74,8 +74,8 @@ class Arm:
     def pending(self) -> int:
         return self.target.pending if self.target is not None else 0
 
-    def crowded(self) -> bool:
-        return self.target is not None and self.target.crowded
+    def needs_eviction(self) -> bool:
+        return self.target is not None and self.target.needs_eviction
 
     def take_back(self) -> list[InFlightRequest]:
         """Return the requests that were given to this arm and have only waited so far: another is to answer them."""

@@ -52,13 +52,13 @@ COMPARED_ON_LOOP = 64 << 10  # bytes of two answers
 
 
 class Side(NamedTuple):
-    """What a mirror needs of an arm. pending: requests that wait there. outputs: those that it can give; None for all. crowded:
-    it sleeps, and others would have to for its sake."""
+    """What a mirror needs of an arm. pending: requests that wait there. outputs: those that it can give; None for all.
+    needs_eviction: it sleeps, and other models would have to be evicted to load it."""
 
     submit: Callable[[InFlightRequest], None]
     pending: Callable[[], int]
     outputs: frozenset[str] | None = None
-    crowded: Callable[[], bool] = lambda: False
+    needs_eviction: Callable[[], bool] = lambda: False
 
 
 class Mirror:
@@ -126,7 +126,7 @@ class Mirror:
     def _no_room(self) -> str:
         if len(self._under_way) >= self._max_in_flight:
             return "in_flight"
-        if self._bytes >= MAX_BYTES or self._memory.scarce or self._candidate.crowded():
+        if self._bytes >= MAX_BYTES or self._memory.scarce or self._candidate.needs_eviction():
             return "memory"
         return "queue" if self._stable.pending() > self._short_queue else ""
 

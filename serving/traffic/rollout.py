@@ -158,7 +158,9 @@ class Rollout:
     def _settle_mirror(self, config: ModelConfig, others: bool) -> None:
         """Have the mirror that the policy asks for. others: the arms are not those that it was made for."""
         shadow = self.policy.shadow
-        stable, candidate = (Side(arm.submit, arm.pending, _outputs(arm), arm.crowded) for arm in self._arms.values())
+        stable, candidate = (
+            Side(arm.submit, arm.pending, _outputs(arm), arm.needs_eviction) for arm in self._arms.values()
+        )
         outputs = [stable.outputs, candidate.outputs]
         if self.mirror is not None and (shadow is None or others or self._mirrored != outputs):
             self.mirror.close()

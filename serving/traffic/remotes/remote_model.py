@@ -89,8 +89,8 @@ class RemoteModel:
         return self._waiting
 
     @property
-    def crowded(self) -> bool:
-        """Whether models here would have to go to sleep for it."""
+    def needs_eviction(self) -> bool:
+        """Whether models of this server would have to be evicted for it: never."""
         return False
 
     @property

@@ -71,8 +71,8 @@ WHOLE = {
 
 
 @pytest.fixture(scope="module")
-def crowded(django_db_setup: None, django_db_blocker: Any) -> Iterator[User]:
-    """10,000 rows in every table that grows by what people or models do; an administrator, who may read all of them."""
+def administrator(django_db_setup: None, django_db_blocker: Any) -> Iterator[User]:
+    """An administrator, beside 10,000 rows in every table that people or models make grow."""
     with django_db_blocker.unblock(), transaction.atomic():
         person = get_user_model().objects.create_superuser("root", password="a long secret")
         server = Server.objects.create(name="relu", http_url="http://127.0.0.1:1", bundled=True)
@@ -173,9 +173,9 @@ def _longest(told: object) -> int:
     return max([len(told), *(_longest(one) for one in (told.values() if isinstance(told, dict) else told))])
 
 
-def test_every_answer_of_rest_is_bounded(crowded: User) -> None:
+def test_every_answer_of_rest_is_bounded(administrator: User) -> None:
     api = APIClient()
-    api.force_authenticate(crowded)
+    api.force_authenticate(administrator)
     answered, wrong = set(), []
     for name, address in _addresses(rest_urls.urlpatterns, "/api/v1/"):
         answer = api.get(address, {**QUERIES.get(name, {}), "page_size": 100_000})
@@ -191,9 +191,9 @@ def test_every_answer_of_rest_is_bounded(crowded: User) -> None:
     assert len(answered) > 30
 
 
-def test_every_page_is_bounded(crowded: User) -> None:
+def test_every_page_is_bounded(administrator: User) -> None:
     client = Client()
-    client.force_login(crowded)
+    client.force_login(administrator)
     answered, wrong = set(), []
     for name, address in _addresses(page_urls.urlpatterns, "/"):
         if name in WHOLE:
