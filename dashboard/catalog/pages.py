@@ -127,8 +127,8 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
 
 def _shown_signature(model: Model, versions: Sequence[Version]) -> dict[str, object]:
     """The version whose tensors are shown: the one that answers where a request names none, else the newest."""
-    answering = answering_version(model) if model.desired_state == DesiredState.LOADED else None
-    return {"shown": answering or (versions[0] if versions else None), "shown_answers": answering is not None}
+    found = answering_version(model) if model.desired_state == DesiredState.LOADED else None
+    return {"shown": found or (versions[0] if versions else None), "shown_answers": found is not None}
 
 
 @get("models/<str:name>/head", Right.VIEW)

@@ -16,7 +16,7 @@ from django.utils import timezone
 from dashboard.models.model import Model
 from dashboard.models.server import Server
 from dashboard.shared.choices import CheckState, ReleaseKind
-from repository.config.document import Document, answering
+from repository.config.document import Document, default_version
 
 
 class Release(models.Model):
@@ -68,7 +68,7 @@ class Release(models.Model):
     @property
     def answers(self) -> int:
         """The version that answers where a request names none; 0 for a release without versions."""
-        return answering(self.versions, self.aliases)
+        return default_version(self.versions, self.aliases)
 
     @property
     def begun(self) -> "Release":

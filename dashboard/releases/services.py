@@ -14,7 +14,7 @@ from dashboard.models import Model, ModelSync, Release, Rollout
 from dashboard.releases import rollout_states
 from dashboard.releases.storage import OnDisk, managed_repository, on_disk, remember_config
 from dashboard.shared.choices import ReleaseKind
-from repository.config.document import NOTHING, Document, answering, stamp_of
+from repository.config.document import NOTHING, Document, default_version, stamp_of
 from repository.core.layout import CONFIG_FILE
 from repository.files import publish
 
@@ -46,7 +46,7 @@ def release_make(
     number = before.number + 1 if before else 1
     text = document.stamped(number) if stamp else ""
     versions = document.versions(model.published_numbers())
-    answers = answering(versions, document.aliases)
+    answers = default_version(versions, document.aliases)
     under_way = rollout or rollout_states.kept_by(model, document.traffic)
     release = Release.objects.create(
         model=model,

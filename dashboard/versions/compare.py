@@ -139,8 +139,8 @@ def chosen(model: Model, a: str, b: str) -> tuple[str, str]:
     """
     if a and b:
         return a, b
-    answering = answering_version(model)
-    usual = [f"v{answering.number}"] if answering else []
+    default = answering_version(model)
+    usual = [f"v{default.number}"] if default else []
     usual += [f"v{row.number}" for row in versions(model)[:2]]
     usual = list(dict.fromkeys(usual))
     if len(usual) < 2:

@@ -18,7 +18,7 @@ from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.models import Model, ReleaseSpan
 from dashboard.releases.selectors import told_by
-from repository.config.document import answering
+from repository.config.document import default_version
 
 RANGES = {
     "1h": timedelta(hours=1),
@@ -163,7 +163,7 @@ def _shares(span: _Span) -> dict[str, float]:
     """Return per cent of the requests without a version by what answers them; what is loaded beside it has 0."""
     if span.traffic:
         return {**{str(number): 0.0 for number in span.versions}, **span.traffic}
-    answers = answering(span.versions, span.aliases)
+    answers = default_version(span.versions, span.aliases)
     return {str(number): 100.0 if number == answers else 0.0 for number in span.versions}
 
 

@@ -48,7 +48,7 @@ _WRITTEN = re.compile(
 )
 
 
-def answering(versions: Sequence[int], aliases: Mapping[str, int]) -> int:
+def default_version(versions: Sequence[int], aliases: Mapping[str, int]) -> int:
     """Return the version that answers where a request names none; 0 without versions."""
     return aliases.get(DEFAULT_ALIAS, max(versions, default=0))
 
@@ -124,7 +124,7 @@ class Document:
 
     def answers(self, there: Iterable[int]) -> int:
         """Return the version that answers where a request names none; 0 where it serves none."""
-        return answering(self.versions(there), self.aliases)
+        return default_version(self.versions(there), self.aliases)
 
     def shares(self, answers: int) -> dict[str, float]:
         """Return per cent of the requests without a version by what answers them; {} where one does all.

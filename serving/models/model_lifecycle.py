@@ -101,7 +101,9 @@ class ModelLifecycle:
         self._rollouts = rollouts
         self._builder = ModelBuilder(identifier, runtime, effective_config, residency, self._wake)
         self._drains: set[asyncio.Task[None]] = set()
-        self._answering: dict[str, Model | SleepingModel] = {}  # by each number and alias, as a client writes it
+        self._models_by_version: dict[
+            str, Model | SleepingModel
+        ] = {}  # by each number and alias, as a client writes it
         self._taking: dict[str, Taking] = {}  # by the same names, and those of sequences that are open still
         self._progress: LoadProgress | None = None  # of the load that is under way, or whose old models drain
         self._checking: asyncio.Task[None] | None = None  # its golden requests
@@ -116,7 +118,7 @@ class ModelLifecycle:
         NOT_FOUND for a model or version that is unknown, UNAVAILABLE for one that does not serve, INVALID_ARG for what is
         neither a number nor an alias.
         """
-        found = self._answering.get(version)
+        found = self._models_by_version.get(version)
         return found if found is not None else self._resolve_unusual(version)
 
     def taking(self, version: str) -> Taking:
@@ -369,7 +371,7 @@ class ModelLifecycle:
         self.aliases = aliases_of(config)
         policy, release = traffic_of(config), release_of(config)
         left = self._rollouts.settle(self.identifier, policy, release, _default_of(sources), connected)
-        self._choose_answering()
+        self._choose_models()
         for request in left:
             request.submit_to(lambda request: self.taking("").submit(request))
         serves = [version.model for version in self.versions.values()]
@@ -439,7 +441,7 @@ class ModelLifecycle:
         version.memory_awake = model.held
         version.model = self._builder.asleep_again(version, model)
         self._serve(version)
-        self._choose_answering()
+        self._choose_models()
         return self._drain(version, model)
 
     async def _wake(self, version: ModelVersion, sleeping: SleepingModel) -> None:
@@ -477,7 +479,7 @@ class ModelLifecycle:
         if version.model is sleeping:
             version.model = model
             self._serve(version)
-            self._choose_answering()
+            self._choose_models()
         else:  # the server shuts down: finish what was accepted
             self._drain(version, model)
         return model
@@ -496,7 +498,7 @@ class ModelLifecycle:
                     model.abandon_sequences()
         self._rollouts.end(self.identifier)
         self._old_aliases.clear()
-        self._choose_answering()
+        self._choose_models()
 
     async def drained(self) -> None:
         """Return when nothing of this model is being freed any more."""
@@ -521,7 +523,7 @@ class ModelLifecycle:
         except Exception:
             log.exception("model '%s' was not freed cleanly", self.name)
         version.draining.remove(model)
-        self._choose_answering()
+        self._choose_models()
         if version.state is State.UNLOADING and not version.draining:
             version.state = State.UNAVAILABLE
             version.statistics = self._builder.statistics(version.statistics.model_version)
@@ -529,21 +531,21 @@ class ModelLifecycle:
         with suppress(RuntimeError):  # the server has ended without waiting for it: there is no thread left
             await self._runtime.memory_return.after_free(self._runtime.executor)
 
-    def _choose_answering(self) -> None:
+    def _choose_models(self) -> None:
         """Settle what each name of a version means from here on; that of none is `default`'s, else the highest's."""
         serving = {number: version.model for number, version in sorted(self.versions.items()) if version.model}
-        answering = {str(number): model for number, model in serving.items()}
-        answering |= {name: serving[number] for name, number in self.aliases.items() if number in serving}
-        self.default = answering.get(DEFAULT_ALIAS) or next(reversed(serving.values()), None)
+        models = {str(number): model for number, model in serving.items()}
+        models |= {name: serving[number] for name, number in self.aliases.items() if number in serving}
+        self.default = models.get(DEFAULT_ALIAS) or next(reversed(serving.values()), None)
         if self.default is not None:
-            answering[""] = answering["-1"] = self.default
-        self._answering = answering
+            models[""] = models["-1"] = self.default
+        self._models_by_version = models
         self._choose_taking(serving)
 
     def _choose_taking(self, serving: dict[int, Model | SleepingModel]) -> None:
         """Settle what takes the requests for each name: the model that it means, unless a rollout shares them, or another
         model may have a sequence of them open."""
-        taking: dict[str, Taking] = dict(self._answering)
+        taking: dict[str, Taking] = dict(self._models_by_version)
         rollout, split = self._rollouts.of(self.identifier), None
         if rollout is not None and self.default is not None:
             configs = {number: model.config for number, model in serving.items()}

@@ -110,7 +110,7 @@ class ModelRepositoryManager:
             finally:
                 del failure  # it refers to this frame, and that to the request
 
-    def answering(self, name: str, version: str) -> Model | SleepingModel:
+    def resolve_counted(self, name: str, version: str) -> Model | SleepingModel:
         """Return the model by whose configuration a request is read, as `resolve` does; count one that does not serve."""
         try:
             return self.resolve(name, version)

@@ -28,7 +28,7 @@ TIMING = "slipway_timing"
 P = ParamSpec("P")
 
 
-def _answering(
+def _fails_the_request(
     callback: "Callable[Concatenate[ModelResponses, InFlightRequest, P], None]",
 ) -> "Callable[Concatenate[ModelResponses, InFlightRequest, P], None]":
     """Decorate a callback for one request: what it raises is the request's answer."""
@@ -73,7 +73,7 @@ class ModelResponses:
     def reconfigure(self, check: TensorCheck) -> None:
         self._check = check
 
-    @_answering
+    @_fails_the_request
     def rejected(self, request: InFlightRequest, error: ServingError) -> None:
         """Answer a request that its scheduler took and will not execute."""
         self.count_refusal(request, error)
@@ -91,7 +91,7 @@ class ModelResponses:
             safely("counting a failure", self._statistics.count_failure, request, "OTHER")
             request.respond(failure)
 
-    @_answering
+    @_fails_the_request
     def cache_hit(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> None:
         """Answer with outputs from the response cache."""
         if request.finished:
@@ -101,7 +101,7 @@ class ModelResponses:
         self._statistics.count_success(request, time.monotonic_ns())
         request.respond(answer)
 
-    @_answering
+    @_fails_the_request
     def ensemble_answered(self, request: InFlightRequest, answer: Answer, steps: Phases) -> None:
         """Answer for an ensemble that is done, with its last response or behind it. steps: how long its steps took."""
         if isinstance(answer, ServingError):
@@ -116,7 +116,7 @@ class ModelResponses:
             return
         self._succeed(request, answer)
 
-    @_answering
+    @_fails_the_request
     def streamed(self, request: InFlightRequest, response: Answer, final: bool) -> None:
         """Send a response of a decoupled model."""
         flow, stream = request.responder.flow, request.stream
@@ -144,7 +144,7 @@ class ModelResponses:
         if stream is not None:
             stream.from_ns = now
 
-    @_answering
+    @_fails_the_request
     def answered_late(self, request: InFlightRequest, answer: Answer, _: bool) -> None:
         """Send the one response of a model that is not decoupled and sent it after its batch."""
         if request.finished or answer is None:

@@ -271,7 +271,7 @@ class InferenceServer:
 
     def answering_config(self, name: str, version: str = "") -> ModelConfig:
         """Return the configuration by which a request for inference is read; where the model does not serve, count it."""
-        return self._manager.answering(name, version).config
+        return self._manager.resolve_counted(name, version).config
 
     def model_statistics(self, name: str = "", version: str = "") -> pb.ModelStatisticsResponse:
         answer = pb.ModelStatisticsResponse()

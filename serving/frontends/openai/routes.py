@@ -91,9 +91,9 @@ def _complete(
         raise invalid(f"the model '{name}' does not generate text: it has no slipway.text_generation")
     asked = read(body, declared)
     shared = version == DEFAULT_ALIAS and server.rollout(name) is not None
-    answering = str(server.resolved_version(name, version)) if version and not shared else version
-    completion = Completion(exchange, asked, _id(name, answering), declared.output, chat)
-    requests = [_request(config, answering, declared, completion, choice) for choice in completion.choices]
+    answering_version = str(server.resolved_version(name, version)) if version and not shared else version
+    completion = Completion(exchange, asked, _id(name, answering_version), declared.output, chat)
+    requests = [_request(config, answering_version, declared, completion, choice) for choice in completion.choices]
     for request in requests:
         request.made_for(requests[0])
     start(server, exchange, *requests)

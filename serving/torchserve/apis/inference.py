@@ -21,7 +21,7 @@ from serving.frontends.rest.infer import submit
 from serving.frontends.shared.bounded_cache import BoundedCache
 from serving.frontends.shared.worker_threads import in_thread
 from serving.torchserve.apis.parts import Part, described, form_parts, is_form, media_type, urlencoded_parts
-from serving.torchserve.apis.prediction import Answering, Prediction, StreamedPrediction
+from serving.torchserve.apis.prediction import Prediction, PredictionContext, StreamedPrediction
 from serving.torchserve.apis.replies import StandingHeaders
 from serving.torchserve.apis.targets import INPUT, Targets
 from serving.torchserve.registry.errors import WorkersStarting, bad_request
@@ -58,7 +58,7 @@ class InferenceApi:
         self.targets = targets
         self.metrics = metrics
         self._decodes = source.options.decode_input_request
-        self._answering = Answering(headers, metrics, source.options.max_response_size)
+        self._context = PredictionContext(headers, metrics, source.options.max_response_size)
         self._asked: BoundedCache[Head, _Asked] = BoundedCache(HEADS)
 
     def predict(self, exchange: Exchange) -> None:
@@ -154,9 +154,9 @@ class InferenceApi:
             exchange.route = dataclasses.replace(exchange.route, params=params)
             generate(self.server, exchange)
             return
-        identifier = self._answering.headers.new_id()
+        identifier = self._context.headers.new_id()
         kind = StreamedPrediction if target.streams else Prediction
-        responder = kind(self._answering, exchange, identifier)
+        responder = kind(self._context, exchange, identifier)
         inputs = {INPUT: target.tensor(values)}
         request = InferenceRequest(asked.model, inputs, target.number, identifier, (), parameters)
         received = exchange.received() if self.server.tracing else None
@@ -181,5 +181,5 @@ class InferenceApi:
     def standing(self, status: int) -> str:
         """Return the lines of headers for an answer with this status, and count it."""
         self.metrics.count_reply(status)
-        headers = self._answering.headers
+        headers = self._context.headers
         return headers.lines(headers.new_id())

@@ -13,7 +13,7 @@ from serving.torchserve.telemetry.metrics import InferenceMetrics
 BODILESS = (204, 304)  # statuses
 
 
-class Answering:
+class PredictionContext:
     """What the predictions of a listener share. max_size: bytes of an answer, or of one piece of a stream."""
 
     __slots__ = ("headers", "max_size", "metrics")
@@ -29,7 +29,7 @@ class Prediction:
 
     __slots__ = ("exchange", "id", "shared")
 
-    def __init__(self, shared: Answering, exchange: Exchange, identifier: str) -> None:
+    def __init__(self, shared: PredictionContext, exchange: Exchange, identifier: str) -> None:
         self.shared = shared
         self.exchange = exchange
         self.id = identifier
@@ -91,7 +91,7 @@ class StreamedPrediction(Prediction):
 
     __slots__ = ("_flow", "_sent", "_started")
 
-    def __init__(self, shared: Answering, exchange: Exchange, identifier: str) -> None:
+    def __init__(self, shared: PredictionContext, exchange: Exchange, identifier: str) -> None:
         super().__init__(shared, exchange, identifier)
         self._flow = ResponseFlow()
         self._sent = 0  # bytes of the flow that the client has not taken

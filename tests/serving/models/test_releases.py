@@ -26,7 +26,7 @@ def told(server):
     return {(row.name, row.version): (row.release, row.aliases) for row in index_rows(server)}
 
 
-async def answering(server, name, version=""):
+async def infer(server, name, version=""):
     return (await response(server, name, ONE, model_version=version)).model_version
 
 
@@ -44,7 +44,7 @@ async def test_a_poll_takes_up_a_release_and_keeps_what_serves_where_that_fails(
         failed = await server._manager.poller.poll()
         assert "alias 'candidate' names version 5" in failed[0][1].message
         assert told(server) == {("scale", "1"): (2, ("candidate",))}
-        assert await answering(server, "scale", "candidate") == 1
+        assert await infer(server, "scale", "candidate") == 1
 
 
 async def test_namesakes_have_releases_and_aliases_of_their_own(tmp_path):
@@ -56,7 +56,7 @@ async def test_namesakes_have_releases_and_aliases_of_their_own(tmp_path):
         rows = sorted((row.release, row.aliases) for row in index_rows(server))
         assert rows == [(1, ("one",)), (2, ("two",))]
         with pytest.raises(ServingError, match="cannot resolve the ambiguity"):
-            await answering(server, "scale", "one")
+            await infer(server, "scale", "one")
 
 
 async def test_a_sleeping_version_tells_its_release_and_wakes_by_its_alias(tmp_path):
@@ -67,9 +67,9 @@ async def test_a_sleeping_version_tells_its_release_and_wakes_by_its_alias(tmp_p
         model_factory.onnx_scale(tmp_path, extra=stamp(2, asleep, default=1))
         await server.load_model("scale")
         assert told(server) == {("scale", "1"): (2, ("default",))}
-        assert await answering(server, "scale", "default") == 1
+        assert await infer(server, "scale", "default") == 1
         assert told(server) == {("scale", "1"): (2, ("default",))}
-        assert await answering(server, "scale") == 1
+        assert await infer(server, "scale") == 1
 
 
 async def test_an_ensemble_sends_a_step_without_a_version_to_the_default(tmp_path):

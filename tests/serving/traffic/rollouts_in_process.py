@@ -39,7 +39,7 @@ async def reload(server: InferenceServer, repository: Path, text: str, more: str
     await server.load_model("scale")
 
 
-async def answering(server: InferenceServer, count: int = 1, model: str = "scale", **fields: Any) -> Counter[int]:
+async def count_answers(server: InferenceServer, count: int = 1, model: str = "scale", **fields: Any) -> Counter[int]:
     """How many of so many requests each version has answered, by what it says and by what it computes."""
     found: Counter[int] = Counter()
     for _ in range(count):

@@ -8,7 +8,7 @@ import pytest
 
 from serving.core.errors import ServingError
 from tests.serving.in_process import core, response
-from tests.serving.traffic.rollouts_in_process import ONE, answering, parameter, policy, reload, scale
+from tests.serving.traffic.rollouts_in_process import ONE, count_answers, parameter, policy, reload, scale
 from tests.support.serving_process import PATIENCE_S
 
 pytestmark = pytest.mark.asyncio
@@ -49,13 +49,13 @@ async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplo
             while told(server)["breach"] is None:
                 with contextlib.suppress(ServingError):
                     await response(server, "scale", ONE)
-        assert await answering(server, 30) == {1: 30}
+        assert await count_answers(server, 30) == {1: 30}
         first = told(server)
         assert (first["weight"], first["asked_weight"], first["breach"]["guardrail"]) == (0, 50, 0)
         assert first["breach"]["reason"] == first["guardrails"][0]["detail"]
         assert first["guardrails"][0]["state"] == "breached"
         await reload(server, models, policy(90, **limits))
-        assert await answering(server, 30) == {1: 30}
+        assert await count_answers(server, 30) == {1: 30}
         said = [
             record.getMessage().partition("of 'scale': ")[2]
             for record in caplog.records
@@ -66,15 +66,15 @@ async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplo
             f"version 2 gets no more requests (the policy says 90 %): {first['breach']['reason']}"
         )
     async with core(models, load_model=("scale",), traffic_state=state) as server:  # as after a restart
-        assert await answering(server, 30) == {1: 30}
+        assert await count_answers(server, 30) == {1: 30}
         assert told(server)["breach"] == first["breach"]
         assert told(server)["guardrails"][0]["state"] == "breached"
         await server.unload_model("scale")
         await server.load_model("scale")
-        assert await answering(server, 30) == {1: 30}
+        assert await count_answers(server, 30) == {1: 30}
         await reload(server, models, policy(100, rollout="r-2"))
         with pytest.raises(ServingError, match="no"):
-            await answering(server)
+            await count_answers(server)
         await reload(server, models, policy(0))
         assert told(server)["breach"] is None  # it was another rollout since
 
@@ -100,8 +100,8 @@ async def test_what_waits_for_a_candidate_that_is_taken_out_is_answered_by_the_s
     scale(models, policy(100))
     replace_candidate(models, WAITS_AT_GATE.format(gate=str(gate)))
     async with core(models, load_model=("scale",)) as server:
-        asked = [asyncio.ensure_future(answering(server)) for _ in range(20)]
-        named = asyncio.ensure_future(answering(server, model_version="2"))
+        asked = [asyncio.ensure_future(count_answers(server)) for _ in range(20)]
+        named = asyncio.ensure_future(count_answers(server, model_version="2"))
         await asyncio.sleep(0)
         (rollout,) = server._manager.rollouts
         if way == "breach":

@@ -21,7 +21,7 @@ from serving.traffic.prometheus_values import (
     read_page,
 )
 from tests.serving.in_process import core
-from tests.serving.traffic.rollouts_in_process import answering, policy, scale
+from tests.serving.traffic.rollouts_in_process import count_answers, policy, scale
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
@@ -168,7 +168,7 @@ async def test_a_metric_of_the_server_itself_is_read_from_what_its_page_has_of_t
         assert "other" not in page
         async with asyncio.timeout(PATIENCE_S):
             while not (states := rollout.told()["guardrails"]) or states[0]["samples"][0] < 2:
-                await answering(server, 20)
+                await count_answers(server, 20)
                 await asyncio.sleep(0.05)
         assert states[0]["detail"].endswith("of 20 readings")
 

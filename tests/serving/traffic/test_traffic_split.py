@@ -12,7 +12,7 @@ from serving.core.request import InferenceRequest
 from serving.traffic.arms import Arm, Follower
 from serving.traffic.figures import ArmFigures
 from tests.serving.in_process import core, response
-from tests.serving.traffic.rollouts_in_process import BOTH, ONE, answering, parameter, policy, reload, scale
+from tests.serving.traffic.rollouts_in_process import BOTH, ONE, count_answers, parameter, policy, reload, scale
 from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S
 
@@ -25,24 +25,24 @@ MANY, FEWEST, MOST = 600, 80, 230
 async def test_requests_without_a_version_are_shared_by_the_weight(tmp_path):
     scale(tmp_path, policy(0))
     async with core(tmp_path, load_model=("scale",)) as server:
-        assert await answering(server, 20) == {1: 20}
+        assert await count_answers(server, 20) == {1: 20}
         await reload(server, tmp_path, policy(25))
         for version in ("", "-1", "default"):
-            assert FEWEST < (await answering(server, MANY, model_version=version))[2] < MOST
+            assert FEWEST < (await count_answers(server, MANY, model_version=version))[2] < MOST
         await reload(server, tmp_path, policy(100))
-        assert await answering(server, 20) == {2: 20}
+        assert await count_answers(server, 20) == {2: 20}
         await reload(server, tmp_path, "")
-        assert await answering(server, 20) == {2: 20}  # the highest
+        assert await count_answers(server, 20) == {2: 20}  # the highest
 
 
 async def test_requests_that_name_a_version_are_never_shared(tmp_path):
     scale(tmp_path, policy(100))
     async with core(tmp_path, load_model=("scale",)) as server:
         for name, version in (("1", 1), ("01", 1), ("champion", 1), ("2", 2)):
-            assert await answering(server, 10, model_version=name) == {version: 10}
+            assert await count_answers(server, 10, model_version=name) == {version: 10}
         assert server.resolved_version("scale") == 1  # metadata and configuration are those of the stable version
         with pytest.raises(ServingError, match="version 3 is not found"):
-            await answering(server, model_version="3")
+            await count_answers(server, model_version="3")
 
 
 @pytest.mark.parametrize("sticky", [{"parameter": "user"}, {"id": True}], ids=["parameter", "id"])
@@ -57,23 +57,23 @@ async def test_a_key_stays_on_its_side_and_moves_to_the_candidate_only(tmp_path,
     async with core(tmp_path, load_model=("scale",)) as server:
         for weight in (10, 40, 100):
             await reload(server, tmp_path, policy(weight, sticky=sticky))
-            now = {key for key in keys if await answering(server, **of(key)) == {2: 1}}
+            now = {key for key in keys if await count_answers(server, **of(key)) == {2: 1}}
             assert before <= now
-            assert now == {key for key in keys if await answering(server, **of(key)) == {2: 1}}
+            assert now == {key for key in keys if await count_answers(server, **of(key)) == {2: 1}}
             before = now
             if weight == 40:
                 assert 30 < len(now) < 130
                 kept = now
-                assert 0 < (await answering(server, 60))[2] < 60  # without a key it is drawn
+                assert 0 < (await count_answers(server, 60))[2] < 60  # without a key it is drawn
         assert len(before) == 200
     async with core(tmp_path, load_model=("scale",)) as server:  # another process would say the same
         await reload(server, tmp_path, policy(40, sticky=sticky))
-        assert kept == {key for key in keys if await answering(server, **of(key)) == {2: 1}}
+        assert kept == {key for key in keys if await count_answers(server, **of(key)) == {2: 1}}
 
 
 async def test_another_rollout_draws_its_keys_anew(tmp_path):
     async def chosen(server):
-        return {number for number in range(100) if await answering(server, id=f"k{number}") == {2: 1}}
+        return {number for number in range(100) if await count_answers(server, id=f"k{number}") == {2: 1}}
 
     scale(tmp_path, policy(50, sticky={"id": True}))
     async with core(tmp_path, load_model=("scale",)) as server:
@@ -133,7 +133,7 @@ async def test_what_is_asked_for_one_request_is_answered_by_one_version(tmp_path
 async def test_the_requests_of_a_sequence_stay_together_where_no_scheduler_holds_them(tmp_path):
     scale(tmp_path, policy(50, sticky={"id": True}))
     async with core(tmp_path, load_model=("scale",)) as server:
-        sides = {number: await answering(server, 10, id="x", sequence_id=number) for number in range(1, 30)}
+        sides = {number: await count_answers(server, 10, id="x", sequence_id=number) for number in range(1, 30)}
         assert all(len(versions) == 1 for versions in sides.values())
         assert {version for versions in sides.values() for version in versions} == {1, 2}
 
@@ -147,7 +147,7 @@ async def test_the_policy_changes_in_the_middle_of_traffic_without_a_failed_requ
 
         async def ask():
             while not done.is_set():
-                answered.update(await answering(server))
+                answered.update(await count_answers(server))
 
         asking = [asyncio.create_task(ask()) for _ in range(4)]
         for text in (policy(5), policy(50), policy(100), policy(0), policy(50, rollout="r-2"), "", policy(30)):
@@ -165,7 +165,7 @@ async def test_the_policy_changes_in_the_middle_of_traffic_without_a_failed_requ
 async def test_a_candidate_that_is_replaced_answers_by_what_is_there_then(tmp_path):
     scale(tmp_path, policy(100))
     async with core(tmp_path, load_model=("scale",)) as server:
-        assert await answering(server) == {2: 1}
+        assert await count_answers(server) == {2: 1}
         model_factory.onnx_scale(tmp_path, factor=20.0, version=2, extra="version_policy { all {} }\n" + policy(100))
         await server.load_model("scale")
         assert (await response(server, "scale", ONE)).outputs["OUTPUT0"].item() == 20.0
@@ -176,15 +176,15 @@ async def test_a_candidate_that_sleeps_is_woken_by_its_share(tmp_path):
     scale(tmp_path, policy(100), asleep)
     async with core(tmp_path, load_model=("scale",)) as server:
         assert [version for version in ("1", "2") if server._manager.resolve("scale", version).pending] == []
-        assert await answering(server, 3) == {2: 3}
-        assert await answering(server, 3, model_version="1") == {1: 3}
+        assert await count_answers(server, 3) == {2: 3}
+        assert await count_answers(server, 3, model_version="1") == {1: 3}
 
 
 async def test_the_response_cache_keeps_the_answers_of_each_version_apart(tmp_path):
     scale(tmp_path, policy(50), "response_cache { enable: true }\n")
     size = (("local", "size", str(1 << 20)),)
     async with core(tmp_path, load_model=("scale",), cache_config=size) as server:
-        found = await answering(server, 60)
+        found = await count_answers(server, 60)
         assert found[1]
         assert found[2]
         hits = {one.model_version: one.cache_hit.count for one in server.version_statistics("scale")}
@@ -201,7 +201,7 @@ async def test_a_policy_that_cannot_be_served_leaves_what_serves(tmp_path):
         ):
             with pytest.raises(ServingError, match=said):
                 await reload(server, tmp_path, text)
-            assert await answering(server) == {2: 1}
+            assert await count_answers(server) == {2: 1}
 
 
 async def test_an_unloaded_model_has_no_rollout_and_begins_it_again(tmp_path):
@@ -209,19 +209,19 @@ async def test_an_unloaded_model_has_no_rollout_and_begins_it_again(tmp_path):
     async with core(tmp_path, load_model=("scale",)) as server:
         await server.unload_model("scale")
         with pytest.raises(ServingError, match="has no available versions"):
-            await answering(server)
+            await count_answers(server)
         await server.load_model("scale")
-        assert await answering(server) == {2: 1}
+        assert await count_answers(server) == {2: 1}
 
 
 async def test_what_each_arm_did_is_counted(tmp_path):
     scale(tmp_path, policy(100))
     async with core(tmp_path, load_model=("scale",)) as server:
-        await answering(server, 5)
+        await count_answers(server, 5)
         with pytest.raises(ServingError, match="INPUT0"):
             await response(server, "scale", {"INPUT0": np.zeros((1, 2), np.int32)})
         await reload(server, tmp_path, policy(0))
-        await answering(server, 3)
+        await count_answers(server, 3)
         (told,) = [rollout.told() for rollout in server._manager.rollouts]
         arms = {
             name: (arm["version"], arm["requests"], arm["errors"], arm["withdrawn"])

@@ -125,8 +125,8 @@ async def test_a_client_of_v2_may_name_its_parts_and_need_not(tmp_path: Path) ->
     ],
 )
 @pytest.mark.asyncio
-async def test_answers_become_the_bytes_that_torchserve_sends(value: str, body: bytes, answering: Any) -> None:
-    assert await ask(answering, "answers", value.encode()) == body
+async def test_answers_become_the_bytes_that_torchserve_sends(value: str, body: bytes, serving_model: Any) -> None:
+    assert await ask(serving_model, "answers", value.encode()) == body
 
 
 @pytest.mark.asyncio
@@ -186,7 +186,7 @@ async def test_a_handler_that_fails_is_told_in_both_protocols_words(
 
 
 @pytest_asyncio.fixture
-async def answering(tmp_path: Path) -> Any:
+async def serving_model(tmp_path: Path) -> Any:
     model(tmp_path, "answers", handler=ANSWERS)
     async with core(tmp_path, load_model=("answers",)) as server:
         yield server

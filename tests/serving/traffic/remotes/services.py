@@ -35,7 +35,7 @@ class Service:
 
 
 @contextlib.contextmanager
-def service(answering: Answering, tls: Files | None = None) -> Iterator[Service]:
+def service(respond: Answering, tls: Files | None = None) -> Iterator[Service]:
     """Answer while the block lasts; `received` has every request."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -52,7 +52,7 @@ def service(answering: Answering, tls: Files | None = None) -> Iterator[Service]
             headers = {name.lower(): value for name, value in self.headers.items()}
             one = Received(self.path, headers, body, self.client_address[1])
             served.received.append(one)
-            answer = answering(one)
+            answer = respond(one)
             status, more, content = answer if isinstance(answer, tuple) else (200, {}, json.dumps(answer).encode())
             self.send_response(status)
             for name, value in {"Content-Type": "application/json", "Content-Length": len(content), **more}.items():

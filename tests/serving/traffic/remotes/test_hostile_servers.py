@@ -33,13 +33,13 @@ Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]
 
 
 @contextlib.asynccontextmanager
-async def raw(answering: Answering) -> AsyncIterator[str]:
+async def raw(respond: Answering) -> AsyncIterator[str]:
     """A server that reads the head of a request, and goes on as it likes; its URL."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError, asyncio.IncompleteReadError):
             await reader.readuntil(b"\r\n\r\n")
-            await answering(reader, writer)
+            await respond(reader, writer)
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -90,13 +90,13 @@ async def test_a_large_request_is_written_as_the_other_side_takes_it(tmp_path: P
     )
     received: list[int] = []
 
-    def answering(one: Received) -> Any:
+    def respond(one: Received) -> Any:
         if one.path == "/v2":
             return {"extensions": ["binary_tensor_data"]}
         received.append(len(one.body))
         return {"outputs": [{"name": "y", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
 
-    with service(answering) as other:
+    with service(respond) as other:
         model = remote_model(tmp_path, Remote(other.url, "v2"), wide)
         assert (await ask(model, {"x": large})).outputs["y"].tolist() == [[1.0]]
         assert received[0] > large.nbytes
@@ -206,13 +206,13 @@ async def test_what_is_no_message_over_grpc_is_one_sentence_and_nothing_in_the_l
 async def test_nan_in_json_is_read_and_what_is_no_answer_at_first_is_asked_again(tmp_path: Path) -> None:
     described: Any = iter([(401, {}, b"{}"), {"extensions": []}])
 
-    def answering(received: Received) -> Any:
+    def respond(received: Received) -> Any:
         if received.path == "/v2":
             return next(described)
         outputs = [{"name": "y", "datatype": "FP32", "shape": [1, 1], "data": [float("nan")]}]
         return 200, {}, json.dumps({"outputs": outputs}).encode()
 
-    with service(answering) as other:
+    with service(respond) as other:
         model = remote_model(tmp_path, Remote(other.url, "v2"), MODEL)
         with pytest.raises(ServingError, match="does not permit it") as caught:
             await ask(model, ONE)

@@ -76,14 +76,14 @@ async def test_a_template_without_rows_sends_the_whole_batch(tmp_path: Path) -> 
 async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_replaced(tmp_path: Path) -> None:
     closing = threading.Event()
 
-    def answering(received: Received) -> Any:
+    def respond(received: Received) -> Any:
         return (
             (200, {"Connection": "close"}, b'{"result": {"sum": 1, "labels": ["x"]}}')
             if closing.is_set()
             else fastapi(received)
         )
 
-    with service(answering) as other:
+    with service(respond) as other:
         model = model_at(tmp_path, other.url)
         for _ in range(3):
             await ask(model, {"input": ROWS[:1]})

@@ -91,13 +91,13 @@ async def test_classes_are_made_here_of_another_servers_outputs(http_server: Ser
 
 
 async def test_a_v2_server_without_the_binary_extension_is_asked_in_json(tmp_path: Path) -> None:
-    def answering(received: Received) -> Any:
+    def respond(received: Received) -> Any:
         if received.path == "/v2":
             return {"name": "other", "version": "1", "extensions": []}
         one = received.json["inputs"][0]
         return {"model_name": "m", "model_version": "v7", "outputs": [{**one, "name": "OUTPUT0"}]}
 
-    with service(answering) as other:
+    with service(respond) as other:
         model = remote_model(tmp_path, Remote(other.url, "v2", "m"), identity("INT64"))
         answer = await ask(model, {"INPUT0": np.array([[1, -(2**62)]])})
         assert answer.outputs["OUTPUT0"].tolist() == [[1, -(2**62)]]
@@ -114,13 +114,13 @@ async def test_what_json_can_carry_of_each_datatype_comes_back_and_infinity_is_n
         "BF16": [[2.5, 3.0]],
     }
 
-    def answering(received: Received) -> Any:
+    def respond(received: Received) -> Any:
         if received.path == "/v2":
             return 404, {}, b""
         assert received.json["id"]  # KServe's own server answers no request without one
         return {"outputs": [{**received.json["inputs"][0], "name": "OUTPUT0"}]}
 
-    with service(answering) as other:
+    with service(respond) as other:
         for datatype, value in values.items():
             model = remote_model(tmp_path, Remote(other.url, "v2", "m"), identity(datatype))
             given = np.array(value, DATATYPES[datatype].dtype)
@@ -136,14 +136,14 @@ async def test_what_json_can_carry_of_each_datatype_comes_back_and_infinity_is_n
 async def test_requests_of_one_sequence_are_sent_one_after_the_other(tmp_path: Path) -> None:
     going_on = threading.Event()
 
-    def answering(received: Received) -> Any:
+    def respond(received: Received) -> Any:
         if received.path == "/v2":
             return {"extensions": []}
         if received.json["parameters"]["sequence_start"]:
             going_on.wait(PATIENCE_S)
         return {"outputs": [{**received.json["inputs"][0], "name": "OUTPUT0"}]}
 
-    with service(answering) as other:
+    with service(respond) as other:
         model = remote_model(tmp_path, Remote(other.url, "v2"), identity("INT32"))
         given = {"INPUT0": tensor("INT32")}
         first = asyncio.ensure_future(ask(model, given, sequence_id=7, sequence_start=True))
