@@ -49,8 +49,8 @@ R = TypeVar("R")
 UNLOADED = "it was unloaded"  # why a load was broken off
 UNVERSIONED = ("", "-1", DEFAULT_ALIAS)  # what a client may write to leave the choice of a version to the server
 
-# What takes requests: a version of the model, or what chooses one.
-Taking = Model | SleepingModel | TrafficSplit | SequenceRoute
+# Where a request goes: to a model, or to what chooses one of several.
+Destination = Model | SleepingModel | TrafficSplit | SequenceRoute
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,8 @@ class ModelLifecycle:
         self.lock = asyncio.Lock()  # held while the model is loaded or unloaded
         self.versions: dict[int, ModelVersion] = {}
         self.default: Model | SleepingModel | None = None  # what a request that names no version means
-        self.unversioned: Taking | None = None  # and what takes it: another model where a rollout or a sequence says so
+        # Where that request goes: to another model where a rollout or a sequence says so.
+        self.default_destination: Destination | None = None
         self.aliases: dict[str, int] = {}  # as the configuration that serves has them
         self._old_aliases: set[str] = set()  # and those before, under which sequences may go on
         self.expected = False  # it was there at the start, or has served since
@@ -101,10 +102,9 @@ class ModelLifecycle:
         self._rollouts = rollouts
         self._builder = ModelBuilder(identifier, runtime, effective_config, residency, self._wake)
         self._drains: set[asyncio.Task[None]] = set()
-        self._models_by_version: dict[
-            str, Model | SleepingModel
-        ] = {}  # by each number and alias, as a client writes it
-        self._taking: dict[str, Taking] = {}  # by the same names, and those of sequences that are open still
+        # By each number and alias, as a client writes it.
+        self._models_by_version: dict[str, Model | SleepingModel] = {}
+        self._destinations: dict[str, Destination] = {}  # by the same names, and those of sequences that are open still
         self._progress: LoadProgress | None = None  # of the load that is under way, or whose old models drain
         self._checking: asyncio.Task[None] | None = None  # its golden requests
         self._broken_off = ""  # why they were, as a clause
@@ -121,9 +121,9 @@ class ModelLifecycle:
         found = self._models_by_version.get(version)
         return found if found is not None else self._resolve_unusual(version)
 
-    def taking(self, version: str) -> Taking:
-        """Return what takes a request for a version as a client wrote it; raises as `resolve` does."""
-        found = self._taking.get(version)
+    def destination(self, version: str) -> Destination:
+        """Return where a request for a version goes, as a client wrote the version; raises as `resolve` does."""
+        found = self._destinations.get(version)
         return found if found is not None else self._resolve_unusual(version)
 
     def _resolve_unusual(self, version: str) -> Model | SleepingModel:
@@ -373,7 +373,7 @@ class ModelLifecycle:
         left = self._rollouts.settle(self.identifier, policy, release, _default_of(sources), connected)
         self._choose_models()
         for request in left:
-            request.submit_to(lambda request: self.taking("").submit(request))
+            request.submit_to(lambda request: self.destination("").submit(request))
         serves = [version.model for version in self.versions.values()]
         replaced = [model for model in served if model not in serves]
         return lambda: sum(model.in_flight for model in replaced)
@@ -540,46 +540,46 @@ class ModelLifecycle:
         if self.default is not None:
             models[""] = models["-1"] = self.default
         self._models_by_version = models
-        self._choose_taking(serving)
+        self._choose_destinations(serving)
 
-    def _choose_taking(self, serving: dict[int, Model | SleepingModel]) -> None:
-        """Settle what takes the requests for each name: the model that it means, unless a rollout shares them, or another
-        model may have a sequence of them open."""
-        taking: dict[str, Taking] = dict(self._models_by_version)
+    def _choose_destinations(self, serving: dict[int, Model | SleepingModel]) -> None:
+        """Set where the requests for each name go: to the model that it means, unless a rollout shares them, or another model
+        may have one of their sequences open."""
+        destinations: dict[str, Destination] = dict(self._models_by_version)
         rollout, split = self._rollouts.of(self.identifier), None
         if rollout is not None and self.default is not None:
             configs = {number: model.config for number, model in serving.items()}
             rollout.attach(self.default.spec.version, configs, serving)
             split = rollout.split
-            taking |= {name: split for name in UNVERSIONED if name in taking}
+            destinations |= {name: split for name in UNVERSIONED if name in destinations}
         here = [model for version in self.versions.values() for model in version.models]
         elsewhere = self._rollouts.elsewhere(self.identifier)
         several = len(here) + len(elsewhere) > 1 or not self._old_aliases <= self.aliases.keys()
         if serving and several and any(model.keeps_sequences for model in here):
-            self._route_sequences(taking, here, elsewhere, split)
-        self._taking = taking
-        self.unversioned = taking.get("")
+            self._route_sequences(destinations, here, elsewhere, split)
+        self._destinations = destinations
+        self.default_destination = destinations.get("")
 
     def _route_sequences(
         self,
-        taking: dict[str, Taking],
+        destinations: dict[str, Destination],
         here: list[Model | SleepingModel],
         elsewhere: list[RemoteModel],
         split: TrafficSplit | None,
     ) -> None:
         """Put before each name what knows the models that may have a sequence of it open."""
         for name in (self.aliases.keys() | self._old_aliases) - {*UNVERSIONED}:
-            taking[name] = SequenceRoute(here, self._fresh(name, taking))
+            destinations[name] = SequenceRoute(here, self._fresh(name, destinations))
         for name in UNVERSIONED:
-            taking[name] = SequenceRoute([*here, *elsewhere], self._fresh(name, taking), split)
+            destinations[name] = SequenceRoute([*here, *elsewhere], self._fresh(name, destinations), split)
         for number, version in self.versions.items():
             if version.draining:
                 name = str(number)
-                taking[name] = SequenceRoute(version.models, self._fresh(name, taking))
+                destinations[name] = SequenceRoute(version.models, self._fresh(name, destinations))
 
-    def _fresh(self, name: str, taking: dict[str, Taking]) -> Callable[[InFlightRequest], None]:
-        """Return what takes requests for a name that belong to no open sequence; it raises where nothing serves under it."""
-        found = taking.get(name)
+    def _fresh(self, name: str, destinations: dict[str, Destination]) -> Callable[[InFlightRequest], None]:
+        """Return where the requests for a name go that belong to no open sequence; it raises where nothing serves under it."""
+        found = destinations.get(name)
         return found.submit if found is not None else lambda request: self._resolve_unusual(name).submit(request)
 
 

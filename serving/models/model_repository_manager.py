@@ -13,7 +13,7 @@ from serving.core.errors import Code, NotYet, ServingError
 from serving.core.in_flight import InFlightRequest
 from serving.extensions.classification import Labels
 from serving.models.model import Model
-from serving.models.model_lifecycle import Taking
+from serving.models.model_lifecycle import Destination
 from serving.models.model_loader import ModelLoader
 from serving.models.model_registry import ModelRegistry
 from serving.models.repository_index import RepositoryIndex
@@ -92,16 +92,16 @@ class ModelRepositoryManager:
         """Queue a request with its model."""
         asked = request.asked
         lifecycle = self._by_name.get(asked.model_name)
-        if lifecycle is not None and not asked.model_version and lifecycle.unversioned is not None:
-            lifecycle.unversioned.submit(request)  # as `taking` would say
+        if lifecycle is not None and not asked.model_version and lifecycle.default_destination is not None:
+            lifecycle.default_destination.submit(request)
         else:
-            self._taking(asked.model_name, asked.model_version).submit(request)
+            self._destination(asked.model_name, asked.model_version).submit(request)
 
-    def _taking(self, name: str, version: str) -> Taking:
-        """Return what takes a request; count one whose model is known and does not serve."""
+    def _destination(self, name: str, version: str) -> Destination:
+        """Return where a request goes; count one whose model is known and does not serve."""
         try:
             lifecycle = self._by_name.get(name) or self._models.find(name)
-            return lifecycle.taking(version)
+            return lifecycle.destination(version)
         except ServingError as error:
             failure = self._not_yet(name, error)
             self._count_unserved(name, failure)
@@ -124,7 +124,8 @@ class ModelRepositoryManager:
 
     def infer_step(self, namespace: str, request: InFlightRequest) -> None:
         """Queue a request of an ensemble, which is in that namespace, with the model of one of its steps."""
-        self._models.find_step(request.asked.model_name, namespace).taking(request.asked.model_version).submit(request)
+        lifecycle = self._models.find_step(request.asked.model_name, namespace)
+        lifecycle.destination(request.asked.model_version).submit(request)
 
     def resolve(self, name: str, version: str) -> Model | SleepingModel:
         """Return the model, loaded or sleeping, that a client means; NOT_FOUND, UNAVAILABLE or INVALID_ARG without one."""

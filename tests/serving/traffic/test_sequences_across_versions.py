@@ -182,15 +182,15 @@ async def test_a_model_with_one_version_and_no_sequence_elsewhere_takes_requests
     accumulators(tmp_path, "", 1)
     async with core(tmp_path, load_model=("sum",)) as server:
         (lifecycle,) = server._manager._models
-        assert lifecycle.unversioned is lifecycle.default
+        assert lifecycle.default_destination is lifecycle.default
         await ask(server, 5, 1, "s")
         (tmp_path / "sum/1/model.onnx").touch()
         await server.load_model("sum")
-        assert lifecycle.unversioned is not lifecycle.default
+        assert lifecycle.default_destination is not lifecycle.default
         await ask(server, 5, 1, "e")
         async with asyncio.timeout(PATIENCE_S):
             await lifecycle.drained()
-        assert lifecycle.unversioned is lifecycle.default
+        assert lifecycle.default_destination is lifecycle.default
 
 
 async def test_a_sequence_stays_on_another_server_or_here_whatever_the_weight_becomes(tmp_path):
