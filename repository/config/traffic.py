@@ -2,11 +2,12 @@
 
 {"rollout": "r-7f3c", "candidate": 4, "weight": 5, "sticky": {"header": "x-user"}}
 
-rollout     what a server keeps of it (figures, a breach, who is on which side) belongs to this name: another one begins anew
+rollout     what a server keeps of it (figures, a breach, which clients are on which arm) belongs to this name; another
+            name begins anew
 candidate   a version that is served, or a model on another server (a Remote)
 stable      left out, the version that answers without a policy; or a Remote
 weight      per cent of the requests that the candidate answers
-sticky      requests with the same key stay on one side: a header's value, a parameter's, or the request's id; keys move from
+sticky      requests with the same key stay on one arm: a header's value, a parameter's, or the request's id; keys move from
             stable to the candidate only while the weight grows
 shadow      this per cent of what stable answers is asked of the candidate too, and compared
 guardrails  what takes the candidate out, by figures of at least `min_samples` requests in `window_s` seconds, where these
@@ -69,7 +70,7 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Sticky:
-    """What requests of one side have in common. by: one of STICKY. name: of the header, in lower case, or of the parameter."""
+    """By which value a request keeps its arm. by: one of STICKY. name: of the header, in lower case, or of the parameter."""
 
     by: str
     name: str = ""
@@ -134,7 +135,7 @@ class TrafficPolicy:
     @property
     def remotes(self) -> tuple[Remote, ...]:
         """Return the models on other servers that take part."""
-        return tuple(side for side in (self.stable, self.candidate) if isinstance(side, Remote))
+        return tuple(arm for arm in (self.stable, self.candidate) if isinstance(arm, Remote))
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -191,9 +192,9 @@ def set_traffic(config: ModelConfig, policy: TrafficPolicy | None) -> None:
 
 def as_json(policy: TrafficPolicy) -> JsonObject:
     """Return the value of the parameter, without what it says by default."""
-    value: JsonObject = {"rollout": policy.rollout, "candidate": _side(policy.candidate)}
+    value: JsonObject = {"rollout": policy.rollout, "candidate": _arm_json(policy.candidate)}
     if policy.stable is not None:
-        value["stable"] = _side(policy.stable)
+        value["stable"] = _arm_json(policy.stable)
     value["weight"] = policy.weight
     if policy.sticky is not None:
         value["sticky"] = {policy.sticky.by: policy.sticky.name or True}
@@ -210,8 +211,8 @@ def as_json(policy: TrafficPolicy) -> JsonObject:
     return value
 
 
-def _side(side: int | Remote) -> Json:
-    return side if isinstance(side, int) else {"url": side.url, **_changed(side, Remote(side.url))}
+def _arm_json(arm: int | Remote) -> Json:
+    return arm if isinstance(arm, int) else {"url": arm.url, **_changed(arm, Remote(arm.url))}
 
 
 def _shadow_json(shadow: Shadow) -> JsonObject:
@@ -292,8 +293,8 @@ def unserved_candidate(config: ModelConfig, versions: Iterable[int]) -> str:
 def _inner_problem(value: JsonObject) -> str:
     """Return what is wrong in the objects of a policy."""
     for name in ("stable", "candidate"):
-        side = value.get(name)
-        if isinstance(side, dict) and (wrong := _remote_problem(name, side)):
+        arm = value.get(name)
+        if isinstance(arm, dict) and (wrong := _remote_problem(name, arm)):
             return wrong
     shadow = value.get("shadow")
     if isinstance(shadow, dict):
@@ -459,7 +460,7 @@ _GUARDRAIL: dict[str, Check] = {
 }
 
 
-def _side_problem(value: Json) -> str:
+def _arm_problem(value: Json) -> str:
     whole = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= _MAX_NUMBER
     return (
         ""
@@ -489,7 +490,7 @@ def _guardrails_problem(value: Json) -> str:
 
 _POLICY: dict[str, Check] = {
     "rollout": _rollout_problem,
-    "candidate": _side_problem,
+    "candidate": _arm_problem,
     "stable": lambda value: (
         ""
         if isinstance(value, dict)

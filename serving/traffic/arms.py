@@ -45,7 +45,7 @@ class AsksCandidate(Protocol):
 
 
 class Arm:
-    """One side of a rollout. target: what answers there now; None while that does not serve.
+    """One of the two parties of a rollout. target: the model that answers there now; None while that does not serve.
 
     version: of this server's model; 0 of one on another server, which is `remote` then.
     """
@@ -81,34 +81,34 @@ class Arm:
         """Return the requests that were given to this arm and have only waited so far: another is to answer them."""
         if self.target is None:
             return []
-        taken = safely("taking back what waits for an arm", self.target.take_back, self._follows) or []
+        taken = safely("taking back what waits for an arm", self.target.take_back, self._counts) or []
         for request in taken:
-            request.observers = tuple(one for one in request.observers if not isinstance(one, Follower))
+            request.observers = tuple(one for one in request.observers if not isinstance(one, ArmCounter))
             self.figures.give_up(time.monotonic_ns() - request.arrival_ns)
         return taken
 
-    def _follows(self, request: InFlightRequest) -> bool:
-        follower = arm_of(request)
-        return isinstance(follower, Follower) and follower.side is self
+    def _counts(self, request: InFlightRequest) -> bool:
+        observer = arm_of(request)
+        return isinstance(observer, ArmCounter) and observer.counted_arm is self
 
 
-class Follower(ArmObserver):
-    """Counts what becomes of the requests of an arm; one observer for all of them. mirror: is offered each answer."""
+class ArmCounter(ArmObserver):
+    """Counts how the requests of an arm end; one observer for all of them. mirror: is offered each answer."""
 
-    __slots__ = ("_figures", "_mirror", "side")
+    __slots__ = ("_figures", "_mirror", "counted_arm")
 
-    def __init__(self, side: Arm, mirror: AsksCandidate | None = None) -> None:
-        super().__init__(side.name, str(side.version or ""))
-        self.side = side
-        self._figures = side.figures
+    def __init__(self, arm: Arm, mirror: AsksCandidate | None = None) -> None:
+        super().__init__(arm.name, str(arm.version or ""))
+        self.counted_arm = arm
+        self._figures = arm.figures
         self._mirror = mirror
 
     def send(self, request: InFlightRequest) -> None:
-        """Give a request to the arm, and follow it."""
-        self.follow(request)
-        self.side.submit(request)
+        """Count a request, and give it to the arm."""
+        self.begin(request)
+        self.counted_arm.submit(request)
 
-    def follow(self, request: InFlightRequest) -> None:
+    def begin(self, request: InFlightRequest) -> None:
         """Count a request that is given to the arm."""
         request.observers = (*request.observers, self)
         self._figures.begin()

@@ -208,7 +208,7 @@ class Guardrails:
         """Judge every guardrail, once a second, behind the figures' `tick`."""
         stable, candidate, mirrored = self._stable_arm(), _arm(self._candidate), self._mirrored()
         return [
-            self._judged(guardrail, _Sample(stable, candidate, mirrored, self._values.get(place), self.policy))
+            self._state_of(guardrail, _Sample(stable, candidate, mirrored, self._values.get(place), self.policy))
             for place, guardrail in enumerate(self.policy.guardrails)
         ]
 
@@ -232,7 +232,7 @@ class Guardrails:
             return self._last_mirrored
         return found
 
-    def _judged(self, guardrail: Guardrail, sample: _Sample) -> GuardrailState:
+    def _state_of(self, guardrail: Guardrail, sample: _Sample) -> GuardrailState:
         try:
             found = METRICS[guardrail.metric](guardrail, sample)
             if guardrail.metric in ("errors", "latency") and (found.p is None or found.p >= self.policy.alpha):

@@ -51,7 +51,7 @@ SHORT_QUEUE = 32  # requests, which one turn of the loop may bring; or four batc
 COMPARED_ON_LOOP = 64 << 10  # bytes of two answers
 
 
-class Side(NamedTuple):
+class MirroredArm(NamedTuple):
     """What a mirror needs of an arm. pending: requests that wait there. outputs: those that it can give; None for all.
     needs_eviction: it sleeps, and other models would have to be evicted to load it."""
 
@@ -68,8 +68,8 @@ class Mirror:
         self,
         shadow: Shadow,
         config: ModelConfig,
-        stable: Side,
-        candidate: Side,
+        stable: MirroredArm,
+        candidate: MirroredArm,
         figures: ShadowFigures,
         memory: RequestMemory,
         timeout_s: float = TIMEOUT_S,

@@ -22,11 +22,11 @@ from serving.core.errors import safely, storable
 from serving.core.model_identifier import ModelIdentifier
 from serving.core.tensor_check import wire_shape
 from serving.resources.request_memory import RequestMemory
-from serving.traffic.arms import CANDIDATE, STABLE, Arm, Follower, Target
+from serving.traffic.arms import CANDIDATE, STABLE, Arm, ArmCounter, Target
 from serving.traffic.breaches import Breach, Breaches
 from serving.traffic.figures import ArmFigures, ShadowFigures, rounded_s
 from serving.traffic.guardrails import BREACHED, Guardrails, GuardrailState, Values
-from serving.traffic.mirror import Mirror, Side
+from serving.traffic.mirror import Mirror, MirroredArm
 from serving.traffic.prometheus_values import PrometheusValues
 from serving.traffic.remotes.allow_list import RemoteAccess
 from serving.traffic.remotes.remote_model import RemoteModel
@@ -73,10 +73,10 @@ class Rollout:
         self.mirror: Mirror | None = None
         self._mirrored: list[frozenset[str] | None] = []  # the outputs of the arms that it was made for
         self.connected: dict[str, Connected] = {}  # by the names of arms
-        self.split = TrafficSplit(policy.rollout, Follower(self.stable), Follower(self.candidate))
+        self.split = TrafficSplit(policy.rollout, ArmCounter(self.stable), ArmCounter(self.candidate))
         self._values = PrometheusValues(lambda: services.page(identifier), services.fetch)
         self._guardrails = self._new_guardrails()
-        self._states: list[GuardrailState] = []  # as they were judged last; after a breach, as they stood then
+        self._states: list[GuardrailState] = []  # of the last evaluation; after a breach, as they stood then
         self._logged = ""  # what the log said of it last
         self._differs = ""  # what is declared of the candidate that is not of stable
         self.configure(policy, None)
@@ -120,7 +120,7 @@ class Rollout:
             self._arms[name].target = targets.get(number) if connected is None else connected.model
         if others:
             self._shadow_figures = ShadowFigures(self.policy.window_s)
-            self.split.set_arms(Follower(self.stable), Follower(self.candidate))
+            self.split.set_arms(ArmCounter(self.stable), ArmCounter(self.candidate))
             self._guardrails = self._new_guardrails()
         elif self._guardrails.policy is not self.policy:
             self._guardrails.configure(self.policy, self._read_values())
@@ -129,7 +129,7 @@ class Rollout:
         self._differs = "" if candidate is None else _difference(configs[default], candidate)
         self._share()
         if self.breached is not None:
-            self._states = self._judged()  # told with the first word
+            self._states = self._evaluate()  # told with the first word
         self._log()
 
     def detach(self) -> None:
@@ -159,7 +159,7 @@ class Rollout:
         """Have the mirror that the policy asks for. others: the arms are not those that it was made for."""
         shadow = self.policy.shadow
         stable, candidate = (
-            Side(arm.submit, arm.pending, _outputs(arm), arm.needs_eviction) for arm in self._arms.values()
+            MirroredArm(arm.submit, arm.pending, _outputs(arm), arm.needs_eviction) for arm in self._arms.values()
         )
         outputs = [stable.outputs, candidate.outputs]
         if self.mirror is not None and (shadow is None or others or self._mirrored != outputs):
@@ -187,8 +187,8 @@ class Rollout:
         return Arm(name, version, self._remote(name), ArmFigures(self.policy.window_s))
 
     def _remote(self, name: str) -> Remote | None:
-        side = self.policy.stable if name == STABLE else self.policy.candidate
-        return side if isinstance(side, Remote) else None
+        arm = self.policy.stable if name == STABLE else self.policy.candidate
+        return arm if isinstance(arm, Remote) else None
 
     # -- weights ---------------------------------------------------------------------------------------------------
     @property
@@ -226,7 +226,7 @@ class Rollout:
             self.mirror.mismatches.tick()
         if self.breached is not None and self._states:
             return
-        self._states = self._judged()
+        self._states = self._evaluate()
         self._note_stable()
         if self.breached is None:
             for place, state in enumerate(self._states):
@@ -234,7 +234,7 @@ class Rollout:
                     self.breach(place, state.detail)
                     return
 
-    def _judged(self) -> list[GuardrailState]:
+    def _evaluate(self) -> list[GuardrailState]:
         """Return how the guardrails stand; the one that was breached before a restart is."""
         states = self._guardrails.evaluate()
         if self.breached is not None and self.breached.guardrail < len(states):

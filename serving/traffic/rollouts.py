@@ -80,12 +80,12 @@ class Rollouts:
         seen = _seen(config)
         rollout = self._rollouts.get(identifier)
         found: dict[str, Connected] = {}
-        for name, side in ((STABLE, policy.stable), (CANDIDATE, policy.candidate)):
-            if isinstance(side, Remote):
+        for name, arm in ((STABLE, policy.stable), (CANDIDATE, policy.candidate)):
+            if isinstance(arm, Remote):
                 known = rollout.connected.get(name) if rollout is not None else None
-                access = allowed[side.url]
-                if known is None or (known.remote, known.access, known.seen) != (side, access, seen):
-                    known = Connected(side, access, seen, RemoteModel(side, config, access, self._memory(), labels))
+                access = allowed[arm.url]
+                if known is None or (known.remote, known.access, known.seen) != (arm, access, seen):
+                    known = Connected(arm, access, seen, RemoteModel(arm, config, access, self._memory(), labels))
                 found[name] = known
         return found
 

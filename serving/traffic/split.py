@@ -1,8 +1,8 @@
 """Which arm of a rollout answers a request, decided when it comes.
 
 Without a key it is drawn. A key (a header, a parameter, the request's id) is hashed with the rollout's name to a number, and
-goes to the candidate where that lies below the weight: so it stays on its side, on every server and after every restart, and a
-weight that grows takes keys from the stable side only. A request of a sequence without another key has the sequence's. What is
+goes to the candidate where that lies below the weight: so it stays on its arm, on every server and after every restart, and a
+weight that grows takes keys from the stable arm only. A request of a sequence without another key has the sequence's. What is
 asked for the sake of one request (steps of an ensemble, what a Python model calls, choices of a completion) has that request's:
 no answer mixes two versions.
 
@@ -17,7 +17,7 @@ from repository.config.traffic import Sticky
 from serving.core.client_headers import header_of
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import ParameterValue
-from serving.traffic.arms import AsksCandidate, Follower, Target
+from serving.traffic.arms import ArmCounter, AsksCandidate, Target
 
 _HASHES = 1 << 64
 _REMEMBERED = 1 << 16  # sequences, those that were heard of last
@@ -38,14 +38,14 @@ class TrafficSplit:
         "_sticky",
     )
 
-    def __init__(self, rollout: str, stable: Follower, candidate: Follower) -> None:
+    def __init__(self, rollout: str, stable: ArmCounter, candidate: ArmCounter) -> None:
         self._rollout = blake2b(f"{rollout}\0".encode(), digest_size=8)
         self._sticky: Sticky | None = None
         self._mirror: AsksCandidate | None = None
         self.set_arms(stable, candidate)
         self.set_weight(0.0)
 
-    def set_arms(self, stable: Follower, candidate: Follower) -> None:
+    def set_arms(self, stable: ArmCounter, candidate: ArmCounter) -> None:
         self._stable = self._mirrored = stable
         self._candidate = candidate
         self._mirror = None
@@ -54,7 +54,7 @@ class TrafficSplit:
     def set_mirror(self, mirror: AsksCandidate | None) -> None:
         """Ask the mirror which requests to the stable arm it wants, and offer it those."""
         if mirror is not self._mirror:
-            self._mirror, self._mirrored = mirror, Follower(self._stable.side, mirror)
+            self._mirror, self._mirrored = mirror, ArmCounter(self._stable.counted_arm, mirror)
 
     def set_sticky(self, sticky: Sticky | None) -> None:
         self._sticky = sticky
@@ -68,7 +68,7 @@ class TrafficSplit:
         """Give a request to an arm; raises what the model there does."""
         chosen = self._sequence_for_candidate(request) if request.sequence.id else self._for_candidate(request)
         if request.mirrored:
-            (self._candidate if chosen else self._stable).side.submit(request)
+            (self._candidate if chosen else self._stable).counted_arm.submit(request)
         elif chosen:
             self._candidate.send(request)
         elif self._mirror is not None and self._mirror.wants():
@@ -79,9 +79,9 @@ class TrafficSplit:
     def proceed(self, request: InFlightRequest, target: Target, version: int) -> None:
         """Hand a request to the model that has its sequence open: it counts where that, or its version, is an arm's. version: 0
         of one on another server."""
-        for follower in (self._candidate, self._stable):
-            if follower.side.target is target or (version and follower.side.version == version):
-                follower.follow(request)
+        for counter in (self._candidate, self._stable):
+            if counter.counted_arm.target is target or (version and counter.counted_arm.version == version):
+                counter.begin(request)
                 break
         if request.sequence.end:
             self._on_candidate.pop(request.sequence.id, None)
@@ -90,7 +90,7 @@ class TrafficSplit:
     def _sequence_for_candidate(self, request: InFlightRequest) -> bool:
         position, known = request.sequence, self._on_candidate
         found = known.pop(position.id, None)
-        if found is None or position.start or self._candidate.side.target is None:
+        if found is None or position.start or self._candidate.counted_arm.target is None:
             found = self._for_candidate(request)
         if not position.end:
             known[position.id] = found

@@ -140,7 +140,7 @@ class _Model(NamedTuple):
     buckets: LatencyBuckets
 
 
-class _Side(NamedTuple):
+class _RolloutArm(NamedTuple):
     """An arm of a rollout."""
 
     labels: str  # as they stand between the braces
@@ -157,7 +157,7 @@ class _Side(NamedTuple):
 
 T = TypeVar("T")
 Samples = Callable[[_Model], Iterable[str]]  # a model -> its lines of one family
-SideSamples = Callable[[str, _Side], Iterable[str]]  # a family's name, an arm -> its lines of that family
+ArmSamples = Callable[[str, _RolloutArm], Iterable[str]]  # a family's name, an arm -> its lines of that family
 
 
 def render(
@@ -227,9 +227,11 @@ def of_models(
 def of_rollouts(rollouts: list[Rollout], buckets: LatencyBuckets = FINEST) -> Iterator[str]:
     """Yield what the arms of rollouts did, and what shadows have found, with the candidate's labels. A model on another server
     has its address as `remote`, and no version."""
-    sides = [_Side(_arm_labels(one, arm), one, arm, buckets) for one in rollouts for arm in (one.stable, one.candidate)]
-    for name, kind, text, lines in _SIDE_FAMILIES:
-        yield from _family(name, kind, text, sides, functools.partial(lines, name))
+    arms = [
+        _RolloutArm(_arm_labels(one, arm), one, arm, buckets) for one in rollouts for arm in (one.stable, one.candidate)
+    ]
+    for name, kind, text, lines in _ARM_FAMILIES:
+        yield from _family(name, kind, text, arms, functools.partial(lines, name))
 
 
 def _arm_labels(rollout: Rollout, arm: Arm) -> str:
@@ -241,51 +243,51 @@ def _arm_labels(rollout: Rollout, arm: Arm) -> str:
     return _labels(labels)
 
 
-def _of_arm(value: Callable[[_Side], float]) -> SideSamples:
-    return lambda name, side: [f"{name}{{{side.labels}}} {value(side)}"]
+def _of_arm(value: Callable[[_RolloutArm], float]) -> ArmSamples:
+    return lambda name, one: [f"{name}{{{one.labels}}} {value(one)}"]
 
 
-def _arm_latency(name: str, side: _Side) -> list[str]:
-    return _merged_lines(name, side.labels, side.arm.figures.latency, side.buckets)
+def _arm_latency(name: str, one: _RolloutArm) -> list[str]:
+    return _merged_lines(name, one.labels, one.arm.figures.latency, one.buckets)
 
 
-def _breached(name: str, side: _Side) -> list[str]:
-    if side.arm is not side.rollout.candidate:
+def _breached(name: str, one: _RolloutArm) -> list[str]:
+    if one.arm is not one.rollout.candidate:
         return []
-    return [f"{name}{{{side.labels}}} {int(side.rollout.breached is not None)}"]
+    return [f"{name}{{{one.labels}}} {int(one.rollout.breached is not None)}"]
 
 
-def _of_shadow(figure: str) -> SideSamples:
-    def lines(name: str, side: _Side) -> list[str]:
-        figures = side.shadow
-        return [] if figures is None else [f"{name}{{{side.labels}}} {getattr(figures, figure)}"]
+def _of_shadow(figure: str) -> ArmSamples:
+    def lines(name: str, one: _RolloutArm) -> list[str]:
+        figures = one.shadow
+        return [] if figures is None else [f"{name}{{{one.labels}}} {getattr(figures, figure)}"]
 
     return lines
 
 
-def _dropped(name: str, side: _Side) -> list[str]:
-    dropped = side.shadow.dropped if side.shadow is not None else {}
-    return [f'{name}{{{side.labels},reason="{reason}"}} {count}' for reason, count in sorted(dropped.items())]
+def _dropped(name: str, one: _RolloutArm) -> list[str]:
+    dropped = one.shadow.dropped if one.shadow is not None else {}
+    return [f'{name}{{{one.labels},reason="{reason}"}} {count}' for reason, count in sorted(dropped.items())]
 
 
-_SIDE_FAMILIES: tuple[tuple[str, str, str, SideSamples], ...] = (
+_ARM_FAMILIES: tuple[tuple[str, str, str, ArmSamples], ...] = (
     (
         "slipway_rollout_weight",
         "gauge",
         "Per cent of the requests that an arm is given",
-        _of_arm(lambda side: side.rollout.share(side.arm)),
+        _of_arm(lambda one: one.rollout.share(one.arm)),
     ),
     (
         "slipway_rollout_requests_total",
         "counter",
         "Requests that an arm has answered or failed",
-        _of_arm(lambda side: side.arm.figures.requests),
+        _of_arm(lambda one: one.arm.figures.requests),
     ),
     (
         "slipway_rollout_errors_total",
         "counter",
         "Of them, those that failed by no fault of the client",
-        _of_arm(lambda side: side.arm.figures.errors),
+        _of_arm(lambda one: one.arm.figures.errors),
     ),
     (
         "slipway_rollout_request_duration_seconds",

@@ -25,7 +25,7 @@ from serving.resources.request_memory import RequestMemory
 from serving.traffic import mirror as mirrors
 from serving.traffic import spare_time
 from serving.traffic.figures import ShadowFigures
-from serving.traffic.mirror import Mirror, Side
+from serving.traffic.mirror import Mirror, MirroredArm
 from serving.traffic.remotes.remote_model import NotAsDeclared
 from tests.support.serving_process import PATIENCE_S
 
@@ -74,8 +74,8 @@ class Client:
 
     def mirror_of(self, **shadow: Any) -> Mirror:
         settings = Shadow(**({"share": 100.0, "absolute": 0.0, "relative": 0.0} | shadow))
-        sides = [Side(one.submit, lambda one=one: one.waiting) for one in (self.stable, self.candidate)]  # type: ignore[misc]
-        return Mirror(settings, self.config, *sides, self.figures, self.memory, self.timeout_s)
+        arms = [MirroredArm(one.submit, lambda one=one: one.waiting) for one in (self.stable, self.candidate)]  # type: ignore[misc]
+        return Mirror(settings, self.config, *arms, self.figures, self.memory, self.timeout_s)
 
     def ask(self, x: Any = None, y: tuple[float, ...] = (1.0, 2.0), answer: Answer = None, **fields: Any) -> bool:
         """Answer a request as stable, with the mirror looking on. Return whether the mirror wanted it."""
@@ -127,7 +127,7 @@ async def test_the_client_is_answered_before_anything_is_copied_or_asked() -> No
         submit(request)
 
     client.mirror.take = taken  # type: ignore[method-assign]
-    client.mirror._candidate = Side(asked, lambda: 0)
+    client.mirror._candidate = MirroredArm(asked, lambda: 0)
     client.ask()
     assert client.events == ["client answered", "copied"]
     await client.settled(lambda: client.candidate.asked)

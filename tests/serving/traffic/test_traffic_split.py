@@ -9,7 +9,7 @@ import pytest
 from serving.core.errors import ServingError
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import InferenceRequest
-from serving.traffic.arms import Arm, Follower
+from serving.traffic.arms import Arm, ArmCounter
 from serving.traffic.figures import ArmFigures
 from tests.serving.in_process import core, response
 from tests.serving.traffic.rollouts_in_process import BOTH, ONE, count_answers, parameter, policy, reload, scale
@@ -238,7 +238,7 @@ async def test_a_model_that_is_stopped_because_its_asker_has_enough_has_answered
     arm = Arm("candidate", 2, None, ArmFigures(60))
     for end in (InFlightRequest.end_well, InFlightRequest.cancel):
         request = InFlightRequest.unanswered(InferenceRequest("writer", {}))
-        Follower(arm).follow(request)
+        ArmCounter(arm).begin(request)
         end(request)
     assert (arm.figures.requests, arm.figures.errors, arm.figures.withdrawn) == (1, 0, 1)
 
