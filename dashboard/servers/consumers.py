@@ -10,7 +10,7 @@ from django.conf import settings
 from dashboard.models import Model
 from dashboard.servers.selectors import server_get
 from dashboard.shared.exceptions import NotFound
-from dashboard.shared.log_files import Follower, tail
+from dashboard.shared.log_files import LogFollower, tail
 from dashboard.shared.model_logs import model_log_path, model_log_tail, shown
 from dashboard.web.websockets import PushConsumer
 
@@ -23,7 +23,7 @@ PROCESSES = ("server", "dashboard", "watch", "worker")
 class _FollowingConsumer(PushConsumer):
     async def follow(self, path: Path, newest: Callable[[], list[str]], write: Callable[[str], str] = str) -> None:
         """Send the newest lines, then those that are appended to a file, each as `write` has it."""
-        follower = Follower(path)
+        follower = LogFollower(path)
         lines = await asyncio.to_thread(newest)
         await self.send_json({"type": "log", "lines": lines, "reset": True})
         while True:

@@ -63,7 +63,7 @@ def tail(path: Path, lines: int, max_bytes: int = 256 << 10) -> list[str]:
     return [plain(line) for line in found[-lines:]]
 
 
-class Follower:
+class LogFollower:
     """Reads what is appended to a log file from now on, over rotations."""
 
     def __init__(self, path: Path) -> None:

@@ -37,8 +37,8 @@ def mark_pages(get_response: Handler) -> Handler:
     return middleware
 
 
-class Follower:
-    """What one WebSocket has still to be told: the tables that changed since it last took them."""
+class Subscription:
+    """The changes that one WebSocket has not been sent yet: tables that changed since it last took them."""
 
     def __init__(self) -> None:
         self._mark = ""
@@ -59,24 +59,24 @@ class Follower:
 
 
 class Changes:
-    """This process's look at the marks, twice a second while anybody follows, shared by all WebSockets."""
+    """This process's look at the marks, twice a second while anybody subscribes, shared by all WebSockets."""
 
     def __init__(self) -> None:
-        self._followers: set[Follower] = set()
+        self._subscriptions: set[Subscription] = set()
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def follow(self) -> Iterator[Follower]:
-        """Give what is told of every change from now on, while the block lasts."""
-        follower = Follower()
-        self._followers.add(follower)
+    def subscribe(self) -> Iterator[Subscription]:
+        """Yield a subscription to every change from now on, which ends with the block."""
+        subscription = Subscription()
+        self._subscriptions.add(subscription)
         if self._task is None:
             self._task = asyncio.create_task(self._look(), name="changes of tables")
         try:
-            yield follower
+            yield subscription
         finally:
-            self._followers.discard(follower)
-            if not self._followers:
+            self._subscriptions.discard(subscription)
+            if not self._subscriptions:
                 self._task.cancel()
                 self._task = None
 
@@ -91,25 +91,25 @@ class Changes:
             if (sentences := heartbeat.silent()) != silent:
                 silent = sentences
                 tables.add(changes.HEARTBEATS)
-            for follower in self._followers if tables else ():
-                follower.add(newest, tables)
+            for subscription in self._subscriptions if tables else ():
+                subscription.add(newest, tables)
 
 
 class ChangesConsumer(PushConsumer):
-    def __init__(self, following: Changes) -> None:
+    def __init__(self, changes: Changes) -> None:
         super().__init__()
-        self._following = following
+        self._changes = changes
 
     async def prepare(self) -> Awaitable[None]:
         return self._push()
 
     async def _push(self) -> None:
-        with self._following.follow() as follower:
+        with self._changes.subscribe() as subscription:
             await self.send_json({"type": "mark", "mark": changes.mark()})
             while True:
                 try:
                     async with asyncio.timeout(ALIVE_S):
-                        mark, tables = await follower.take()
+                        mark, tables = await subscription.take()
                 except TimeoutError:
                     await self.send_json({"type": "alive"})
                 else:

@@ -5,7 +5,7 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from dashboard.shared.log_files import Follower, RotatingLog, tail
+from dashboard.shared.log_files import LogFollower, RotatingLog, tail
 from dashboard.supervisor.process import Child, Ending, ProcessSpec
 
 PRINTED = "2026-11-30 17:05:00,123 INFO serving.x [digits/3]: \x1b[2J\x1b]0;owned\x07\u202etxt.exe \x1b[31mred\x1b[0m"
@@ -38,7 +38,7 @@ def test_a_childs_output_is_plain_in_every_log(tmp_path: Path) -> None:
 
 def test_an_older_log_is_shown_plain(tmp_path: Path) -> None:
     log = tmp_path / "server.log"
-    follower = Follower(log)
+    follower = LogFollower(log)
     log.write_text(f"{PRINTED}\n")
     for lines in (tail(log, 5), follower.read()):
         assert all(line.isprintable() for line in lines)

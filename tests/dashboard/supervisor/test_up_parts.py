@@ -12,7 +12,7 @@ import pytest
 
 from dashboard.shared.environment import VARIABLES
 from dashboard.shared.exceptions import Conflict, Invalid
-from dashboard.shared.log_files import KEPT, Follower, RotatingLog, tail
+from dashboard.shared.log_files import KEPT, LogFollower, RotatingLog, tail
 from dashboard.supervisor import commands
 from dashboard.supervisor.backoff import DELAYS_S, STABLE_S, Backoff
 from dashboard.supervisor.preflight import DataFolderLock, check_ports, lock_data_folder
@@ -59,7 +59,7 @@ def test_a_follower_reads_whole_lines_over_a_rotation(tmp_path: Path):
     path = tmp_path / "server.log"
     log = RotatingLog(path, max_bytes=30)
     log.write(b"before\n")
-    follower = Follower(path)
+    follower = LogFollower(path)
     log.write(b"one\ntw")
     assert follower.read() == ["one"]
     log.write(b"o\n")
