@@ -20,6 +20,17 @@ from dashboard.catalog.services import model_load
 from dashboard.configuration.services import config_apply
 from dashboard.imports import workflows
 from dashboard.imports.loads import to_wait_for
+from dashboard.imports.publishing import (
+    NOTE,
+    ImportContext,
+    discard_workflows,
+    label_of,
+    present,
+    refuse_another,
+    refuse_foreign,
+    shown_version,
+    version_import,
+)
 from dashboard.imports.sources import (
     CONFIG,
     MAX_PROPERTIES_BYTES,
@@ -28,17 +39,6 @@ from dashboard.imports.sources import (
     archive_name,
     kept_properties,
     read_source,
-)
-from dashboard.imports.taking import (
-    NOTE,
-    Taking,
-    discard_workflows,
-    label_of,
-    present,
-    refuse_another,
-    refuse_foreign,
-    shown_version,
-    version_take,
 )
 from dashboard.imports.wanted_config import served_document, told
 from dashboard.jobs.context import JobContext
@@ -221,7 +221,7 @@ def _run(
 ) -> dict[str, Any]:
     source = read_source(params)
     rows = _failures(source)
-    run = _Run(source, Taking(source, actor, context), check, say, rows, load=params.get("load", True))
+    run = _Run(source, ImportContext(source, actor, context), check, say, rows, load=params.get("load", True))
     for line in (*source.told, *(f"Note: {note}" for note in source.notes), *map(line_of, rows)):
         run.tell(line)
     with audit_parts():
@@ -257,14 +257,14 @@ class _Run:
     def __init__(
         self,
         source: Source,
-        taking: Taking,
+        context: ImportContext,
         check: Callable[[], None],
         told: Callable[[str], None],
         rows: list[Row],
         *,
         load: bool,
     ) -> None:
-        self._source, self._taking, self._rows, self._load = source, taking, rows, load
+        self._source, self._context, self._rows, self._load = source, context, rows, load
         self._check, self._told = check, told
         found = source.set_up
         nodes = sum(len(workflow.spec.nodes) + 1 for workflow in found.workflows)
@@ -278,24 +278,24 @@ class _Run:
             taken = [self.model(node) for node in nodes]
         failed = next((node.name for node, whole in zip(nodes, taken, strict=True) if not whole), "")
         self._begin(f"workflow {workflow.spec.name}")
-        self._end(_ensemble_taken(self._taking, workflow, failed))
+        self._end(_import_ensemble(self._context, workflow, failed))
         name = workflow.spec.name
-        self._serve(name, lambda: workflows.ensemble_serve(workflow, self._taking.actor, load=self._load))
+        self._serve(name, lambda: workflows.ensemble_serve(workflow, self._context.actor, load=self._load))
 
     def model(self, model: SetUpModel) -> bool:
         """Take the versions of a model over, and have them served as they were. Return whether all of them are there."""
         rows = []
         for version in model.versions:
             self._begin(f"{model.name}, version {version.version}")
-            rows.append(self._end(_taken(self._taking, model, version)))
+            rows.append(self._end(_import_version(self._context, model, version)))
         self._check()
-        self._taking.context.check_cancelled()
-        self._serve(model.name, lambda: _served(model, self._taking.actor, load=self._load))
+        self._context.job_context.check_cancelled()
+        self._serve(model.name, lambda: _served(model, self._context.actor, load=self._load))
         return all(row["outcome"] != "failed" for row in rows)
 
     def _begin(self, step: str) -> None:
         self._check()
-        self._taking.context.progress(100 * self._done / self._whole, step)
+        self._context.job_context.progress(100 * self._done / self._whole, step)
 
     def _end(self, row: Row) -> Row:
         self._done += 1
@@ -304,7 +304,7 @@ class _Run:
         if row["outcome"] == "taken":
             self._began.add(row["model"])
             self._record()
-        self._taking.context.report(_as_result(self._source, self._rows))
+        self._context.job_context.report(_as_result(self._source, self._rows))
         return row
 
     def _serve(self, name: str, serve: Callable[[], str]) -> None:
@@ -318,12 +318,12 @@ class _Run:
 
     def _record(self) -> None:
         """Write the import's one line of the last changes, with what it has changed so far."""
-        job = self._taking.context.job
+        job = self._context.job_context.job
         names = sorted(self._began)
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
         summary = f"Imported {_count(len(names), 'model')} from TorchServe: {shown}"
         audit_whole(
-            actor=self._taking.actor, action=WHOLE, key=f"job-{job.pk}", summary=summary, after={"models": names}
+            actor=self._context.actor, action=WHOLE, key=f"job-{job.pk}", summary=summary, after={"models": names}
         )
 
     def wait_for_loads(self) -> list[str]:
@@ -340,7 +340,7 @@ class _Run:
                 self._unheard(loads.waiting)
                 break
             self._check()
-            self._taking.context.progress(
+            self._context.job_context.progress(
                 99, f"Loading {loads.waiting[0]}, {_count(len(loads.waiting), 'model')} of {whole} to go"
             )
             sleep(_LOOK_S)
@@ -352,7 +352,7 @@ class _Run:
                 row["loaded"] = not error
                 row["message"] = f"it did not load: {error}" if error else row["message"]
         self.tell(f"{name}: did not load: {error}" if error else f"{name}: serves")
-        self._taking.context.report(_as_result(self._source, self._rows))
+        self._context.job_context.report(_as_result(self._source, self._rows))
 
     def _unheard(self, names: Sequence[str]) -> None:
         for row in self._rows:
@@ -363,7 +363,7 @@ class _Run:
     def tell(self, line: str) -> None:
         """Write a line into the job's log; nothing for an empty one."""
         if line:
-            self._taking.context.log(line)
+            self._context.job_context.log(line)
             self._told(line)
 
 
@@ -378,7 +378,7 @@ def _actor(job: Job, params: StoreParams) -> Actor:
     return actor
 
 
-def _taken(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Row:
+def _import_version(context: ImportContext, model: SetUpModel, version: SetUpVersion) -> Row:
     try:
         with repository_errors():
             row = Model.objects.filter(name=model.name).first()
@@ -386,7 +386,7 @@ def _taken(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Row:
             if found is not None:
                 return found
             before = row is not None and not _is_fresh(row)
-            number = version_take(taking, model, version).number
+            number = version_import(context, model, version).number
     except DashboardError as error:
         return _row(version, "failed", error.message)
     except OSError as error:
@@ -395,7 +395,7 @@ def _taken(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Row:
     return _row(version, "taken", message, number)
 
 
-def _ensemble_taken(taking: Taking, workflow: SetUpWorkflow, failed: str) -> Row:
+def _import_ensemble(context: ImportContext, workflow: SetUpWorkflow, failed: str) -> Row:
     """failed: a node that could not be taken, "" for none."""
     try:
         with repository_errors():
@@ -404,7 +404,7 @@ def _ensemble_taken(taking: Taking, workflow: SetUpWorkflow, failed: str) -> Row
                 return found
             if failed:
                 raise Conflict(f"its node {failed} could not be taken over; mend that, then import again")
-            number = workflows.ensemble_take(taking, workflow).number
+            number = workflows.ensemble_import(context, workflow).number
     except DashboardError as error:
         return _ensemble_row(workflow, "failed", error.message)
     return _ensemble_row(workflow, "taken", workflows.told(workflow), number)

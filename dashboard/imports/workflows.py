@@ -10,7 +10,7 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor
 from dashboard.catalog.services import model_load
-from dashboard.imports.taking import NOTE, Taking, refuse_twin, scratch, text_take
+from dashboard.imports.publishing import NOTE, ImportContext, refuse_twin, scratch, text_import
 from dashboard.models import AuditEntry, Model, Version
 from dashboard.releases.selectors import current_document
 from dashboard.shared.exceptions import Conflict, DashboardError
@@ -61,10 +61,10 @@ def ensemble_present(workflow: SetUpWorkflow, model: Model | None) -> Version | 
     return version
 
 
-def ensemble_take(taking: Taking, workflow: SetUpWorkflow) -> Version:
+def ensemble_import(context: ImportContext, workflow: SetUpWorkflow) -> Version:
     """Publish the ensemble, without loading it."""
     config = workflow_models.ensemble(workflow.spec, workflow.archive, _digest(workflow))
-    return text_take(taking, workflow.spec.name, CONFIG_FILE, model_config.format(config))
+    return text_import(context, workflow.spec.name, CONFIG_FILE, model_config.format(config))
 
 
 def ensemble_serve(workflow: SetUpWorkflow, actor: Actor, *, load: bool) -> str:

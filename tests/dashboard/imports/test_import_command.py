@@ -9,7 +9,7 @@ import javaproperties
 import pytest
 from django.core.management import CommandError, call_command
 
-from dashboard.imports import services, taking
+from dashboard.imports import publishing, services
 from dashboard.models import AuditEntry, Job, Model, Release, Upload, Version
 from dashboard.releases.selectors import current_document, newest_release
 from dashboard.releases.storage import managed_repository
@@ -61,7 +61,7 @@ def run(*arguments: object) -> str:
 
 
 def labels(model: Model) -> dict[str, int]:
-    return {taking.label_of(version): version.number for version in model.versions.all()}
+    return {publishing.label_of(version): version.number for version in model.versions.all()}
 
 
 def test_versions_settings_and_the_default_are_taken_over_once(store: Path) -> None:
@@ -115,8 +115,8 @@ def test_an_import_that_was_killed_anywhere_goes_on(store: Path, monkeypatch: py
 
     config = write_config(store)
     places: list[tuple[Any, str]] = [
-        (taking, "inspection_run"),
-        (taking, "publication_run"),
+        (publishing, "inspection_run"),
+        (publishing, "publication_run"),
         (services, "config_apply"),
     ]
     for module, name in places:
@@ -205,7 +205,7 @@ def test_a_workflow_becomes_an_ensemble_of_its_nodes_once(store: Path, monkeypat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(services.workflows, "ensemble_take", die)
+        patched.setattr(services.workflows, "ensemble_import", die)
         with pytest.raises(KeyboardInterrupt):
             run("--model-store", store)
     for _ in range(2):  # gone on with, then as it is

@@ -138,14 +138,14 @@ def test_an_import_that_was_cancelled_goes_on_from_its_page(
     assert pages.post("/models/import/start", {"folder": "/etc"}).status_code == 400
     job = Job.objects.get(pk=pages.post("/models/import/start", {"folder": str(allowed)})["Location"].split("/")[2])
 
-    take = services.version_take
+    take = services.version_import
 
     def cancelled_after_this(*given: Any) -> Version:
         job_cancel(job=job, actor=actor)
         return take(*given)
 
     with monkeypatch.context() as patched:
-        patched.setattr(services, "version_take", cancelled_after_this)
+        patched.setattr(services, "version_import", cancelled_after_this)
         job_run(job_id=job.pk)
     job.refresh_from_db()
     assert (job.state, list(rows_of(job.result))) == ("cancelled", ["noop.mar"])

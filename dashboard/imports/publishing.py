@@ -40,12 +40,12 @@ FORMAT = "torchserve"
 
 
 @dataclass(frozen=True, slots=True)
-class Taking:
-    """What is taken over by whom, in which job."""
+class ImportContext:
+    """What an import reads, who asked for it, and its job."""
 
     source: Source
     actor: Actor
-    context: JobContext
+    job_context: JobContext
 
 
 class _Part(JobContext):
@@ -111,17 +111,17 @@ def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None
         )
 
 
-def version_take(taking: Taking, model: SetUpModel, version: SetUpVersion) -> Version:
+def version_import(context: ImportContext, model: SetUpModel, version: SetUpVersion) -> Version:
     """Publish one archive, without loading it. DashboardError where that cannot be; then nothing of it is left."""
-    overlay = own_settings(version, model, taking.source.options, taking.source.said)
-    upload = None if version.workflow else taking.source.uploads.get(version.archive)
+    overlay = own_settings(version, model, context.source.options, context.source.said)
+    upload = None if version.workflow else context.source.uploads.get(version.archive)
     own = upload is None
     if upload is not None:
         _prepare(upload, version, overlay)
     else:
-        upload = _brought(taking, version.model, _files(version.path), overlay)
+        upload = _brought(context, version.model, _files(version.path), overlay)
     try:
-        return _driven(taking, upload, partial(_proposed, taking, model))
+        return _driven(context, upload, partial(_proposed, context, model))
     except (JobCancelled, JobSuperseded):
         raise
     except Exception:
@@ -141,14 +141,14 @@ def scratch() -> Iterator[Path]:
         storage.remove_tree(folder)
 
 
-def text_take(taking: Taking, model_name: str, path: str, text: str) -> Version:
-    """Publish a model that is one text, without loading it. Raises as `version_take`."""
+def text_import(context: ImportContext, model_name: str, path: str, text: str) -> Version:
+    """Publish a model that is one text, without loading it. Raises as `version_import`."""
     with scratch() as folder:
         file = folder / "text"
         file.write_text(text)
-        upload = _brought(taking, model_name, {path: file})
+        upload = _brought(context, model_name, {path: file})
     try:
-        return _driven(taking, upload, lambda _: None)
+        return _driven(context, upload, lambda _: None)
     except (JobCancelled, JobSuperseded):
         raise
     except Exception:
@@ -156,29 +156,29 @@ def text_take(taking: Taking, model_name: str, path: str, text: str) -> Version:
         raise
 
 
-def _proposed(taking: Taking, model: SetUpModel, upload: Upload) -> Document | None:
+def _proposed(context: ImportContext, model: SetUpModel, upload: Upload) -> Document | None:
     """Return a new model's configuration, which only its inspected archive can tell; None for a model that has one."""
     row = Model.objects.filter(name=upload.model_name).first()
     if row is not None and newest_release(row) is not None:
         return None
-    source = taking.source
+    source = context.source
     said = settings_of(speaks_for(model), source.options, source.said)
     return document_of(Document.read(str(upload.proposal.get("config", ""))), said)
 
 
-def _driven(taking: Taking, upload: Upload, configured: Callable[[Upload], Document | None]) -> Version:
+def _driven(context: ImportContext, upload: Upload, configured: Callable[[Upload], Document | None]) -> Version:
     """Bring an upload from the state that it is in to a published version. configured: asked once it is inspected."""
-    part, job = _Part(taking.context, upload), taking.context.job
+    part, job = _Part(context.job_context, upload), context.job_context.job
     while True:
         upload.refresh_from_db()
         match upload.state:
             case UploadState.RECEIVING:
-                upload_complete(upload=upload, actor=taking.actor, within=job)
+                upload_complete(upload=upload, actor=context.actor, within=job)
             case UploadState.RECEIVED | UploadState.INSPECTING:
                 inspection_run(part)
             case UploadState.INSPECTED:
                 document = configured(upload)
-                upload_publish(upload=upload, actor=taking.actor, document=document, note=NOTE, load=False, within=job)
+                upload_publish(upload=upload, actor=context.actor, document=document, note=NOTE, load=False, within=job)
             case UploadState.PUBLISHING:
                 publication_run(part)
             case UploadState.PUBLISHED:
@@ -210,17 +210,17 @@ def _add_text(upload: Upload, path: str, text: str) -> None:
 
 
 # -- an archive that lies in a folder ----------------------------------------------------------------------------------
-def _brought(taking: Taking, model_name: str, files: Mapping[str, Path], overlay: str = "") -> Upload:
+def _brought(context: ImportContext, model_name: str, files: Mapping[str, Path], overlay: str = "") -> Upload:
     """Return the upload of files of this machine: the one that was begun, else a new one, with all its bytes."""
     entries = {name: storage.hash_file(path) for name, path in files.items()}
-    upload = _begun(taking, model_name, entries)
+    upload = _begun(context, model_name, entries)
     if upload is None:
         rows = [{"path": name, "size": entry.size, "sha256": entry.sha256} for name, entry in entries.items()]
-        upload = upload_create(actor=taking.actor, model_name=model_name, files=rows)
+        upload = upload_create(actor=context.actor, model_name=model_name, files=rows)
     if upload.state == UploadState.RECEIVING:
         paths: Sequence[Path] = list(files.values())
         for file in upload.files.filter(number__lt=len(paths)):
-            upload_receive_file(upload=upload, number=file.number, source=paths[file.number], actor=taking.actor)
+            upload_receive_file(upload=upload, number=file.number, source=paths[file.number], actor=context.actor)
         if overlay:
             _add_text(upload, OVERLAY_FILE, overlay)
     return upload
@@ -235,9 +235,9 @@ def _files(path: Path) -> dict[str, Path]:
     return {name: root / name for name in storage.plain_files(root) if name != OVERLAY_FILE}
 
 
-def _begun(taking: Taking, model_name: str, entries: dict[str, FileEntry]) -> Upload | None:
+def _begun(context: ImportContext, model_name: str, entries: dict[str, FileEntry]) -> Upload | None:
     """Return an upload of the same files that an import before this one has begun."""
-    rows = Upload.objects.filter(model_name=model_name, user=taking.actor.user, state__in=states.UNFINISHED)
+    rows = Upload.objects.filter(model_name=model_name, user=context.actor.user, state__in=states.UNFINISHED)
     wanted = {(name, entry.sha256) for name, entry in entries.items()}
     for upload in rows.filter(job__kind__in=("import",)) | rows.filter(job=None):
         if {(file.path, file.sha256) for file in upload.files.all() if file.path != OVERLAY_FILE} == wanted:
