@@ -19,11 +19,11 @@ from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 class Setting:
     """A server with two workers, an open model and a gated one, which executes two requests at a time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         repository = folder / "models"
         self.gated = GatedModel(repository, folder, extra="instance_group { count: 2 kind: KIND_CPU }")
         onnx_scale(repository)
-        self.server = ServerProcess(repository, "--frontend-workers=2", "--process-heartbeat-timeout-secs=3")
+        self.server = ServerProcess(repository, "--frontend-workers=2", *flags)
 
     def pending(self) -> int:
         with urllib.request.urlopen(self.server.metrics_url, timeout=PATIENCE_S) as answer:
@@ -73,8 +73,8 @@ def test_a_worker_that_dies_fails_its_own_connections_alone_and_is_started_again
     for client in one_each(server).values():
         with client:
             assert setting.is_answered(client)
+    wait_until(lambda: "was ended by signal 9; it is started again" in server.log, what="the log")
     assert "frontend worker" in server.log
-    assert "was ended by signal 9; it is started again" in server.log
 
 
 def test_a_client_that_goes_takes_its_requests_out_of_the_queue(setting: Setting) -> None:
@@ -88,7 +88,16 @@ def test_a_client_that_goes_takes_its_requests_out_of_the_queue(setting: Setting
     assert "11" not in setting.gated.began()
 
 
-def test_a_stopped_worker_is_replaced_and_who_came_meanwhile_is_answered(setting: Setting) -> None:
+@pytest.fixture
+def impatient(tmp_path: Path) -> Iterator[Setting]:
+    """With workers that are killed after 3 s without a sign of life."""
+    made = Setting(tmp_path, "--process-heartbeat-timeout-secs=3")
+    with made.server:
+        yield made
+
+
+def test_a_stopped_worker_is_replaced_and_who_came_meanwhile_is_answered(impatient: Setting) -> None:
+    setting = impatient
     clients = one_each(setting.server)
     (victim, its), (_, others) = clients.items()
     os.kill(victim, signal.SIGSTOP)

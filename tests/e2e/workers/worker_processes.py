@@ -1,5 +1,6 @@
 """The frontend workers of a running server, from outside: which they are, and which of them has a client's connection."""
 
+import contextlib
 import json
 import socket
 
@@ -11,11 +12,7 @@ from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 def worker_pids(server: ServerProcess) -> set[int]:
     """The process ids of the workers that run."""
-    return {
-        child.pid
-        for child in psutil.Process(server.pid).children()
-        if child.status() != psutil.STATUS_ZOMBIE and "serving.workers.program" in " ".join(child.cmdline())
-    }
+    return set(server.pids) - {server.pid}
 
 
 def connect(server: ServerProcess) -> socket.socket:
@@ -29,9 +26,10 @@ def owner(server: ServerProcess, client: socket.socket) -> int:
     def found() -> int | None:
         mine = client.getsockname()
         for pid in worker_pids(server):
-            for one in psutil.Process(pid).net_connections("tcp"):
-                if one.raddr and tuple(one.raddr) == mine:
-                    return pid
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has just ended
+                for one in psutil.Process(pid).net_connections("tcp"):
+                    if one.raddr and tuple(one.raddr) == mine:
+                        return pid
         return None
 
     return int(wait_until(found, what="a worker's accepting the connection"))
