@@ -55,13 +55,14 @@ def test_arrivals_have_the_rate_and_the_spread_of_a_poisson_process() -> None:
 
 @pytest.fixture
 def stalling() -> Iterator[str]:
-    """The address of a server that answers nobody for `HELD_S`, then everybody at once."""
+    """The address of a server that answers nobody for `HELD_S` after the first request, then everybody at once."""
     listener = socket.create_server(("127.0.0.1", 0))
-    opens = threading.Event()
+    asked, opens = threading.Event(), threading.Event()
 
     def serve(connection: socket.socket) -> None:
         with connection:
             while connection.recv(65536):
+                asked.set()
                 opens.wait()
                 connection.sendall(ANSWER)
 
@@ -74,7 +75,7 @@ def stalling() -> Iterator[str]:
             threading.Thread(target=serve, args=(connection,), daemon=True).start()
 
     threading.Thread(target=accept, daemon=True).start()
-    threading.Thread(target=lambda: (time.sleep(HELD_S), opens.set()), daemon=True).start()
+    threading.Thread(target=lambda: (asked.wait(), time.sleep(HELD_S), opens.set()), daemon=True).start()
     yield f"127.0.0.1:{listener.getsockname()[1]}"
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()

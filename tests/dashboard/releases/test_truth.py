@@ -141,8 +141,8 @@ class Story:
         """Whether a request that names no version is answered by the one that should, and with its batch limit."""
         number = release.aliases.get("default", max(release.versions))
         request = {"inputs": [{"name": "x", "datatype": "FP32", "shape": [1, 4], "data": [1, 1, 1, 1]}]}
-        answer = httpx.post(f"{self.server.http_url}/v2/models/{self.name}/infer", json=request)
-        config = httpx.get(f"{self.server.http_url}/v2/models/{self.name}/config")
+        answer = httpx.post(f"{self.server.http_url}/v2/models/{self.name}/infer", json=request, timeout=PATIENCE_S)
+        config = httpx.get(f"{self.server.http_url}/v2/models/{self.name}/config", timeout=PATIENCE_S)
         limit = f"max_batch_size: {config.json()['max_batch_size']}\n" if config.is_success else "?"
         return answer.is_success and answer.json()["outputs"][0]["data"] == [number] * 4 and limit in release.text
 

@@ -34,7 +34,7 @@ from tests.dashboard.conftest import text_of
 from tests.dashboard.processes import FixedServer, fixed_server
 from tests.dashboard.watch.test_watch import until
 from tests.support import model_factory
-from tests.support.serving_process import ServerProcess
+from tests.support.serving_process import PATIENCE_S, ServerProcess
 
 pytestmark = [pytest.mark.django_db, pytest.mark.long]
 
@@ -76,7 +76,7 @@ class Clients:
             thread.join()
 
     def _ask(self) -> None:
-        with httpx.Client() as client:
+        with httpx.Client(timeout=PATIENCE_S) as client:
             while not self._stop.is_set():
                 try:
                     answer = client.post(self._url, json=self._request)
@@ -115,7 +115,7 @@ def told(server: Server, place: str) -> Any:
     """What the server itself says of a model's rollout, such as "scale/traffic"; {} while it does not answer."""
     key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY}
     try:
-        return httpx.get(f"{server.http_url}/v2/slipway/models/{place}", headers=key).json()
+        return httpx.get(f"{server.http_url}/v2/slipway/models/{place}", headers=key, timeout=PATIENCE_S).json()
     except (httpx.TransportError, ValueError):
         return {}
 
@@ -254,7 +254,7 @@ def test_copies_for_a_shadow_are_no_requests_of_clients(
         nonlocal sent
         body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1]}]}
         for _ in range(40):
-            sent += httpx.post(f"{server.http_url}/v2/models/scale/infer", json=body).is_success
+            sent += httpx.post(f"{server.http_url}/v2/models/scale/infer", json=body, timeout=PATIENCE_S).is_success
 
     def asked() -> dict[str, Any]:
         since, now = time.time() - 600, time.time() + 10
@@ -269,12 +269,12 @@ def test_copies_for_a_shadow_are_no_requests_of_clients(
         (send, lambda: (standing(shadow).shadow or 0) and standing(shadow).shadow.compared >= 20),
         (nothing, lambda: asked()["rps"] == sent and asked()["mirrored"] >= 20),
     )
-    rows = httpx.get(f"{server.http_url}/v2/models/scale/stats").json()["model_stats"]
+    rows = httpx.get(f"{server.http_url}/v2/models/scale/stats", timeout=PATIENCE_S).json()["model_stats"]
     counted = {row["version"]: row["inference_stats"]["success"]["count"] for row in rows}
     worked = {row["version"]: row["execution_count"] for row in rows}
     assert (counted["1"], counted.get("2", 0)) == (sent, 0)
     assert worked["2"] >= 20, "it is work of that version all the same"
-    metrics = httpx.get(f"{server.metrics_url}/metrics").text
+    metrics = httpx.get(f"{server.metrics_url}/metrics", timeout=PATIENCE_S).text
     assert f'nv_inference_request_success{{model="scale",version="1"}} {sent}' in metrics
     assert recent_numbers(["scale"])["scale"].rps is not None
     head = text_of(page, "/models/scale/")

@@ -18,6 +18,7 @@ from dashboard.shared.exceptions import Forbidden, Invalid, NotFound
 from tests.dashboard.processes import fixed_server, server_client
 from tests.support import model_factory
 from tests.support.ports import free_port
+from tests.support.serving_process import PATIENCE_S
 
 BODY = orjson.dumps({"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 2], "data": [1.0, 2.0]}]})
 
@@ -70,7 +71,10 @@ def test_a_name_never_leaves_its_place_in_the_path(server: Server):
 
 
 def test_control_routes_are_closed_without_the_key(server: Server):
-    assert httpx.post(f"{server.http_url}/v2/repository/index", content=b"{}").status_code in (401, 403)
+    assert httpx.post(f"{server.http_url}/v2/repository/index", content=b"{}", timeout=PATIENCE_S).status_code in (
+        401,
+        403,
+    )
     stranger = Server(name="far", http_url=server.http_url, grpc_url="", metrics_url="", bundled=False)
     with pytest.raises(Forbidden) as error:
         server_client(stranger).index()
@@ -90,7 +94,10 @@ def test_where_tokens_are_required_the_dashboard_shows_its_own(tmp_path: Path, s
         client = server_client(local)
         client.load("identity")
         assert client.infer_raw("identity", BODY, {}).status == 200
-        assert httpx.post(f"{local.http_url}/v2/models/identity/infer", content=BODY).status_code == 401
+        assert (
+            httpx.post(f"{local.http_url}/v2/models/identity/infer", content=BODY, timeout=PATIENCE_S).status_code
+            == 401
+        )
 
 
 def test_a_server_that_is_not_there_is_one_sentence():

@@ -219,7 +219,7 @@ def test_what_was_changed_by_hand_is_not_loaded_before_somebody_adopts_it(
     def largest_batch() -> int:
         """As the server says it: 0 while it does not answer."""
         try:
-            answer = httpx.get(f"{server.http_url}/v2/models/{model.name}/config")
+            answer = httpx.get(f"{server.http_url}/v2/models/{model.name}/config", timeout=PATIENCE_S)
         except httpx.HTTPError:
             return 0
         return answer.json()["max_batch_size"] if answer.is_success else 0
@@ -303,7 +303,7 @@ def test_models_return_though_the_database_takes_nothing(inference: FixedServer,
                 f"CREATE TRIGGER full_{table} BEFORE UPDATE ON {table} BEGIN SELECT RAISE(ABORT, 'disk is full'); END"
             )
         ready_at = f"{server.http_url}/v2/models/steady/ready"
-        watch(server, (nothing, lambda: httpx.get(ready_at).is_success))
+        watch(server, (nothing, lambda: httpx.get(ready_at, timeout=PATIENCE_S).is_success))
         for model in tables:
             cursor.execute(f"DROP TRIGGER full_{model._meta.db_table}")
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.support.model_factory import onnx_add_sub, onnx_identity, onnx_scale, python_model
-from tests.support.serving_process import ServerProcess
+from tests.support.serving_process import PATIENCE_S, ServerProcess
 
 ONE = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}
 GENERATES = """name: "generates" backend: "python"
@@ -224,5 +224,5 @@ def test_a_raw_request_that_does_not_tell_its_shape_is_refused_in_tritons_words(
     import httpx
 
     url = f"{server.http_url}/v2/models/{model}/infer"
-    answer = httpx.post(url, content=bytes(8), headers={"Inference-Header-Content-Length": "0"})
+    answer = httpx.post(url, content=bytes(8), headers={"Inference-Header-Content-Length": "0"}, timeout=PATIENCE_S)
     assert (answer.status_code, phrase in json.loads(answer.text)["error"]) == (400, True), answer.text

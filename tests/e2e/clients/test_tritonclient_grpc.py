@@ -35,7 +35,7 @@ class TestTritonclientGrpc(TritonclientSuite):
         assert client.infer("slow", ONE, client_timeout=PATIENCE_S).outputs
 
     def test_keepalive_pings_keep_the_connection(self, server: ServerProcess) -> None:
-        options = triton.KeepAliveOptions(100, 1000, True, 0)
+        options = triton.KeepAliveOptions(100, 60_000, True, 0)
         client = triton.InferenceServerClient(server.grpc, keepalive_options=options)
         try:
             inputs = [triton.InferInput("INPUT0", [1, 1], "FP32").set_data_from_numpy(ONE["INPUT0"])]

@@ -16,7 +16,7 @@ import tritonclient.http
 from tests.serving.frontends.metrics.live_subscriber import Subscriber
 from tests.serving.traffic.rollouts_in_process import BOTH, parameter, policy, scale
 from tests.support import model_factory
-from tests.support.serving_process import ServerProcess, wait_until
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 USERS = [f"user-{number}" for number in range(40)]
 STICKY = {"header": "X-User"}
@@ -62,7 +62,7 @@ def test_a_header_decides_on_the_version_over_every_protocol(server: ServerProce
     by_http = {user: version(server, "http", user) for user in USERS}
     assert set(by_http.values()) == {"1", "2"}
     assert by_http == {user: version(server, "grpc", user) for user in USERS}
-    with httpx.Client(base_url=server.http_url) as client:
+    with httpx.Client(base_url=server.http_url, timeout=PATIENCE_S) as client:
         for user in USERS[:8]:
             answer = client.post("/v2/models/scale/generate", json={"INPUT0": 1.0}, headers={"x-user": user})
             assert answer.json()["model_version"] == by_http[user]
@@ -70,7 +70,7 @@ def test_a_header_decides_on_the_version_over_every_protocol(server: ServerProce
 
 
 def test_a_server_tells_what_each_arm_did(server: ServerProcess) -> None:
-    with httpx.Client() as client:
+    with httpx.Client(timeout=PATIENCE_S) as client:
         path = f"{server.http_url}/v2/slipway/models/scale/traffic"
         before = client.get(path).json()
         answered = [version(server, "grpc", user, request_id=f"told-{user}") for user in USERS]

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.text_generator import CORPUS, markov
 from tests.serving.frontends.raw_http import RawClient, build
 from tests.support.model_factory import onnx_scale, python_model, tensors_text
-from tests.support.serving_process import ServerProcess, wait_until
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 STREAM = "/v2/models/markov/generate_stream"
 EVENTS = "text/event-stream; charset=utf-8"
@@ -56,7 +56,9 @@ def server(tmp_path_factory) -> Iterator[ServerProcess]:
 
 
 def events(server: ServerProcess, body: dict, model: str = "markov", status: int = 200) -> list[dict]:
-    with httpx.stream("POST", f"{server.http_url}/v2/models/{model}/generate_stream", json=body) as response:
+    with httpx.stream(
+        "POST", f"{server.http_url}/v2/models/{model}/generate_stream", json=body, timeout=PATIENCE_S
+    ) as response:
         assert response.status_code == status
         assert response.headers["content-type"] == EVENTS
         lines = [line for line in response.iter_lines() if line]
@@ -175,7 +177,7 @@ def test_a_client_that_goes_away_cancels_the_request(server):
 
     before = failures()
     body = {"text_input": "a", "max_tokens": 100_000_000}
-    with httpx.stream("POST", f"{server.http_url}{STREAM}", json=body) as response:
+    with httpx.stream("POST", f"{server.http_url}{STREAM}", json=body, timeout=PATIENCE_S) as response:
         assert next(response.iter_lines()).startswith("data: ")
     wait_until(lambda: failures() > before)
     assert len(events(server, {"text_input": "a", "max_tokens": 3})) == 3
@@ -195,14 +197,14 @@ def test_a_client_that_goes_away_cancels_the_request(server):
     ids=["an input", "written in two ways", "a parameter", "among parameters", "id", "large"],
 )
 def test_a_name_that_is_given_twice_is_refused(server: ServerProcess, route: str, body: str, name: str) -> None:
-    answer = httpx.post(f"{server.http_url}/v2/models/echo/{route}", content=body)
+    answer = httpx.post(f"{server.http_url}/v2/models/echo/{route}", content=body, timeout=PATIENCE_S)
     assert answer.status_code == 400
     assert f"input '{name}' already exists in request" in answer.json()["error"]
 
 
 def test_a_text_that_looks_like_names_is_no_name(server: ServerProcess) -> None:
     text = '{"a": 1, "a": 2, "text_input": "text_input": }'
-    answer = httpx.post(f"{server.http_url}/v2/models/echo/generate", json={"text_input": text})
+    answer = httpx.post(f"{server.http_url}/v2/models/echo/generate", json={"text_input": text}, timeout=PATIENCE_S)
     assert answer.json()["echo"] == text
     deep = json.dumps({"text_input": "\\", "note": 1})[:-1] + ', "deep": ' + "[" * 990 + "]" * 990 + "}"
-    assert httpx.post(f"{server.http_url}/v2/models/echo/generate", content=deep).status_code == 400
+    assert httpx.post(f"{server.http_url}/v2/models/echo/generate", content=deep, timeout=PATIENCE_S).status_code == 400

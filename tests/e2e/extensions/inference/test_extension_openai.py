@@ -10,7 +10,7 @@ import pytest
 from tests.e2e.text_generator import CORPUS, markov
 from tests.serving.frontends.raw_http import RawClient, build
 from tests.support.model_factory import onnx_scale, python_model, tensors_text
-from tests.support.serving_process import ServerProcess, wait_until
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 # Tells what it is asked, and counts words as a model for the vLLM backend's interface counts tokens.
 TELLER = """
@@ -227,7 +227,7 @@ def test_what_cannot_be_completed_is_the_clients_error_and_names_the_field(clien
 )
 def test_wrong_messages_are_refused(server, messages):
     body = {"model": "markov", "messages": messages}
-    answer = httpx.post(f"{server.http_url}/v1/chat/completions", json=body)
+    answer = httpx.post(f"{server.http_url}/v1/chat/completions", json=body, timeout=PATIENCE_S)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "messages"
 
@@ -235,7 +235,7 @@ def test_wrong_messages_are_refused(server, messages):
 @pytest.mark.parametrize("field", [{"tools": [{}]}, {"logprobs": True}, {"response_format": {"type": "json_object"}}])
 def test_what_this_server_has_nothing_for_is_refused_by_name(server, field):
     body = {"model": "markov", "messages": [{"role": "user", "content": "a"}], **field}
-    answer = httpx.post(f"{server.http_url}/v1/chat/completions", json=body)
+    answer = httpx.post(f"{server.http_url}/v1/chat/completions", json=body, timeout=PATIENCE_S)
     assert answer.json()["error"]["param"] == next(iter(field))
 
 
@@ -246,9 +246,9 @@ def test_an_error_in_the_middle_is_an_event(client):
 
 
 def test_errors_of_the_protocol_have_openais_form_too(server):
-    answer = httpx.put(f"{server.http_url}/v1/completions", json={})
+    answer = httpx.put(f"{server.http_url}/v1/completions", json={}, timeout=PATIENCE_S)
     assert (answer.status_code, answer.json()["error"]["type"]) == (405, "invalid_request_error")
-    answer = httpx.post(f"{server.http_url}/v1/completions", content=b"nonsense")
+    answer = httpx.post(f"{server.http_url}/v1/completions", content=b"nonsense", timeout=PATIENCE_S)
     assert "failed to parse" in answer.json()["error"]["message"]
 
 
@@ -271,7 +271,7 @@ def test_a_client_that_goes_away_cancels_every_answer(server, client):
     stream = client.completions.create(model="markov", prompt="a", n=3, max_tokens=100_000_000, stream=True)
     next(iter(stream))
     stream.close()
-    wait_until(lambda: cancelled() == before + 3)
+    wait_until(lambda: cancelled() >= before + 3)
 
 
 def test_a_declaration_that_does_not_fit_is_refused_when_the_model_loads(server):

@@ -80,7 +80,7 @@ def test_what_is_not_in_the_bucket_is_not_found(client: TritonClient) -> None:
 def test_a_name_that_is_in_both_repositories_is_refused(client: TritonClient, setting: Setting) -> None:
     model = f"twice_{client.protocol}"
     publish(setting, model, 2.0)
+    wait_until(lambda: model in names(client), what="the model of the bucket in the index")
     onnx_scale(setting.server.repositories[0], model, 3.0)
-    wait_until(lambda: model in names(client), what="the model in the index")
     assert f"'{model}'" in refused(client, "INVALID_ARG", client.call, "load_model", model)
     assert factor(client, "local") == 7

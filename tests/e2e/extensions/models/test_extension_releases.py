@@ -16,9 +16,10 @@ from tritonclient.grpc import service_pb2, service_pb2_grpc
 
 from tests.e2e.clients.tritonclient_adapter import TritonClient
 from tests.e2e.extensions.clients import calls_to, refused
+from tests.e2e.gated_model import GatedModel
 from tests.e2e.text_generator import markov
-from tests.support.model_factory import onnx_scale, python_model, python_sleeper
-from tests.support.serving_process import ServerProcess, wait_until
+from tests.support.model_factory import onnx_scale, python_model
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 ONE = {"INPUT0": np.ones((1, 1), np.float32)}
 BOTH = "version_policy { all {} }"
@@ -146,7 +147,7 @@ def test_statistics_and_metrics_tell_the_release(server: ServerProcess) -> None:
     found = server.get("/v2/models/aliased/stats")[1]["model_stats"]
     assert [(row["version"], row["release"]) for row in found] == [("1", 7), ("2", 7)]
     assert "release" not in server.get("/v2/models/plain/stats")[1]["model_stats"][0]
-    text = httpx.get(server.metrics_url).text
+    text = httpx.get(server.metrics_url, timeout=PATIENCE_S).text
     assert 'slipway_model_release{model="aliased",version="1"} 7\n' in text
     assert 'slipway_model_release{model="plain"' not in text
 
@@ -312,21 +313,21 @@ def test_golden_requests_that_cannot_be_read_are_the_clients_mistake(server: Ser
     assert "golden" in answer["error"]
 
 
-def test_the_drain_of_what_was_replaced_is_shown(server: ServerProcess) -> None:
+def test_the_drain_of_what_was_replaced_is_shown(server: ServerProcess, tmp_path: Path) -> None:
     """A request holds the old model while the new one serves already."""
-    folder = Path(server.repositories[0])
-    python_sleeper(folder, "slow", extra=stamp(1))
-    assert load(server, "slow")[0] == 200
+    gated = GatedModel(Path(server.repositories[0]), tmp_path, extra=stamp(1))
+    assert load(server, "gated")[0] == 200
     with calls_to(server, "http") as calls:
-        call = calls.begin("slow", {"INPUT0": np.full((1, 1), 2.0, np.float32)})
-        wait_until(lambda: feed_rows(server)["slow", "1"]["in_flight"] == 1, what="the request")
-        python_sleeper(folder, "slow", extra=stamp(2))
-        answer = load(server, "slow")[1]
+        call = calls.begin("gated", ONE, request_id="held")
+        gated.wait_for("held")
+        config = gated.repository / "gated" / "config.pbtxt"
+        config.write_text(config.read_text().replace(stamp(1), stamp(2)))
+        (gated.repository / "gated" / "1" / "model.py").touch()
+        answer = load(server, "gated")[1]
         last = answer["steps"][-1]
-        assert (answer["release"], last["step"]) == (2, "drain")
-        if last["under_way"]:  # it has not been answered meanwhile
-            shown = rows(server, "slow")["1"]
-            assert shown["release"] == 2
-            assert shown.get("loading") in (None, {"release": 2, "step": "drain", "done": 0, "of": 1})
-        assert call.result().outputs["OUTPUT0"].item() == 2.0
-    wait_until(lambda: "loading" not in rows(server, "slow")["1"], what="the end of the drain")
+        assert (answer["release"], last["step"], last["under_way"]) == (2, "drain", 1)
+        shown = rows(server, "gated")["1"]
+        assert (shown["release"], shown["loading"]) == (2, {"release": 2, "step": "drain", "done": 0, "of": 1})
+        gated.open()
+        assert call.result(PATIENCE_S).outputs["OUTPUT0"].item() == 1.0
+    wait_until(lambda: "loading" not in rows(server, "gated")["1"], what="the end of the drain")

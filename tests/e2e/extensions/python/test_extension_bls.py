@@ -211,7 +211,10 @@ def test_metrics_of_a_model_are_shown_while_it_is_loaded(server, infer):
     assert server.post("/v2/repository/models/metrics/load")[0] == 200
     for number in (1, 5, 100):
         infer("metrics", number)
-    page = httpx.get(server.metrics_url, timeout=PATIENCE_S).text
+
+    def page() -> str:
+        return httpx.get(server.metrics_url, timeout=PATIENCE_S).text
+
     for line in (
         "# HELP requests_seen Requests\\nseen",
         'requests_seen{who="a\\"b"} 3',
@@ -224,6 +227,6 @@ def test_metrics_of_a_model_are_shown_while_it_is_loaded(server, infer):
         'plain_bucket{le="+Inf"} 3',
         "plain_sum 106",
     ):
-        assert f"{line}\n" in page
+        wait_until(lambda line=line: f"{line}\n" in page(), what=line)
     assert server.post("/v2/repository/models/metrics/unload")[0] == 200
-    wait_until(lambda: "requests_seen" not in httpx.get(server.metrics_url, timeout=PATIENCE_S).text)
+    wait_until(lambda: "requests_seen" not in page())

@@ -12,7 +12,7 @@ import tritonclient.grpc
 from tritonclient.utils import InferenceServerException
 
 from tests.support.model_factory import onnx_scale, python_model, tensors_text
-from tests.support.serving_process import ServerProcess, wait_until
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 TENSORS = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "BYTES", [1])])
 EXTRA = {
@@ -287,7 +287,11 @@ def test_a_metric_goes_with_the_last_object_that_stands_for_it(
     server: tuple[ServerProcess, Path], ask: Callable[..., Any]
 ) -> None:
     def shown() -> list[str]:
-        return [line for line in httpx.get(server[0].metrics_url).text.splitlines() if line.startswith("of_requests")]
+        return [
+            line
+            for line in httpx.get(server[0].metrics_url, timeout=PATIENCE_S).text.splitlines()
+            if line.startswith("of_requests")
+        ]
 
     assert ask("counts") == 2.5
     wait_until(lambda: shown() == ['of_requests{n="0"} 2.5'], what="the end of two metrics")

@@ -25,7 +25,8 @@ class Setting(NamedTuple):
         """The one line that has these values, once it is written."""
 
         def found() -> list[dict[str, Any]]:
-            lines = [json.loads(line) for line in self.path.read_text().splitlines()] if self.path.exists() else []
+            text = self.path.read_text() if self.path.exists() else ""
+            lines = [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
             return [line for line in lines if expected.items() <= line.items()]
 
         (line,) = wait_until(found, what=f"a line with {expected}")

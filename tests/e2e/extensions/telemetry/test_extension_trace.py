@@ -33,7 +33,7 @@ from tests.e2e.tracing_server import (
     whole,
 )
 from tests.support.model_factory import onnx_scale
-from tests.support.serving_process import ServerProcess, wait_until
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -248,7 +248,9 @@ def test_answers_in_events_and_in_compressed_bodies_are_sent_at_some_time(
     large = {"INPUT0": np.zeros((1, 1 << 20), np.float32)}
     with client_of(server, "http") as client:
         acts: dict[str, Callable[[], object]] = {
-            "stream": lambda: httpx.post(f"{server.http_url}/v2/models/stream/generate_stream", json={"INPUT0": [2.0]}),
+            "stream": lambda: httpx.post(
+                f"{server.http_url}/v2/models/stream/generate_stream", json={"INPUT0": [2.0]}, timeout=PATIENCE_S
+            ),
             "large": lambda: client.infer("large", large, response_compression_algorithm="gzip"),
         }
         for model, act in acts.items():

@@ -11,7 +11,7 @@ import pytest
 
 from tests.e2e.clients.tritonclient_adapter import TritonClient
 from tests.support.model_factory import onnx_identity, onnx_scale, onnx_sequence_controls, python_model
-from tests.support.serving_process import PATIENCE_S, ServerProcess
+from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
 KEY = {"x-control": "harbour"}
 BOTH = """version_policy { all {} }
@@ -81,7 +81,12 @@ def test_samples_are_what_clients_asked_and_were_answered(server: ServerProcess,
     assert one["answer"]["outputs"] == [{"name": "OUTPUT0", **tensor, "data": [4.5, 4.5]}]
     checks = [{"name": "a", "request": one["request"], "expected": one["answer"]}]
     body = {"parameters": {"slipway.golden": json.dumps(checks)}}
-    assert httpx.post(f"{server.http_url}/v2/repository/models/scale/load", json=body, headers=KEY).status_code == 200
+    assert (
+        httpx.post(
+            f"{server.http_url}/v2/repository/models/scale/load", json=body, headers=KEY, timeout=PATIENCE_S
+        ).status_code
+        == 200
+    )
 
 
 def test_samples_may_be_of_one_version_alone(server: ServerProcess, client: TritonClient) -> None:
@@ -107,27 +112,30 @@ def test_texts_bytes_and_half_precision_are_told(server: ServerProcess, client: 
     assert found["samples"][0]["request"]["inputs"][0]["data"] == [0.5, "NaN"]
 
 
+def passed_over(server: ServerProcess, model: str, why: str, infer: Callable[[], object]) -> bool:
+    """Whether nothing was sampled in half a second, and a request was passed over for this reason."""
+    found = sampled(server, model, infer, count=1, seconds=0.5)
+    assert found["samples"] == []
+    return bool(found["skipped"][why] > 0)
+
+
 def test_what_cannot_be_asked_again_is_passed_over_and_counted(server: ServerProcess, client: TritonClient) -> None:
     one = {"INPUT0": np.ones((1, 1), np.float32)}
 
     def in_a_sequence() -> None:
         client.infer("counted", one, sequence_id=9, sequence_start=True, sequence_end=True)
 
-    found = sampled(server, "counted", in_a_sequence, count=1, seconds=0.5)
-    assert found["samples"] == []
-    assert found["skipped"]["unfit"] > 0
+    wait_until(lambda: passed_over(server, "counted", "unfit", in_a_sequence), what="a request in a sequence")
     wide = {"INPUT0": np.zeros((1, 1 << 20), np.float16)}
-    found = sampled(server, "half", lambda: client.infer("half", wide), count=1, seconds=0.5)
-    assert found["samples"] == []
-    assert found["skipped"]["too_large"] > 0
+    wait_until(
+        lambda: passed_over(server, "half", "too_large", lambda: client.infer("half", wide)), what="a large request"
+    )
 
     def wrong() -> None:
         with pytest.raises(Exception, match="unexpected inference input 'NONE'"):
             client.infer("scale", {"NONE": one["INPUT0"]})
 
-    found = sampled(server, "scale", wrong, count=1, seconds=0.5)
-    assert found["samples"] == []
-    assert found["skipped"]["failed"] > 0
+    wait_until(lambda: passed_over(server, "scale", "failed", wrong), what="a request that fails")
 
 
 def test_without_traffic_the_time_ends_it(server: ServerProcess) -> None:
@@ -155,6 +163,8 @@ def test_what_is_wrong_with_a_sampling_is_told(server: ServerProcess, body: dict
 
 
 def test_only_who_has_the_key_samples_and_only_models_that_serve(server: ServerProcess) -> None:
-    assert httpx.post(f"{server.http_url}/v2/slipway/models/scale/sample", json={}).status_code == 403
+    assert (
+        httpx.post(f"{server.http_url}/v2/slipway/models/scale/sample", json={}, timeout=PATIENCE_S).status_code == 403
+    )
     assert ask(server, "nobody").status_code == 404
     assert ask(server, "scale", version="7").status_code == 404
