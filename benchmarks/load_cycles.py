@@ -28,7 +28,7 @@ from tests.support.model_factory import (
 from tests.support.serving_process import ServerProcess, wait_until
 
 LIMIT = 1.05
-SETTLED = 50
+WARMED_UP = 50
 WINDOW = 10
 TENSOR = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}
 
@@ -41,13 +41,13 @@ class Cycles:
     seconds: float = 0.0
     resident: list[int] = field(default_factory=list)
 
-    def settled(self, cycle: int) -> float:
+    def median_before(self, cycle: int) -> float:
         return statistics.median(self.resident[max(0, cycle - WINDOW) : cycle])
 
     @property
     def growth(self) -> float:
         """Of the end over what it was after 50 cycles, or after a third of fewer."""
-        return self.settled(len(self.resident)) / self.settled(min(SETTLED, len(self.resident) // 3)) - 1
+        return self.median_before(len(self.resident)) / self.median_before(min(WARMED_UP, len(self.resident) // 3)) - 1
 
 
 def _onnxruntime(repository: Path) -> dict[str, object]:
@@ -138,7 +138,7 @@ def main() -> None:
     )
     for backend in options.backend or MODELS:
         found = measure(backend, options.cycles)
-        first, last = found.settled(SETTLED) / 1e6, found.settled(options.cycles) / 1e6
+        first, last = found.median_before(WARMED_UP) / 1e6, found.median_before(options.cycles) / 1e6
         each = found.seconds / options.cycles
         print(f"| {backend} | {first:.1f} | {last:.1f} | {found.growth:.1%} | {each:.3f} |", flush=True)
         grown = grown or found.growth > LIMIT - 1

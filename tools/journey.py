@@ -43,16 +43,16 @@ def save(path: Path) -> None:
 
 
 class Journey:
-    """A page of a person who is signed in, and the pictures taken on the way. `settle` waits until a page is drawn."""
+    """A page of a person who is signed in, and the pictures taken on the way."""
 
-    def __init__(self, page: Page, folder: Path, settle: Any) -> None:
+    def __init__(self, page: Page, folder: Path, wait_until_drawn: Any) -> None:
         self.page = page
         self._folder = folder
-        self._settle = settle
+        self._wait_until_drawn = wait_until_drawn
 
     def show(self, address: str) -> None:
         self.page.goto(address)
-        self._settle(self.page)
+        self._wait_until_drawn(self.page)
 
     def picture(self, name: str, top: Locator | None = None) -> None:
         """Picture what is in sight; with `top` from that element on."""
@@ -129,7 +129,7 @@ class Journey:
         expect(self.page.locator("#rollout .guardrails")).not_to_contain_text("Waits for samples", timeout=BREACH_MS)
 
 
-def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, settle: Any) -> None:
+def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, wait_until_drawn: Any) -> None:
     """Go through the guide, and leave its pictures in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     files = up.data.parent / "files"
@@ -143,7 +143,7 @@ def take_journey(browser: Browser, up: Up, folder: Path, sign_in: Any, settle: A
     context = browser.new_context(base_url=up.dashboard_url, viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
     context.set_default_timeout(60_000)
     page = context.new_page()
-    journey = Journey(page, folder, settle)
+    journey = Journey(page, folder, wait_until_drawn)
     page.goto("/sign-in")
     journey.picture("sign-in")
     sign_in(page)

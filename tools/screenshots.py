@@ -168,7 +168,7 @@ class Person:
         self.call("POST", f"{at}/publish", json=asked)
         wait(lambda: self.call("GET", at)["state"] != "publishing")
 
-    def settle(self, name: str, *states: str) -> None:
+    def wait_for_state(self, name: str, *states: str) -> None:
         wait(lambda: self.call("GET", f"models/{name}")["state"] in states)
 
 
@@ -182,16 +182,16 @@ def wait(condition: Any, seconds: float = 60) -> None:
 def prepare(person: Person) -> None:
     """A model that failed, one whose new version failed while the old one serves, and one that waits for a request."""
     person.publish("doubled", "model.py", WORKING, CONFIG)
-    person.settle("doubled", "ready")
+    person.wait_for_state("doubled", "ready")
     person.publish("doubled", "model.py", BROKEN, CONFIG)
     person.publish("broken", "model.py", BROKEN, CONFIG)
     person.publish("sleepy", "model.py", WORKING, CONFIG + ASLEEP)
-    person.settle("broken", "failed")
-    person.settle("sleepy", "asleep")
-    person.settle("doubled", "degraded")
+    person.wait_for_state("broken", "failed")
+    person.wait_for_state("sleepy", "asleep")
+    person.wait_for_state("doubled", "degraded")
     roll_out(person)
     blank = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0] * 64}
-    person.settle("digits", "ready")
+    person.wait_for_state("digits", "ready")
     person.call("POST", "models/digits/examples", json={"name": "nothing drawn", "request": {"inputs": [blank]}})
     answer = person.call("POST", "models/digits/examples/nothing drawn/answer", json={})
     person.call("PATCH", "models/digits/examples/nothing drawn", json={"expected": answer, "golden": True})
@@ -201,7 +201,7 @@ def roll_out(person: Person) -> None:
     """A canary that is under way, and one whose answers fail, so that it goes back once there are requests."""
     for name, candidate, plan in (("ranked", CANDIDATE, PLAN), ("tagged", FAILING, {"min_samples": 10})):
         person.publish(name, "model.py", WORKING, CONFIG)
-        person.settle(name, "ready")
+        person.wait_for_state(name, "ready")
         person.publish(name, "model.py", candidate, live=False)
         person.call("POST", f"models/{name}/rollouts", json={"candidate": 2, "plan": plan})
 
@@ -212,7 +212,7 @@ def empty(person: Person) -> None:
     for name in names:
         person.call("POST", f"models/{name}/unload")
     for name in names:
-        person.settle(name, "unloaded")
+        person.wait_for_state(name, "unloaded")
         person.call("DELETE", f"models/{name}?confirm={name}")
 
 
@@ -243,13 +243,13 @@ def take(browser: Browser, address: str, pages: dict[str, str], folder: Path) ->
             sign_in(page)
             for name, path in pages.items():
                 page.goto(path)
-                settle(page)
+                wait_until_drawn(page)
                 page.screenshot(path=folder / f"{name}-{theme}-{width}.png", full_page=True)
                 print(folder / f"{name}-{theme}-{width}.png")
             context.close()
 
 
-def settle(page: Page) -> None:
+def wait_until_drawn(page: Page) -> None:
     """Live, and every chart drawn: those out of sight are drawn when they come into sight."""
     if page.locator("#freshness").count():
         expect(page.locator("#freshness")).to_have_text("up to date", timeout=30_000)
@@ -266,7 +266,7 @@ def take_for_readme(browser: Browser, address: str) -> None:
     page = context.new_page()
     sign_in(page)
     page.goto(FULL["model"])
-    settle(page)
+    wait_until_drawn(page)
     path = ROOT / "docs" / "images" / "model.png"
     page.screenshot(path=path)
     save(path)
@@ -293,7 +293,7 @@ def main() -> None:
         if given.guide:
             with slipway() as up, traffic(up.http_url):
                 time.sleep(given.traffic)
-                take_journey(browser, up, GUIDE, sign_in, settle)
+                take_journey(browser, up, GUIDE, sign_in, wait_until_drawn)
             return
         with slipway() as up, traffic(up.http_url):
             time.sleep(given.traffic)

@@ -24,7 +24,7 @@ class Loads:
     began: datetime = field(default_factory=timezone.now)
     answered: datetime | None = None
 
-    def settled(self) -> list[tuple[str, list[int], str]]:
+    def take_finished(self) -> list[tuple[str, list[int], str]]:
         """Return the models that have loaded, or failed to, since the last call: name, versions, and why not ("" for loaded).
 
         A model that somebody unloads or deletes meanwhile is waited for no longer, and not among them.

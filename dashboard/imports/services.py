@@ -331,7 +331,7 @@ class _Run:
         loads = to_wait_for(row["model"] for row in self._rows if row["outcome"] in ("taken", "there"))
         whole, failed = len(loads.waiting), []
         while loads.waiting:
-            for name, versions, error in loads.settled():
+            for name, versions, error in loads.take_finished():
                 self._loaded(name, versions, error)
                 failed += [name] if error else []
             if not loads.waiting:

@@ -32,7 +32,7 @@ does changes a state: what they want makes the next release, and these facts fol
     serves since             ReleaseSpan without an end                 `release` of the index rows, or what was applied last
     served from ... to ...   ReleaseSpan with an end                    the index rows, or that the server is lost
 
-After a SIGKILL of `watch` a check may say RUNNING that nobody runs: `settle` ends those when `watch` begins to watch a server.
+A SIGKILL of `watch` may leave a check at RUNNING: `end_abandoned_checks` ends it when `watch` begins to watch the server again.
 A span that is open then is ended or kept by the first index that the server answers.
 
 A span is what was seen. Where two looks at a server are too far apart to know what it did between them, the span ends with the
@@ -125,8 +125,8 @@ def failed(*, release: Release, server: Server, error: str, steps: Sequence[Chec
     _end(release, server, CheckState.FAILED, steps, error, attempts=(before or 0) + 1)
 
 
-def settle(*, server: Server) -> None:
-    """End the checks that an earlier `watch` began, and of which nobody hears any more: what has served had passed."""
+def end_abandoned_checks(*, server: Server) -> None:
+    """End the checks that an earlier `watch` began, and whose results never came: a release that has served had passed."""
     running, now = ReleaseCheck.objects.filter(server=server, state=CheckState.RUNNING), timezone.now()
     served = ReleaseSpan.objects.filter(server=server).values("release")
     running.filter(release__in=served).update(state=CheckState.PASSED, ended_at=now)

@@ -181,7 +181,7 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 def rollout_abort(*, rollout: Rollout, actor: Actor) -> Rollout:
     """Let stable answer everything again, as before the rollout; also after the promotion, while the old version is held.
 
-    A shadow, which answers nobody, is stopped by it: that is its regular end. None of it waits for somebody to settle what was
+    A shadow, which answers nobody, is stopped by it: that is its regular end. It does not wait for a person to resolve what was
     changed in the file by hand: that is written over, and the audit trail keeps it.
     """
     _drift_gives_way(rollout, actor)

@@ -4,9 +4,7 @@ room but `watch`; only the commands call it.
 preflight   what must be true before anything starts (lock, ports)
 setup       migrations, administrator, examples, the bundled server's row
 commands    the command lines of the four processes
-answers     whether a process answers
 backoff     how long a process waits that keeps ending
-settled     whether the models that should be loaded are
 process     one child: start, wait, stop, its log
 probes      whether a process answers
 readiness   whether the models that should be loaded are

@@ -175,7 +175,7 @@ def _published(found: Upload, model: Model | None) -> dict[str, Any]:
     return {
         "version": found.versions.first(),
         "summary": summary,
-        "settled": not summary.changing,
+        "finished": not summary.changing,
         "server_down": state is None or state.state not in (ServerStatus.READY, ServerStatus.RUNNING),
     }
 

@@ -83,7 +83,7 @@ def restore_run(context: JobContext) -> dict[str, Any]:
 def move_abandoned(job: Job) -> None:
     """Its job was ended while nobody ran it."""
     for version in Version.objects.filter(pk=job.params["version"]):
-        _settle(version)
+        _set_state_by_files(version)
 
 
 def _archive(version: Version, repository: ModelRepository, context: JobContext) -> None:
@@ -105,7 +105,7 @@ def _restore(version: Version, repository: ModelRepository, context: JobContext)
     publish.restore_version(repository, **place, progress=progress)
     try:
         _record_restored(version, manifest, context.job)
-    except WrongState:  # it was settled meanwhile by where the files are
+    except WrongState:  # `move_abandoned` has set the state meanwhile, by where the files are
         raise
     except (Conflict, Forbidden):
         publish.archive_version(repository, **place, progress=progress)
@@ -148,11 +148,11 @@ def _on_its_way(version: Version) -> Iterator[ModelRepository]:
     """Whatever ends the block before its end leaves the row saying where the files are."""
     if version.state != VersionState.MOVING:
         raise Conflict(f"version {version.number} of '{version.model.name}' is not being moved any more")
-    with undone_by(lambda error: _settle(version)), repository_errors():
+    with undone_by(lambda error: _set_state_by_files(version)), repository_errors():
         yield managed_repository()
 
 
-def _settle(version: Version) -> None:
+def _set_state_by_files(version: Version) -> None:
     """The row of a move that was broken off says where the files are; nothing for one that has ended."""
     there = managed_repository().has_version(version.model.name, version.number)
     with contextlib.suppress(WrongState), transaction.atomic():

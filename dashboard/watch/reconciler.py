@@ -88,7 +88,7 @@ class Reconciler:
         self._answers: bool | None = None
         self._returning = False  # the server was down, and its models are on their way back
         self._seen: tuple[bool, str] | None = None
-        self._settled = False  # what an earlier `watch` left
+        self._resumed = False  # whether checks that an earlier `watch` abandoned have been ended
         self._looked_at: datetime | None = None  # when the server was seen last, by an earlier `watch` too
         self._missing: dict[str, MissingVersions] = {}  # as of the last step
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
@@ -110,10 +110,10 @@ class Reconciler:
     async def _step_or_wait(self) -> float:
         """Take one step, and return the seconds until the next."""
         try:
-            if not self._settled:
-                await sync_to_async(life.settle)(server=self.server)
+            if not self._resumed:
+                await sync_to_async(life.end_abandoned_checks)(server=self.server)
                 self._looked_at = await sync_to_async(server_state.last_seen)(server=self.server)
-                self._settled = True
+                self._resumed = True
             return BUSY_INTERVAL_S if await self.step() else CALM_INTERVAL_S
         except Error as error:
             logger.error("the database did not answer (%s); trying again", error)

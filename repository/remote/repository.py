@@ -49,9 +49,9 @@ class RemoteRepository:
         self._lock = threading.Lock()
         self._fetching: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._listed: dict[str, Listing] = {}
-        self._last: dict[str, Listing] = {}  # what the store answered last, settled or not
+        self._last: dict[str, Listing] = {}  # what the store answered last, stable or not
         self._copied: dict[str, Listing] = {}
-        self._settling = False
+        self._until_stable = False
         self._opened: tuple[FileSystem, str] | None = None
 
     # -- as last listed -----------------------------------------------------------------------------------------------
@@ -73,24 +73,24 @@ class RemoteRepository:
         return name in self._copied and self._copied[name] == self._listed.get(name)
 
     # -- the network -------------------------------------------------------------------------------------------------
-    def list_models(self, *, settling: bool = False) -> None:
+    def list_models(self, *, until_stable: bool = False) -> None:
         """List everything. Where that fails, raise Unreachable with the reason, and keep the last listing.
 
-        With `settling` a change counts once two listings in turn show the same: an upload of several objects is over.
+        With `until_stable` a change counts once two listings in turn show the same: an upload of several objects is over.
         """
         found = self._list("")
         with self._lock:
-            last, self._last, self._settling = self._last, found, settling
-            if settling:
+            last, self._last, self._until_stable = self._last, found, until_stable
+            if until_stable:
                 found = {
                     name: listing
                     for name in found.keys() | self._listed.keys()
-                    if (listing := self._settled(found.get(name), last.get(name), self._listed.get(name))) is not None
+                    if (listing := self._stable(found.get(name), last.get(name), self._listed.get(name))) is not None
                 }
             self._listed = found
 
     @staticmethod
-    def _settled(now: Listing | None, before: Listing | None, known: Listing | None) -> Listing | None:
+    def _stable(now: Listing | None, before: Listing | None, known: Listing | None) -> Listing | None:
         return now if now == before else known
 
     def list_model(self, name: str) -> None:
@@ -105,7 +105,7 @@ class RemoteRepository:
     def fetch(self, name: str) -> Path:
         """Return the folder with a whole copy of what was last listed; Unreachable or NotFound where there cannot be one."""
         with self._fetching[name]:
-            for _ in range(1 if self._settling else COPY_ATTEMPTS):
+            for _ in range(1 if self._until_stable else COPY_ATTEMPTS):
                 wanted = self._listed.get(name)
                 if wanted is None:
                     raise NotFound(f"there is no model '{name}' in the {self._kind}")
@@ -132,7 +132,7 @@ class RemoteRepository:
             whole = self._download(name, [row for row in wanted if _entry(row[0]) in changed], staging)
             now = self._list(name).get(name)
             if not whole or now != wanted:
-                if not self._settling:
+                if not self._until_stable:
                     self._note(name, now)
                 return False
             self._copied.pop(name, None)

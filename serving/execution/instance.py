@@ -38,8 +38,7 @@ log = logging.getLogger(__name__)
 
 OnBatchDone = Callable[["Instance", Batch], None]
 
-# An instance takes as many batches ahead as it will be done with in so long: their order is settled then, and a client that
-# goes away no longer saves the work.
+# The work that may wait in an instance's own queue: its order is fixed there, and cancelling a request no longer saves it.
 AHEAD_NS = 10_000_000
 MAX_AHEAD = 7  # batches for its thread
 
@@ -336,7 +335,7 @@ class Instance:
             batch.fail(self._as_error(error))
 
     def _tell(self, future: "asyncio.Future[None]", error: ServingError | None = None) -> None:
-        def settle() -> None:
+        def resolve() -> None:
             if not future.done():
                 if error is None:
                     future.set_result(None)
@@ -344,7 +343,7 @@ class Instance:
                     future.set_exception(error)
 
         try:
-            self._loop.call_soon_threadsafe(settle)
+            self._loop.call_soon_threadsafe(resolve)
         except RuntimeError:  # the loop closed: the server gave up waiting for this instance
             log.debug("instance %s ended after its server", self.name)
 

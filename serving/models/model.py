@@ -143,7 +143,7 @@ class Model:
     @property
     def statistics(self) -> ModelStatistics:
         """Return what it has counted, added up."""
-        self._statistics.settle()
+        self._statistics.add_up_executions()
         return self._statistics
 
     @property

@@ -370,7 +370,7 @@ class ModelLifecycle:
         self._old_aliases.update(self.aliases)
         self.aliases = aliases_of(config)
         policy, release = traffic_of(config), release_of(config)
-        left = self._rollouts.settle(self.identifier, policy, release, _default_of(sources), connected)
+        left = self._rollouts.apply_policy(self.identifier, policy, release, _default_of(sources), connected)
         self._choose_models()
         for request in left:
             request.submit_to(lambda request: self.destination("").submit(request))
@@ -532,7 +532,7 @@ class ModelLifecycle:
             await self._runtime.memory_return.after_free(self._runtime.executor)
 
     def _choose_models(self) -> None:
-        """Settle what each name of a version means from here on; that of none is `default`'s, else the highest's."""
+        """Choose the model that each name of a version means from here on; that of none is `default`'s, else the highest's."""
         serving = {number: version.model for number, version in sorted(self.versions.items()) if version.model}
         models = {str(number): model for number, model in serving.items()}
         models |= {name: serving[number] for name, number in self.aliases.items() if number in serving}

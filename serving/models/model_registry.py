@@ -32,13 +32,13 @@ class ModelRegistry:
     def add(self, lifecycle: ModelLifecycle) -> None:
         self._all[lifecycle.identifier] = lifecycle
         self._namesakes[lifecycle.name].append(lifecycle)
-        self._settle(lifecycle.name)
+        self._update_by_name(lifecycle.name)
 
     def remove(self, lifecycle: ModelLifecycle) -> None:
         del self._all[lifecycle.identifier]
         self._namesakes[lifecycle.name].remove(lifecycle)
         if self._namesakes[lifecycle.name]:
-            self._settle(lifecycle.name)
+            self._update_by_name(lifecycle.name)
         else:
             del self._namesakes[lifecycle.name]
             self.by_name.pop(lifecycle.name, None)
@@ -46,7 +46,7 @@ class ModelRegistry:
     def set_requested(self, lifecycle: ModelLifecycle, requested: bool) -> None:
         """Say whether a model's load has been requested, or its unload."""
         lifecycle.requested = requested
-        self._settle(lifecycle.name)
+        self._update_by_name(lifecycle.name)
 
     def requested(self) -> list[ModelLifecycle]:
         return [lifecycle for lifecycle in self if lifecycle.requested]
@@ -55,7 +55,7 @@ class ModelRegistry:
         """Return all models of that name, in whatever namespace and state."""
         return list(self._namesakes.get(name, ()))
 
-    def _settle(self, name: str) -> None:
+    def _update_by_name(self, name: str) -> None:
         namesakes = self._namesakes[name]
         requested = [lifecycle for lifecycle in namesakes if lifecycle.requested]
         if len(requested) > 1:

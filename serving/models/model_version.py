@@ -135,7 +135,7 @@ class ModelVersion:
         return not model.in_flight and now - self.last_used >= _sequence_idle_s(model.config)
 
     def _finished(self) -> int:
-        self.statistics.settle()
+        self.statistics.add_up_executions()
         return self.statistics.success.count + self.statistics.fail.count
 
 

@@ -139,7 +139,7 @@ class RepositoryIndex:
         found = []
         for lifecycle in lifecycles:
             for version in filter(chosen, lifecycle.versions.values()):
-                version.statistics.settle()
+                version.statistics.add_up_executions()
                 version.statistics.status = self._status(lifecycle, version)
                 found.append(version.statistics)
         return found

@@ -40,7 +40,7 @@ class RepositoryPoller:
 
         In poll mode a change must be seen twice, but for the first list.
         """
-        settling = self._listed and self._options.model_control_mode == "poll"
+        until_stable = self._listed and self._options.model_control_mode == "poll"
         self._listed = True
         for sentence in await self._runtime.in_thread(self._repositories.invalid_folders):
             if sentence not in self._warned:
@@ -48,7 +48,7 @@ class RepositoryPoller:
                 log.warning("%s", sentence)
         if not self._repositories.remote:
             return []
-        return await self._network.run(self._repositories.list_remote, settling=settling)
+        return await self._network.run(self._repositories.list_remote, until_stable=until_stable)
 
     async def poll(self) -> list[tuple[str, ServingError]]:
         """Take up what changed in the repositories since the last poll. Return the failures.

@@ -116,14 +116,14 @@ class ModelRepositories:
         return [repository for repository in self._repositories_of(model) if isinstance(repository, RemoteRepository)]
 
     # -- files and network -----------------------------------------------------------------------------------------
-    def list_remote(self, *, settling: bool) -> list[tuple[str, ServingError]]:
+    def list_remote(self, *, until_stable: bool) -> list[tuple[str, ServingError]]:
         """List what is in the cloud. Return the addresses that did not answer; of these the last list stays."""
         failures = []
         for repository in self.remote:
             shown = repository.address.shown
             unreachable = ""
             try:
-                repository.list_models(settling=settling)
+                repository.list_models(until_stable=until_stable)
             except RepositoryError as error:
                 unreachable = error.message
                 failures.append((shown, unavailable(unreachable)))

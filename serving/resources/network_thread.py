@@ -29,18 +29,18 @@ class NetworkThreads:
             try:
                 result = function(*arguments, **named)
             except BaseException as error:
-                self._settle(answer, partial(answer.set_exception, error))
+                self._resolve(answer, partial(answer.set_exception, error))
             else:
-                self._settle(answer, partial(answer.set_result, result))
+                self._resolve(answer, partial(answer.set_result, result))
 
         async with self._room:
             threading.Thread(target=call, name="network", daemon=True).start()
             return await answer
 
-    def _settle(self, answer: asyncio.Future[T], settle: Callable[[], None]) -> None:
+    def _resolve(self, answer: asyncio.Future[T], set_outcome: Callable[[], None]) -> None:
         def unless_done() -> None:
             if not answer.done():
-                settle()
+                set_outcome()
 
         try:
             self._loop.call_soon_threadsafe(unless_done)

@@ -82,7 +82,7 @@ class EnsembleRequest:
         """Something was raised between two steps: that is the answer, and nothing more runs."""
         self.fail(unexpected(error, f"running the steps of '{self.graph.name}'"))
 
-    def settled(self) -> None:
+    def send_ready(self) -> None:
         """A run has nothing under way any more: send what is ready, and the end when nothing more will come."""
         if self.ended:
             return
@@ -202,19 +202,19 @@ class Run:
                 return
             self._enter(index)
         if not self._running and not self._without_room:
-            self._owner.settled()
+            self._owner.send_ready()
 
     def collect(self, ready: deque[EnsembleOutputs]) -> bool:
         """Add what can be sent, in order; whether nothing more will come."""
-        settled = not self._running and not self._without_room
-        if settled and not self._collected:
+        idle = not self._running and not self._without_room
+        if idle and not self._collected:
             self._collected = True
             self._answer(ready)
         while self._branches:
             if not self._branches[0].collect(ready):
                 return False
             self._branches.popleft()
-        return settled
+        return idle
 
     def _answer(self, ready: deque[EnsembleOutputs]) -> None:
         owner = self._owner

@@ -395,7 +395,7 @@ class InferenceServer:
             safely("noting the client of a request", self.rollouts.note_headers, request, headers)
 
     def _choose_observed(self) -> None:
-        """Settle whether anybody follows requests."""
+        """Note whether anybody follows requests."""
         self._observed = self._always_observed or bool(self._sampler.samplings) or bool(self.rollouts.headers)
 
     async def sample(self, name: str, version: str, count: int, seconds: float) -> Sampling:

@@ -294,7 +294,7 @@ class ModelStatistics:
     def count_batch(self, execution: "Execution", waited: list[int], took: list[int], rows: int) -> None:
         """Count an execution, and the requests that it has computed: each of them took its whole time, as in Triton.
 
-        It is only noted here: `settle` adds up many at once.
+        It only notes them: `add_up_executions` adds up many at once.
 
         waited: how long each was queued (ns). took: how long each was here (ns), of those that were answered with the batch.
         rows: of those that were computed."""
@@ -317,10 +317,10 @@ class ModelStatistics:
             )
         )
         if len(noted) >= MAX_NOTED:
-            self.settle()
+            self.add_up_executions()
 
-    def settle(self) -> None:
-        """Add up what `count_batch` has noted. Whoever reads calls it first."""
+    def add_up_executions(self) -> None:
+        """Add up the executions that `count_batch` has noted. A reader of the counters calls this first."""
         noted = self._noted
         if not noted:
             return
@@ -398,7 +398,7 @@ class ModelStatistics:
 
 def fill_statistics(row: pb.ModelStatistics, statistics: ModelStatistics) -> None:
     """Write a version's counters into a message. Source: Triton, docs/protocol/extension_statistics.md."""
-    statistics.settle()
+    statistics.add_up_executions()
     row.name = statistics.model_name
     row.version = str(statistics.model_version)
     row.last_inference = statistics.last_inference_ms

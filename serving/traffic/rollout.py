@@ -124,7 +124,7 @@ class Rollout:
             self._guardrails = self._new_guardrails()
         elif self._guardrails.policy is not self.policy:
             self._guardrails.configure(self.policy, self._read_values())
-        safely("settling the mirror of a rollout", self._settle_mirror, configs[default], others)
+        safely("configuring the mirror of a rollout", self._configure_mirror, configs[default], others)
         candidate = configs.get(self.candidate.version)
         self._differs = "" if candidate is None else _difference(configs[default], candidate)
         self._share()
@@ -155,7 +155,7 @@ class Rollout:
     def _words(self) -> tuple[str, str]:
         return self.stable.words, self.candidate.words
 
-    def _settle_mirror(self, config: ModelConfig, others: bool) -> None:
+    def _configure_mirror(self, config: ModelConfig, others: bool) -> None:
         """Have the mirror that the policy asks for. others: the arms are not those that it was made for."""
         shadow = self.policy.shadow
         stable, candidate = (

@@ -89,7 +89,7 @@ class Rollouts:
                 found[name] = known
         return found
 
-    def settle(
+    def apply_policy(
         self,
         identifier: ModelIdentifier,
         policy: TrafficPolicy | None,

@@ -35,19 +35,19 @@ class ChildReadiness:
             asked = self._asked = Future()
             ended = self._ended
         if ended:
-            self._settle(False)
+            self._resolve(False)
         else:
             self._tell({"op": "is_ready", "id": 0})
         return asked
 
     def unheard(self) -> None:
         """The child gives no sign of life: whoever asks need not wait for it."""
-        self._settle(False)
+        self._resolve(False)
 
     def close(self) -> None:
         """The child has ended."""
         self._ended = True
-        self._settle(False)
+        self._resolve(False)
 
     def _answered(self, message: IsReady, memory: Memory) -> None:
         ready = message.get("value") is True
@@ -55,9 +55,9 @@ class ChildReadiness:
         if reason != self._reason:
             log.warning("%s is not ready: %s", self._name, reason) if reason else log.info("%s is ready", self._name)
         self._reason = reason
-        self._settle(ready)
+        self._resolve(ready)
 
-    def _settle(self, ready: bool) -> None:
+    def _resolve(self, ready: bool) -> None:
         with self._lock:
             asked, self._asked = self._asked, None
         if asked is not None:

@@ -105,7 +105,7 @@ class ResponseIterator:
     def _take(self, answer: ReceivedAnswer) -> None:
         self._answers.put(answer)
         if not self.begun.done():
-            _settle(self.begun, None)
+            _resolve(self.begun, None)
 
     def cancel(self) -> None:
         """Ask the other model to stop; what it still sends comes all the same."""
@@ -148,7 +148,7 @@ class _SingleResponse:
                 f"the model gave {'more than one response' if self._responses else 'no response'}: use decoupled=True"
             )
             self._responses = [error_response(ErrorCode.INVALID_ARG.value, text)]
-        _settle(self.future, self._responses[0])
+        _resolve(self.future, self._responses[0])
 
 
 def infer(question: Question, decoupled: bool) -> InferenceResponse | ResponseIterator:
@@ -181,7 +181,7 @@ def _cancel_too(link: ServerLink, asked: int, future: "Future[None] | Future[Inf
         link.tell(message)
 
 
-def _settle(future: "Future[Result]", result: Result) -> None:
+def _resolve(future: "Future[Result]", result: Result) -> None:
     try:
         future.set_result(result)
     except InvalidStateError:  # cancelled: nobody waits

@@ -36,18 +36,18 @@ class _Job(Generic[T]):
             return
         _running.job = self
         try:
-            self._settle(self.result.set_result, self.call())
+            self._resolve(self.result.set_result, self.call())
         except BaseException as error:
-            self._settle(self.result.set_exception, error)
+            self._resolve(self.result.set_exception, error)
         finally:
             _running.job = None
             del self  # or an error, whose traceback has this frame, would refer to itself
 
-    def _settle(self, settle: Callable[[V], None], value: V) -> None:
+    def _resolve(self, set_outcome: Callable[[V], None], value: V) -> None:
         if self.abandoned:
             return
         try:
-            self.loop.call_soon_threadsafe(lambda: None if self.result.done() else settle(value))
+            self.loop.call_soon_threadsafe(lambda: None if self.result.done() else set_outcome(value))
         except RuntimeError:  # the loop has been closed meanwhile
             pass
 

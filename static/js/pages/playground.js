@@ -6,7 +6,7 @@ import { latency, size } from "../core/format.js";
 import { request, sentenceOf } from "../core/request.js";
 import { followLog } from "../live/log.js";
 import { answerView, failureView, serverTime } from "../playground/answer.js";
-import { ask, askStream, settled } from "../playground/asking.js";
+import { ask, askStream, waitUntilLoaded } from "../playground/asking.js";
 import { keepNames, keptNames } from "../playground/class_names.js";
 import { comparisonView, versionName } from "../playground/comparison.js";
 import { fitsJson } from "../playground/datatypes.js";
@@ -226,7 +226,7 @@ function start(play) {
   /** Waits while the model is being loaded, and says so; returns its state then. */
   async function waitForModel() {
     const waiting = `waiting until ${play.model} is ready; the request is sent then`;
-    const summary = await settled(play.addresses.model, () => status(waiting));
+    const summary = await waitUntilLoaded(play.addresses.model, () => status(waiting));
     if (summary) showState(summary.state);
     return summary?.state ?? "";
   }

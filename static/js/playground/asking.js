@@ -97,7 +97,7 @@ async function* linesOf(body) {
  * @param {(summary: ModelSummary) => void} [told] what is seen meanwhile
  * @returns {Promise<ModelSummary | null>}
  */
-export async function settled(address, told) {
+export async function waitUntilLoaded(address, told) {
   for (;;) {
     const summary = /** @type {ModelSummary | null} */ (await request(address).catch(() => null));
     if (!summary || !CHANGING.includes(summary.state)) return summary;

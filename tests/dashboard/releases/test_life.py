@@ -220,7 +220,7 @@ def test_the_steps_of_a_check_are_told_while_it_runs(model: Model, server: Serve
 
 def test_a_check_that_nobody_runs_any_more_has_failed(model: Model, server: Server) -> None:
     life.began(release=releases(model)[0], server=server)
-    life.settle(server=server)
+    life.end_abandoned_checks(server=server)
     assert states(model) == ["failed"]
 
 

@@ -109,7 +109,7 @@ class Story:
         back, newest = way_back(model), newest_release(model)
         assert back is None or (back.spans.exists() and self.servable(back) and not same_content(back, newest))
 
-    def settled(self) -> bool:
+    def is_as_wanted(self) -> bool:
         """Whether everything is as it should be at last, by the server, the database and the page alike."""
         model = self.model
         if model is None or not self.up or self.watching is None:
@@ -268,7 +268,7 @@ async def _look(story: Story, *, wait: bool) -> None:
             if story.watching is not None and story.watching.done():
                 story.watching.result()
             await sync_to_async(story.check)()
-            if not wait or await sync_to_async(story.settled)():
+            if not wait or await sync_to_async(story.is_as_wanted)():
                 return
             await asyncio.sleep(0.05)
 

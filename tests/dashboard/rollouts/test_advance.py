@@ -312,7 +312,7 @@ def test_nobody_promotes_what_a_server_has_just_taken_out(rollout: Rollout, mode
     assert look(server).state == "rolled_back"
 
 
-def test_a_breach_waits_for_nobody_to_settle_what_was_changed_by_hand(
+def test_a_breach_does_not_wait_for_a_person_to_resolve_a_change_by_hand(
     rollout: Rollout, model: Model, server: Server, data_folder: Path
 ):
     file = data_folder / "models" / "relu" / "config.pbtxt"

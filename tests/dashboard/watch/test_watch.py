@@ -96,7 +96,7 @@ def ready(*names: str) -> Callable[[], bool]:
     return lambda: {name for (name, _), state in states().items() if state == "READY"} == set(names)
 
 
-def settled(server: Server) -> bool:
+def server_ready(server: Server) -> bool:
     return ServerState.objects.get(server=server).state == ServerStatus.READY
 
 
@@ -110,7 +110,7 @@ def test_wanted_models_are_loaded_and_others_left_alone(inference: FixedServer, 
     model = want("wanted")
     want("unwanted", DesiredState.UNLOADED)
     server = inference.row()
-    watch(server, (inference.start, lambda: ready("wanted")() and settled(server)))
+    watch(server, (inference.start, lambda: ready("wanted")() and server_ready(server)))
     sync = ModelSync.objects.get(model=model)
     assert (sync.applied_generation, sync.error, sync.attempts) == (1, "", 0)
     assert [name for name, _ in events(EventKind.MODEL_LOADED)] == ["wanted"]
@@ -193,7 +193,7 @@ def test_a_failing_load_is_reported_whole_and_disturbs_no_other(inference: Fixed
 
     watch(
         server,
-        (inference.start, lambda: ready("fine")() and retried() and settled(server)),
+        (inference.start, lambda: ready("fine")() and retried() and server_ready(server)),
         (remember, lambda: True),
         (repair, ready("fine", "broken")),
     )
@@ -281,9 +281,9 @@ def test_a_watcher_that_comes_back_finds_everything_in_step(inference: FixedServ
     model_factory.onnx_identity(repository, "steady")
     want("steady")
     server = inference.row()
-    watch(server, (inference.start, lambda: ready("steady")() and settled(server)))
+    watch(server, (inference.start, lambda: ready("steady")() and server_ready(server)))
     ServerState.objects.filter(server=server).update(state=ServerStatus.RUNNING)
-    watch(server, (nothing, lambda: settled(server)))
+    watch(server, (nothing, lambda: server_ready(server)))
     assert len(events(EventKind.MODEL_LOADED)) == 1
 
 
@@ -293,7 +293,7 @@ def test_models_return_though_the_database_takes_nothing(inference: FixedServer,
     drift_adopt(model=want("steady"), actor=actor)
     server = inference.row()
     inference.start()
-    watch(server, (nothing, lambda: ready("steady")() and settled(server)))
+    watch(server, (nothing, lambda: ready("steady")() and server_ready(server)))
     inference.kill()
     inference.start()
     tables = (ModelSync, ReleaseCheck)
@@ -314,7 +314,7 @@ def test_what_served_while_nobody_looked_is_not_known(inference: FixedServer, re
     drift_adopt(model=(model := want("steady")), actor=actor)
     server = inference.row()
     serves = ReleaseSpan.objects.filter(model=model, ended_at=None)
-    watch(server, (inference.start, lambda: serves.exists() and settled(server)))
+    watch(server, (inference.start, lambda: serves.exists() and server_ready(server)))
     hour = timedelta(hours=1)
     before = serves.get()
     serves.update(started_at=F("started_at") - 2 * hour)

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page
 from tests.e2e.conftest import PASSWORD, new_context, sign_in
 from tests.support.exported_models import exported_models
 from tests.support.up_process import Up
-from tools.screenshots import EMPTY, FULL, ROOT, WIDTHS, Person, empty, prepare, settle
+from tools.screenshots import EMPTY, FULL, ROOT, WIDTHS, Person, empty, prepare, wait_until_drawn
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -113,7 +113,7 @@ def test_axe_finds_what_is_wrong(view: Page) -> None:
 @pytest.mark.parametrize("path", FULL.values(), ids=FULL)
 def test_a_page_is_accessible(view: Page, path: str) -> None:
     view.goto(path)
-    settle(view)
+    wait_until_drawn(view)
     assert findings(view) == []
 
 
@@ -122,7 +122,7 @@ def test_nothing_on_a_page_jumps_while_it_loads(shifting: Page, path: str) -> No
     for width, height in WIDTHS.items():
         shifting.set_viewport_size({"width": width, "height": height})
         shifting.goto(path)
-        settle(shifting)
+        wait_until_drawn(shifting)
         shifting.evaluate(DRAWN)
         shifts: list[tuple[float, list[str]]] = shifting.evaluate("window.shifts")
         assert sum(value for value, _ in shifts) < MOST_SHIFT, f"{width} px: {shifts}"
@@ -130,7 +130,7 @@ def test_nothing_on_a_page_jumps_while_it_loads(shifting: Page, path: str) -> No
 
 def test_dialogs_are_accessible(view: Page) -> None:
     view.goto("/models/digits/")
-    settle(view)
+    wait_until_drawn(view)
     for key, name in (("?", "Keyboard"), ("/", "Search")):
         view.keyboard.press(key)
         view.get_by_role("dialog", name=name).wait_for()
@@ -159,7 +159,7 @@ def test_what_an_upload_asks_and_refuses_is_accessible(view: Page) -> None:
     assert findings(view) == [], "a name that is taken"
     choose("one_row", files["torch_dynamo_fixed_batch"]["model.onnx"])
     view.get_by_role("link", name="Let it batch").wait_for()
-    settle(view)
+    wait_until_drawn(view)
     assert findings(view) == [], "findings"
     choose("two_targets", files["sklearn_two_targets"]["model.onnx"])
     view.get_by_role("heading", name="This cannot be published").wait_for()
@@ -183,5 +183,5 @@ def test_the_sign_in_is_accessible_when_it_refuses_too(house: Up, chromium: Brow
 @pytest.mark.parametrize("path", EMPTY.values(), ids=EMPTY)
 def test_an_empty_page_is_accessible(view: Page, path: str) -> None:
     view.goto(path)
-    settle(view)
+    wait_until_drawn(view)
     assert findings(view) == []

@@ -286,7 +286,7 @@ def test_a_model_that_failed_to_load_is_told_as_that_until_it_serves(page: Page,
     note = page.locator('[data-state-note="failed"]')
     with Person(slipway.dashboard_url) as person:
         person.publish("stubborn", "model.py", BROKEN, CONFIG)
-        person.settle("stubborn", "failed")
+        person.wait_for_state("stubborn", "failed")
         page.goto("/models/stubborn/playground")
         expect(note).to_have_text(
             "stubborn failed to load, so the server refuses requests. Its log says why; mend that, or upload another version."
@@ -294,7 +294,7 @@ def test_a_model_that_failed_to_load_is_told_as_that_until_it_serves(page: Page,
         expect(note.get_by_role("link", name="Its log")).to_have_attribute("href", "/models/stubborn/log")
         expect(page.locator("[data-state-note]:visible")).to_have_count(1)
         person.publish("stubborn", "model.py", WORKING, CONFIG)
-        person.settle("stubborn", "ready")
+        person.wait_for_state("stubborn", "ready")
         expect(page.locator("[data-state-note]:visible")).to_have_count(0)
         person.call("POST", "models/stubborn/unload")
         expect(page.locator('[data-state-note="other"]')).to_contain_text("stubborn is not loaded")

@@ -88,23 +88,23 @@ def test_a_version_that_never_rests_is_not_taken(
     assert not repository.model_dir("m").exists()
 
 
-def test_with_settling_a_change_counts_when_it_is_seen_twice(store: Any, repository: RemoteRepository) -> None:
+def test_a_poll_counts_a_change_when_it_is_seen_twice(store: Any, repository: RemoteRepository) -> None:
     put(store, "m/1/a", b"a")
     repository.list_models()
     put(store, "m/2/a", b"a")
     known = repository.listing("m")
-    repository.list_models(settling=True)
+    repository.list_models(until_stable=True)
     assert repository.listing("m") == known
     put(store, "m/2/b", b"b")
-    repository.list_models(settling=True)
+    repository.list_models(until_stable=True)
     assert repository.listing("m") == known
-    repository.list_models(settling=True)
+    repository.list_models(until_stable=True)
     assert [row[0] for row in repository.listing("m")] == ["1/a", "2/a", "2/b"]
     store.rm("/models/m", recursive=True)
     put(store, "n/1/a", b"a")
-    repository.list_models(settling=True)
+    repository.list_models(until_stable=True)
     assert repository.models() == ["m"]
-    repository.list_models(settling=True)
+    repository.list_models(until_stable=True)
     assert repository.models() == ["n"]
 
 

@@ -89,7 +89,7 @@ class Client:
         request.respond(given)
         return wanted
 
-    async def settled(self, done: Callable[[], object]) -> None:
+    async def wait_until(self, done: Callable[[], object]) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while not done():
                 await asyncio.sleep(0)
@@ -130,7 +130,7 @@ async def test_the_client_is_answered_before_anything_is_copied_or_asked() -> No
     client.mirror._candidate = MirroredArm(asked, lambda: 0)
     client.ask()
     assert client.events == ["client answered", "copied"]
-    await client.settled(lambda: client.candidate.asked)
+    await client.wait_until(lambda: client.candidate.asked)
     assert client.events == ["client answered", "copied", "candidate asked"]
     client.mirror.close()
 
@@ -140,7 +140,7 @@ async def test_the_candidate_is_asked_the_same_at_the_lowest_priority() -> None:
     given = np.array([[5.0]], np.float32)
     client.ask(given, id="r", parameters={"a": 1}, requested_outputs=("y",), priority=1, timeout_us=7)
     given[:] = -1  # its memory is used again
-    await client.settled(lambda: client.candidate.asked)
+    await client.wait_until(lambda: client.candidate.asked)
     asked = client.candidate.asked[0].asked
     assert asked.inputs["x"].tolist() == [[5.0]]
     assert (asked.id, asked.parameters, asked.requested_outputs) == ("r", {"a": 1}, ("y",))
@@ -152,7 +152,7 @@ async def test_differences_are_counted_and_latencies_of_the_same_requests() -> N
     client = Client(absolute=0.25)
     for candidate in ([1.0, 2.0], [1.25, 2.0], [3.0, 2.0]):
         client.ask()
-        await client.settled(lambda: client.candidate.asked)
+        await client.wait_until(lambda: client.candidate.asked)
         client.candidate.answer(candidate)
     figures = client.figures
     assert (figures.compared, figures.disagreed, figures.mismatched, figures.failed) == (3, 1, 0, 0)
@@ -170,7 +170,7 @@ async def test_a_candidate_that_hangs_holds_no_more_than_the_policy_allows_and_i
     assert wanted == [True, True, False, False, False]
     assert client.events == ["client answered"] * 5
     assert client.figures.dropped == {"in_flight": 3}
-    await client.settled(lambda: client.figures.failed == 2)
+    await client.wait_until(lambda: client.figures.failed == 2)
     assert [one.cancelled for one in client.candidate.asked] == [True, True]
     assert client.memory.taken == 0
     client.candidate.answer([9.0, 9.0])  # too late
@@ -190,14 +190,14 @@ async def test_mirrors_are_dropped_where_requests_of_clients_wait_or_memory_is_s
     client.memory.give(client.memory.limit - 5)
     client.ask()
     client.candidate.waiting = 33
-    await client.settled(lambda: client.figures.dropped["queue"] == 2)
+    await client.wait_until(lambda: client.figures.dropped["queue"] == 2)
     client.candidate.waiting = 0
     client.candidate.refuses = unavailable("its queue is full")
     client.ask()
-    await client.settled(lambda: client.figures.dropped["refused"])
+    await client.wait_until(lambda: client.figures.dropped["refused"])
     client.candidate.refuses = internal("it is broken")
     client.ask()
-    await client.settled(lambda: client.figures.failed)
+    await client.wait_until(lambda: client.figures.failed)
     assert client.figures.dropped == {"queue": 2, "memory": 1, "refused": 1}
     assert client.memory.taken == 0
     assert client.candidate.asked == []
@@ -208,14 +208,16 @@ async def test_what_the_candidate_says_in_place_of_an_answer_is_counted_by_what_
     for refuses in (unavailable("no room"), NoAnswer("it has not answered"), invalid("7 is no age")):
         client.candidate.refuses = refuses
         client.ask()
-        await client.settled(lambda said=refuses.message: client.figures.trouble and client.figures.trouble[0] == said)
+        await client.wait_until(
+            lambda said=refuses.message: client.figures.trouble and client.figures.trouble[0] == said
+        )
     assert (client.figures.failed, client.figures.dropped) == (2, {"refused": 1})
     client.candidate.refuses = unsupported("JSON has no infinities")
     client.ask()
-    await client.settled(lambda: client.figures.dropped["unfit"])
+    await client.wait_until(lambda: client.figures.dropped["unfit"])
     client.candidate.refuses = None
     client.ask()
-    await client.settled(lambda: client.candidate.asked)
+    await client.wait_until(lambda: client.candidate.asked)
     other = {"y": np.array([[1, 2]])}
     client.candidate.asked.pop().respond(NotAsDeclared("output 'y' came as INT64 [1, 2], expected FP32 [1, 2]", other))
     assert (client.figures.compared, client.figures.mismatched, client.figures.failed) == (1, 1, 2)
@@ -223,7 +225,7 @@ async def test_what_the_candidate_says_in_place_of_an_answer_is_counted_by_what_
     client.mirror.configure(Shadow(share=100.0, keep=None), client.config)
     client.candidate.refuses = invalid("8 is no age")
     client.ask()
-    await client.settled(lambda: client.figures.failed == 3)
+    await client.wait_until(lambda: client.figures.failed == 3)
     assert client.figures.trouble is None  # it may quote an input
     client.mirror.close()
 
@@ -233,7 +235,7 @@ async def test_mismatches_are_forgotten_after_their_days(monkeypatch: pytest.Mon
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now)
     client.ask()
-    await client.settled(lambda: client.candidate.asked)
+    await client.wait_until(lambda: client.candidate.asked)
     client.candidate.answer([9.0, 9.0])
     now += 2 * 24 * 3600 - 1
     client.mirror.mismatches.tick()
@@ -247,7 +249,7 @@ async def test_a_loop_that_is_behind_asks_nothing(monkeypatch: pytest.MonkeyPatc
     client = Client()
     monkeypatch.setattr(mirrors, "LATE_NS", -1)
     client.ask()
-    await client.settled(lambda: client.figures.dropped["loop"])
+    await client.wait_until(lambda: client.figures.dropped["loop"])
     assert client.candidate.asked == []
     assert client.memory.taken == 0
 
@@ -282,7 +284,7 @@ async def test_the_worst_mismatches_are_kept_with_their_inputs_within_count_and_
     client = Client(keep=Keep(count=2, bytes=10_000, days=1))
     for number, off in enumerate([1.0, 4.0, 0.0, 2.0, 3.0, 0.5]):
         client.ask(np.array([[number]], np.float32), y=(0.0, 0.0))
-        await client.settled(lambda: client.candidate.asked)
+        await client.wait_until(lambda: client.candidate.asked)
         client.candidate.answer([off, 0.0])
     kept = client.mirror.mismatches.after(0)
     assert [(one.inputs["x"].item(), one.candidate["y"][0, 0], one.max_absolute) for one in kept] == [
@@ -303,7 +305,7 @@ async def test_the_worst_mismatches_are_kept_with_their_inputs_within_count_and_
 async def test_nothing_of_private_inputs_is_kept() -> None:
     client = Client(keep=None)
     client.ask()
-    await client.settled(lambda: client.candidate.asked)
+    await client.wait_until(lambda: client.candidate.asked)
     client.candidate.answer([7.0, 7.0])
     assert client.figures.disagreed == 1
     assert client.mirror.mismatches.after(0) == []
@@ -314,7 +316,7 @@ async def test_large_answers_are_compared_on_another_thread_and_their_memory_is_
     client = Client(keep=None)
     large = np.ones((1, 100_000), np.float32)
     client.ask(answer=InferenceResponse("m", 1, "", {"y": large}))
-    await client.settled(lambda: client.candidate.asked)
+    await client.wait_until(lambda: client.candidate.asked)
     other = large.copy()
     other[0, 77_777] = 1.5
     with holding_comparisons() as go_on:
@@ -322,7 +324,7 @@ async def test_large_answers_are_compared_on_another_thread_and_their_memory_is_
         assert client.memory.taken == 4 + 2 * large.nbytes
         assert client.figures.compared == 0
         go_on()
-        await client.settled(lambda: client.figures.compared)
+        await client.wait_until(lambda: client.figures.compared)
     assert client.figures.max_absolute == 0.5
     assert client.memory.taken == 0
     client.mirror.close()
@@ -352,7 +354,7 @@ async def test_closing_gives_up_what_is_under_way_and_gives_everything_back() ->
     client = Client()
     client.ask()
     client.ask()
-    await client.settled(lambda: len(client.candidate.asked) == 2)
+    await client.wait_until(lambda: len(client.candidate.asked) == 2)
     client.candidate.answer([9.0, 9.0])
     assert client.memory.taken > 0
     client.mirror.close()
