@@ -13,26 +13,26 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.request import Parameters
 from serving.core.response import Answer, InferenceResponse
 
-# Hand an answer that is not the batch's own to the loop's thread at once: (request, answer, final).
+# Hand an answer to the loop's thread at once, outside a batch's responses: (request, answer, final).
 Send = Callable[[InFlightRequest, Answer, bool], None]
 
 
 def send_nowhere(request: InFlightRequest, answer: Answer, final: bool) -> None:
-    """Drop an answer: nobody waits for those of warm-up requests."""
+    """Drop an answer, because no client waits for warm-up requests."""
 
 
-_NOBODY: AbstractSet[InFlightRequest] = frozenset()
+_NO_REQUESTS: AbstractSet[InFlightRequest] = frozenset()
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Batch:
-    """Requests in, one response for each out, and when each phase began (monotonic ns).
+    """The requests of one execution, one response for each, and the times of its phases (monotonic ns).
 
     A backend instance reads `requests` (or `gather()`s them), calls `input_done()` when the inputs are ready and
     `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). A position left None by a
     non-decoupled backend becomes an INTERNAL error; a raised exception fails all requests that have no response yet.
-    A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread; another one may do
-    so once, with its one response, for the requests that it names to `answer_later`.
+    A decoupled backend leaves positions None and calls `send(request, response, final)`, from any thread. Any other backend may
+    send the one response of a request that it passed to `answer_later`.
     """
 
     __slots__ = (
@@ -52,49 +52,49 @@ class Batch:
     )
 
     def __init__(self, requests: list[InFlightRequest], size: int, padding: int = 0, send: Send = send_nowhere) -> None:
-        """size: the sum of the requests' batch sizes. padding: how many of the requests only fill an empty slot of the
+        """size: the sum of the requests' batch sizes. padding: the number of requests that only fill empty slots of the
         sequence batcher."""
         self.requests = requests
         self.size = size
         self.padding = padding
         self.responses: list[Answer] = [None] * len(requests)
-        self.later: AbstractSet[InFlightRequest] = _NOBODY  # to be answered by `send`, after the batch
-        self.rescheduled: AbstractSet[InFlightRequest] = _NOBODY  # to be executed again (iterative sequences)
+        self.later: AbstractSet[InFlightRequest] = _NO_REQUESTS  # `send` will answer them, after the batch
+        self.rescheduled: AbstractSet[InFlightRequest] = _NO_REQUESTS  # to be executed again (iterative sequences)
         self.send = send
-        self.inline = False  # it is executed on the loop's own thread
+        self.inline = False  # executed on the event loop's thread
         self.to_memory = False  # a request wants outputs in shared memory, or as classes
         self.started_ns = self.input_done_ns = self.infer_done_ns = self.ended_ns = 0
 
     def answer_later(self, request: InFlightRequest) -> None:
-        """Let a request be answered by `send`, after the batch."""
+        """Note that `send` will answer a request, after the batch."""
         self.later = self.later | {request}
 
     def reschedule(self, request: InFlightRequest) -> None:
-        """Let a request be executed once more (iterative sequences)."""
+        """Note that a request has to be executed again (iterative sequences)."""
         self.rescheduled = self.rescheduled | {request}
 
     def fail(self, error: ServingError) -> None:
-        """Answer every request that has no response yet with `error`; all of them where there is not one response for each."""
+        """Answer with `error` every request that has no response; all of them if there are too few responses or too many."""
         if len(self.responses) != len(self.requests):
             self.responses = [None] * len(self.requests)
         self.responses = [error if answer is None else answer for answer in self.responses]
 
     def input_done(self) -> None:
-        """The backend has gathered the inputs."""
+        """Note that the backend has gathered the inputs."""
         self.input_done_ns = time.monotonic_ns()
 
     def infer_done(self) -> None:
-        """The model has run."""
+        """Note that the model has run."""
         self.infer_done_ns = time.monotonic_ns()
 
     def timing(self, waited_ns: int) -> Parameters:
-        """Return the response parameters that `slipway_timing` asks for, of a request that has waited so many ns."""
+        """Return the response parameters that `slipway_timing` asks for. waited_ns: the request's time in the queue."""
         return {"slipway_queue_us": waited_ns // 1000, "slipway_compute_us": (self.ended_ns - self.started_ns) // 1000}
 
     def gather(self) -> dict[str, Tensor]:
         """Return the inputs by name, of shape [size, ...]: the one request's own tensors, or one concatenation per input.
 
-        Requests of one batch have the same inputs and, ragged inputs aside, equal non-batch dims: the scheduler saw to it.
+        The scheduler ensures that the requests have the same inputs and, ragged inputs aside, equal non-batch dims.
         """
         requests = self.requests
         if len(requests) == 1:
@@ -102,8 +102,8 @@ class Batch:
         return {name: concatenate([request.inputs[name] for request in requests]) for name in requests[0].inputs}
 
     def scatter(self, outputs: dict[str, Tensor], model_name: str, model_version: int) -> None:
-        """Give each request its rows of `outputs`, as views. A single request gets them as they are: they need not have a
-        batch dimension. INTERNAL where an output has not as many rows as the batch."""
+        """Give each request its rows of `outputs`, as views. A single request gets the outputs as they are, even without a
+        batch dimension. INTERNAL if an output and the batch have different numbers of rows."""
         requests, responses = self.requests, self.responses
         if len(requests) == 1:
             request = requests[0]

@@ -1,4 +1,4 @@
-"""The headers of a client by which rollouts are sticky, on their way with its request and with what models ask for its sake."""
+"""The client headers that make rollouts sticky. They travel with a request, and with the requests that models make for it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,8 +7,8 @@ from serving.core.response import Answer
 
 
 class ClientHeaders:
-    """An observer that carries headers, by their names in lower case. It follows a request into the steps of an ensemble, and
-    to the models that a Python model calls, so that their rollouts see the same."""
+    """An observer that carries headers, by their names in lower case. The steps of an ensemble and the calls of a Python model
+    get the same headers, so that their rollouts see them too."""
 
     __slots__ = ("headers",)
 
@@ -29,13 +29,13 @@ class ClientHeaders:
 
 
 def header_of(request: InFlightRequest, name: str) -> str | None:
-    """Return a header that came with a request; None where none did."""
+    """Return a client header of a request; None if the request has none."""
     carried = _carried(request)
     return carried.headers.get(name) if carried is not None else None
 
 
 def pass_on(made_for: Sequence[InFlightRequest], child: InFlightRequest) -> None:
-    """Let a request that a model makes carry the headers of those that it is made for, where they are all the same."""
+    """Give a model's own request the headers of the requests that it is made for, if all of these have the same headers."""
     carried = [_carried(one) for one in made_for]
     first = carried[0] if carried else None
     if first is None or _carried(child) is not None:

@@ -21,7 +21,7 @@ class _Handle(ctypes.Structure):
 
 
 class _ArrayInterface:
-    """What torch.as_tensor reads; source: numba's CUDA Array Interface, version 3."""
+    """The interface that torch.as_tensor reads. Source: numba's CUDA Array Interface, version 3."""
 
     def __init__(self, pointer: int, byte_size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -33,8 +33,8 @@ class _ArrayInterface:
 
 
 def open_handle(name: str, raw_handle: bytes, device_id: int, byte_size: int) -> "torch.Tensor":
-    """Return a torch tensor uint8 [byte_size] over the memory, which is closed with the last view of it; INVALID_ARG for
-    a handle that does not open."""
+    """Return a torch tensor uint8 [byte_size] over the memory, which is closed with its last view; INVALID_ARG for a handle
+    that does not open."""
     import torch
 
     if len(raw_handle) != HANDLE_SIZE:

@@ -55,7 +55,7 @@ BY_DTYPE: dict[Dtype, Datatype] = {row.dtype: row for row in DATATYPES.values()}
 
 
 def datatype(name: object) -> Datatype:
-    """Return the row of a wire name; INVALID_ARG for an unknown one, and for what is no text."""
+    """Return the row of a wire name; INVALID_ARG for an unknown name, and for a value that is no text."""
     row = DATATYPES.get(name) if isinstance(name, str) else None
     if row is None:
         raise invalid(f"unknown datatype '{name}'; expected one of {', '.join(DATATYPES)}")
@@ -73,7 +73,7 @@ def datatype_of(tensor: Tensor) -> Datatype:
 
 
 def serialize_bytes(tensor: Tensor) -> bytes:
-    """Return BYTES elements in row-major order, each behind its length as a little-endian uint32."""
+    """Return BYTES elements in row-major order, each after its length as a little-endian uint32."""
     parts: list[bytes] = []
     for element in tensor.ravel():
         value = element if isinstance(element, bytes) else str(element).encode()
@@ -83,8 +83,8 @@ def serialize_bytes(tensor: Tensor) -> bytes:
 
 
 def raw_bytes(tensor: Tensor) -> bytes | memoryview:
-    """Return a host tensor's data, little-endian and row-major, BYTES with their lengths. A large contiguous one is not copied:
-    the answer is then a view of its bytes."""
+    """Return a host tensor's data, little-endian and row-major, BYTES with their lengths. A large contiguous tensor is not
+    copied: the result is a view of its bytes."""
     if tensor.dtype.kind in "OSU":
         return serialize_bytes(tensor)
     if tensor.nbytes <= COPIED_BYTES or not tensor.flags.c_contiguous:

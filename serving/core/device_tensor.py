@@ -1,7 +1,7 @@
 """Tensors on a GPU, between a frontend's CUDA shared memory, the models of an ensemble, and their backends.
 
-What only asks for shapes, datatypes and rows treats one as it treats an array. What reads the data either knows it
-(backends on a GPU take `tensor` by reference) or gets a copy on the host by way of `__array__`.
+Code that needs shapes, datatypes and rows alone treats a DeviceTensor like an array. Code that reads the data either takes
+`tensor` by reference (backends on a GPU) or gets a copy on the host through `__array__`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from serving.core.datatypes import DATATYPES, Dtype, Tensor
 if TYPE_CHECKING:
     import torch
 
-# What picks rows of a tensor.
+# An index that selects rows of a tensor.
 Rows = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -26,8 +26,8 @@ _BY_NAME = {row.dtype.name: row.dtype for row in DATATYPES.values() if row.items
 class DeviceTensor:
     """A torch tensor of any strides with the shape and numpy dtype of the protocol.
 
-    `owner` is what must outlive the memory: the session whose allocator it comes from, say. Whoever makes one has waited for
-    the device: the data is there.
+    owner: an object that must outlive the memory, such as the session whose allocator made it. A DeviceTensor is made after its
+    device has finished writing, so its data can be read at once.
     """
 
     __slots__ = ("dtype", "owner", "tensor")
@@ -57,7 +57,7 @@ class DeviceTensor:
 
     @classmethod
     def of(cls, tensor: "torch.Tensor", owner: object = None) -> "DeviceTensor":
-        """Return it with the dtype that the torch tensor has; KeyError where the protocol has none like it."""
+        """Wrap a torch tensor; KeyError if the protocol has no datatype for its dtype."""
         return cls(tensor, _BY_NAME[str(tensor.dtype).removeprefix("torch.")], owner)
 
     @property
@@ -86,7 +86,7 @@ class DeviceTensor:
         return DeviceTensor(self.tensor.reshape(*shape), self.dtype, self.owner)
 
     def copy_to(self, memory: "torch.Tensor") -> None:
-        """Copy it into a torch tensor uint8 [nbytes], on the same GPU or another one; returns when it is there."""
+        """Copy the data into a torch tensor uint8 [nbytes] on any GPU, and wait until the copy is complete."""
         import torch
 
         memory.copy_(self.tensor.contiguous().reshape(-1).view(torch.uint8))
@@ -104,7 +104,8 @@ class DeviceTensor:
         return array if dtype is None or dtype == array.dtype else array.astype(dtype)
 
     def __dlpack__(self, **options: object) -> object:
-        """Return it contiguous. ONNX Runtime takes booleans as bytes only, and sees by `dtype` what they are."""
+        """Return a capsule of the contiguous data. Booleans go as bytes, as ONNX Runtime takes them: `dtype` tells it their
+        type."""
         import torch
 
         tensor = self.tensor.detach().contiguous()
@@ -135,7 +136,7 @@ def concatenate(tensors: Sequence[Tensor | DeviceTensor]) -> Tensor:
 
 
 def _wait(tensor: "torch.Tensor") -> None:
-    """Return when what torch has queued for a tensor on its device's current stream is done."""
+    """Wait for the work that torch has queued on the current stream of a tensor's device."""
     if tensor.is_cuda:
         import torch
 

@@ -44,7 +44,7 @@ def compute_capability(gpu: int) -> str:
 
 
 def used_memory(gpu: int) -> float:
-    """Return the share of a GPU's memory that is in use, by whomever; 0 where there is no such GPU."""
+    """Return the share of a GPU's memory that is in use by any process; 0 if there is no such GPU."""
     import pynvml
 
     if gpu >= gpu_count():
@@ -54,7 +54,7 @@ def used_memory(gpu: int) -> float:
 
 
 def gpus_of(config: ModelConfig) -> list[int]:
-    """Return the GPUs that a model's instances run on, or may run on while the configuration leaves that open."""
+    """Return the GPUs that a model's instances may run on."""
     open_kinds = (ModelInstanceGroup.KIND_GPU, ModelInstanceGroup.KIND_AUTO)
     named = [group.gpus or range(gpu_count()) for group in config.instance_group if group.kind in open_kinds]
     return sorted({gpu for gpus in named for gpu in gpus}) if config.instance_group else list(range(gpu_count()))
@@ -68,7 +68,7 @@ def model_filename(config: ModelConfig) -> str:
 
 
 def refuse_on_full_gpus(config: ModelConfig, limits: Mapping[int, float]) -> None:
-    """Raise UNAVAILABLE where a GPU that the model would go to is used beyond its --model-load-gpu-limit."""
+    """Raise UNAVAILABLE if a GPU of the model is used beyond its --model-load-gpu-limit."""
     for gpu in gpus_of(config):
         limit = limits.get(gpu)
         if limit is not None and (used := used_memory(gpu)) > limit:

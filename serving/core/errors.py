@@ -1,20 +1,20 @@
 """Errors with a protocol-neutral code; each frontend maps the code once.
 
-ServingError(code, message)     everything that a client or an operator is told
+ServingError(code, message)     every error that a client or an operator sees
     made by: invalid() not_found() unavailable() unsupported() already_exists() cancelled() internal()
     Unauthenticated(message)    a missing or unknown token (HTTP 401, gRPC UNAUTHENTICATED)
     PermissionDenied(message)   a known caller, or a missing key, without the right (HTTP 403, gRPC PERMISSION_DENIED)
     NotYet(message)             a model that will be loaded in a moment (HTTP 503 with Retry-After, gRPC UNAVAILABLE)
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
-    NoAnswer(message)           another server was asked, and has not answered (HTTP 503, gRPC UNAVAILABLE)
-    StepFailed(ensemble, step, error)  what a step of an ensemble has raised
+    NoAnswer(message)           another server got the request and did not answer (HTTP 503, gRPC UNAVAILABLE)
+    StepFailed(ensemble, step, error)  a step of an ensemble has failed
     HandlerFailed(...)          a model's code or process has failed, with a status and reason of HTTP beside the sentence
-    made by: worker_died(), and of what a child says of itself
+    made by: worker_died(), and from the error that a child reports
 
 A message says what was expected and what came. It carries no path, key or stack.
 
-At a boundary (between the loop and a model, or what only looks on) anything may be raised: `unexpected` makes it the answer of
-the request that it concerns, `safely` lets the request go on without what has failed. Both log it, once, with its traceback.
+At a boundary (between the loop and a model, or an observer) any exception may come: `unexpected` turns it into the answer of
+its request, `safely` lets the request go on without the failed part. Both log it once, with its traceback.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class Code(Enum):
 
 
 class ServingError(Exception):
-    """A failure that the caller is told about in one sentence."""
+    """A failure, told to the caller in one sentence."""
 
     def __init__(self, code: Code, message: str) -> None:
         if len(message) > MAX_MESSAGE:
@@ -63,21 +63,21 @@ class ServingError(Exception):
 
 
 class Unauthenticated(ServingError):
-    """The caller has not shown who it is."""
+    """The caller sent no valid token."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)
 
 
 class PermissionDenied(ServingError):
-    """The caller may not do this, however often it asks."""
+    """The caller lacks the right: trying again does not help."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)
 
 
 class NotYet(ServingError):
-    """What is asked for will be there in a moment: ask again after RETRY_AFTER_S."""
+    """The model will be loaded soon: the caller should try again after RETRY_AFTER_S."""
 
     RETRY_AFTER_S = 1
 
@@ -93,14 +93,14 @@ class Exhausted(ServingError):
 
 
 class NoAnswer(ServingError):
-    """Another server was given the request, and its answer has not come."""
+    """Another server got the request and did not answer."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.UNAVAILABLE, message)
 
 
 class HandlerFailed(ServingError):
-    """A model's own code, or its process, has failed, with the HTTP `status` and `reason` that frontends without codes tell."""
+    """A model's code or its process has failed. Frontends without error codes answer with the HTTP `status` and `reason`."""
 
     def __init__(self, code: Code, message: str, status: int, reason: str) -> None:
         super().__init__(code, message)
@@ -109,7 +109,7 @@ class HandlerFailed(ServingError):
 
 
 class StepFailed(ServingError):
-    """A step of an ensemble has failed: the one with the model `step`."""
+    """A step of an ensemble has failed. step: the name of its model."""
 
     def __init__(self, ensemble: str, step: str, error: ServingError) -> None:
         super().__init__(error.code, f"in ensemble '{ensemble}', step '{step}': {error.message}")
@@ -117,7 +117,7 @@ class StepFailed(ServingError):
 
 
 def worker_died(message: str) -> ServingError:
-    """Return the failure of a request whose model's process ended, or had to be: INTERNAL, and HTTP's 500."""
+    """Return the error of a request whose model's process ended or was killed: INTERNAL, HTTP 500."""
     return HandlerFailed(Code.INTERNAL, message, 500, "Worker died.")
 
 
@@ -149,20 +149,20 @@ def internal(message: str) -> ServingError:
     return ServingError(Code.INTERNAL, message)
 
 
-def unexpected(error: BaseException, what: str) -> ServingError:
-    """Return what a client is told of an error that was raised in `what` ("dispatching a batch"): a ServingError as it is,
-    INTERNAL for any other, which is logged with its traceback."""
+def unexpected(error: BaseException, action: str) -> ServingError:
+    """Return the error for the client of a failed action: a ServingError as it is, INTERNAL for any other exception, whose
+    traceback is logged. action: its name in the log and the message ("dispatching a batch")."""
     if isinstance(error, ServingError):
         return error
-    log.error("%s failed", what, exc_info=error)
-    return internal(f"{what} failed in the server ({type(error).__name__}); its log says where")
+    log.error("%s failed", action, exc_info=error)
+    return internal(f"{action} failed in the server ({type(error).__name__}); its log says where")
 
 
 def unraised(error: E) -> E:
-    """Return an equal error that nobody has raised: a raised one refers to the frames that it has passed, and with them to the
-    requests of all for whom it was raised before."""
+    """Return an equal error without a traceback, because a traceback keeps the frames of earlier callers, and their requests,
+    in memory."""
     if not isinstance(error, ServingError):
-        with suppress(Exception):  # Python's own keep more than their arguments: a file's name, an encoding
+        with suppress(Exception):  # exceptions of Python have more than their arguments: a file's name, an encoding
             return copy.copy(error)
     fresh = type(error).__new__(type(error), *error.args)
     fresh.__dict__.update(error.__dict__)
@@ -170,28 +170,29 @@ def unraised(error: E) -> E:
 
 
 async def outcome_of(shared: "asyncio.Future[T]") -> T:
-    """Return what a future gives for which others may wait too, or raise its error anew. It goes on where a caller is gone."""
+    """Wait for a future that may have several waiters: return its result, or raise a copy of its error. Cancelling one waiter
+    does not cancel it."""
     await asyncio.wait([shared])
     error = shared.exception()
     if error is not None:
-        raise unraised(error) from error  # where it happened is for the log
+        raise unraised(error) from error  # the log shows where it was raised
     return shared.result()
 
 
-def safely(what: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """Call what a request can do without: return what it returns, or log what it raises and return None.
+def safely(action: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
+    """Call a function that a request can go on without: return its result, or log its exception and return None.
 
-    what: names the call in the log ("counting a failure")."""
+    action: the call's name in the log ("counting a failure")."""
     try:
         return function(*arguments, **named)
     except Exception as error:
-        log.error("%s failed", what, exc_info=error)
+        log.error("%s failed", action, exc_info=error)
         return None
 
 
-# -- what the exception of a model says to a client ---------------------------------------------------------------------
+# -- texts of models, for clients ------------------------------------------------------------------------------------------
 def storable(text: str) -> str:
-    """Return what a model or another server has said, as UTF-8 and every database can hold it."""
+    """Return a text of a model or another server without the characters that UTF-8 or a database cannot hold."""
     return text.encode("utf-8", "replace").decode().replace("\0", "\N{REPLACEMENT CHARACTER}")
 
 

@@ -1,4 +1,4 @@
-"""Tensors of examples (repository.core.tensors) as arrays, and back."""
+"""Converts tensors of examples (repository.core.tensors) to arrays, and arrays to them."""
 
 from collections.abc import Sequence
 

@@ -1,17 +1,17 @@
-"""A request on its way through the server, from the frontend (or the model) that asks to the instance that executes it.
+"""A request on its way through the server: from the frontend, or model, that sends it to the instance that executes it.
 
-InFlightRequest     travels: refers to those below, and holds what the scheduler needs
-    InferenceRequest    what was asked
-    Responder           how to answer: made by whoever asks
-    Observer            who follows it, for a log or a trace
-    RequestOwner        who has accepted it: a model, or in a frontend worker its link to the core
-    ResponseStream      how far a decoupled model has come with it
+InFlightRequest     refers to the objects below, and has the fields that a scheduler needs
+    InferenceRequest    the request as it was sent
+    Responder           takes the answers; its sender makes it
+    Observer            follows it, for a log or a trace
+    RequestOwner        has accepted it: a model, or a frontend worker's link to the core
+    ResponseStream      a decoupled model's progress with it
 
     new -> accepted by a model -> handed to an instance -> finished
      |              |                      |                  ^
      +- refused ----+-------- cancelled ---+------------------+
 
-A request may be accepted twice: a model that has to be loaded first hands it on. Whatever is answered after the end is dropped.
+A request may be accepted twice: a model that has to be loaded first passes it on. Answers after the final one are dropped.
 """
 
 import threading
@@ -25,13 +25,13 @@ from serving.core.request import InferenceRequest, SequencePosition
 from serving.core.response import Answer
 from serving.core.response_flow import ResponseFlow
 
-# When a frontend began to receive a request, and when it had all of it (monotonic ns); None where nobody traces.
+# When a frontend began to receive a request, and when it had all of it (monotonic ns); None without a trace.
 ReceiveTimes = tuple[int, int] | None
 
 
 class Execution(Protocol):
-    """One execution of a model instance: its rows over all requests, whether the loop's own thread executed it, and when its
-    phases began (monotonic ns; 0 for a phase that the backend does not tell apart). A Batch is one."""
+    """One execution of a model instance, such as a Batch. size: the rows of all its requests. inline: whether the loop's thread
+    executed it. The times are when its phases began (monotonic ns; 0 for a phase that the backend does not report)."""
 
     size: int
     inline: bool
@@ -42,37 +42,36 @@ class Execution(Protocol):
 
 
 class Observer(Protocol):
-    """Follows one request, for a log or a trace; called on the event loop's thread. It must not hold the request."""
+    """Follows one request, for a log or a trace; called on the event loop's thread. It must not keep the request."""
 
     def executed(self, request: "InFlightRequest", execution: Execution) -> None:
-        """The request's batch has run; the last answer may come before or after that. Not called for an ensemble, nor where
-        the response cache answers."""
+        """The request's batch has run; the last answer may come before or after that. Not called for an ensemble, nor for an
+        answer of the response cache."""
 
     def step(self, child: "InFlightRequest") -> None:
         """An ensemble, or a model that calls others, is about to send `child` to another model."""
 
     def context(self) -> str:
-        """Return, for the model, where its own spans belong, as a JSON object; "" where there is nothing to pass on. Called
-        on any thread."""
+        """Return the trace context for the model's own spans, as a JSON object; "" without one. Called on any thread."""
 
     def answered(self, request: "InFlightRequest", answer: Answer, final: bool) -> None:
         """The request is about to be answered, or was refused at once."""
 
 
 class SendTrace(Protocol):
-    """What a frontend tells the trace of its request, on the event loop's thread."""
+    """Hears from a frontend when it sends the answers of a traced request, on the event loop's thread."""
 
     def sending(self) -> None:
         """An answer is encoded and goes out now."""
 
     def sent(self, waiting: Callable[[], bool]) -> None:
-        """The last answer has been handed over; `waiting` says whether the client has still to take some of it."""
+        """The last answer has been handed over. waiting: returns whether the client has yet to take some of it."""
 
 
 class Responder(Protocol):
-    """How a request is answered: made by whoever asks.
+    """Takes the answers of a request; the request's sender makes it.
 
-    flow: holds back a decoupled model while the client does not read; None where nobody does.
+    flow: holds back a decoupled model while the client does not read; None without a limit.
     """
 
     @property
@@ -96,8 +95,8 @@ class CallbackResponder:
         self._callback(answer, final)
 
 
-class _Unheard:
-    """Nobody waits for the answers."""
+class _NoResponder:
+    """Drops the answers, because no client waits for them."""
 
     __slots__ = ()
     flow: ResponseFlow | None = None
@@ -106,11 +105,12 @@ class _Unheard:
         pass
 
 
-_UNHEARD = _Unheard()
+_NO_RESPONDER = _NoResponder()
 
 
 class _Mirrored:
-    """Follows what no client has asked: such a request is one that is followed, so that all others pass by without a look."""
+    """Does nothing. A mirrored request has it so that the checks for requests with observers see it, and those without
+    observers pay for no check."""
 
     __slots__ = ()
 
@@ -131,19 +131,19 @@ _MIRRORED = _Mirrored()
 
 
 class RequestOwner(Protocol):
-    """Who has accepted a request, a model most often, until the request ends."""
+    """Has accepted a request and has it until the request ends. Most owners are models."""
 
     def request_cancelled(self, request: "InFlightRequest") -> None:
-        """Nobody waits for this request any more: give up what is done for it."""
+        """The client of this request has gone: stop working on it."""
 
     def request_ended(self, request: "InFlightRequest") -> None:
-        """The request gets its last answer, or none is owed to it: it is not this owner's any more."""
+        """The request gets its last answer, or ends without one: this owner has it no longer."""
 
 
 class ResponseStream:
-    """How far a decoupled model has come with one request.
+    """A decoupled model's progress with one request.
 
-    responses: how many it has sent. from_ns: when it began to compute the next one. executing: its batch is under way.
+    responses: the number sent. from_ns: when the model began to compute the next one. executing: the batch is under way.
     """
 
     __slots__ = ("executing", "from_ns", "responses")
@@ -158,23 +158,23 @@ class ResponseStream:
         self.executing, self.from_ns = True, now_ns
 
 
-# Listeners come and go on the threads of instances and of models' processes, and are told on the loop's.
+# Threads of instances and of models' processes add and remove listeners; the loop's thread calls them.
 _listeners_lock = threading.Lock()
-_TOLD: list[Callable[[], None]] = []  # in place of the listeners of a request that was cancelled
+_CALLED: list[Callable[[], None]] = []  # in place of the listeners of a cancelled request
 
 
 class InFlightRequest:
     """A request on its way; see the module's docstring.
 
-    asked, responder: what was asked, and how to answer it. observers: who follows it.
-    trace: the observer that the frontend has to tell what it sends, where there is one.
-    inputs, requested_outputs, sequence: as the model gets them: what was asked until a scheduler adds controls and states.
+    asked: the request as it was sent. responder: takes its answers. observers: follow it.
+    trace: hears from the frontend when it sends the answers; None without a trace.
+    inputs, requested_outputs, sequence: those of `asked`, until a scheduler adds controls and states for the model.
     batch_size: its rows, 1 where the model does not batch. batch_key: requests of unequal keys never share a batch.
     arrival_ns, queued_ns: when it was decoded and when a model accepted it (monotonic ns).
-    origin: a number that all have in common which are made for one request of a client; 0 where it is that request.
-    mirrored: it is asked to compare, or made for one that is: no client has a part in it, and no rollout counts it.
-    stream: of a request to a decoupled model, which may answer any number of times; else None.
-    started: an instance has had it. cancelled: nobody waits for it. finished: it has had its last answer.
+    origin: a number that all requests share which models made for one request of a client; 0 for the client's own.
+    mirrored: a shadow sent it to compare answers, or a model made it for such a request: no rollout counts it.
+    stream: the progress of a decoupled model, which may answer any number of times; None for other models.
+    started: an instance got it. cancelled: its client has gone. finished: it got its last answer.
     """
 
     __slots__ = (
@@ -219,12 +219,12 @@ class InFlightRequest:
 
     @classmethod
     def unanswered(cls, asked: InferenceRequest) -> "InFlightRequest":
-        """Return a request for whose answers nobody waits: one that warms a model up, or only fills a batch."""
-        return cls(asked, _UNHEARD)
+        """Return a request whose answers are dropped: it warms a model up, or only fills a batch."""
+        return cls(asked, _NO_RESPONDER)
 
     # -- observers -------------------------------------------------------------------------------------------------
     def observe(self, observer: Observer) -> None:
-        """Let one more observer follow the request."""
+        """Add an observer."""
         self.observers = (*self.observers, observer)
 
     def trace_sending(self, trace: SendTrace) -> None:
@@ -232,33 +232,33 @@ class InFlightRequest:
         self.trace = trace
 
     def made_for(self, other: "InFlightRequest", *more: "InFlightRequest") -> None:
-        """Tell that this request is made for the sake of `other`, as others may be: a rollout has one arm answer them all.
+        """Note that a model makes this request for `other`. A rollout has one arm answer all requests of one origin.
 
-        more: those of the same batch, for whose sake it is made too."""
+        more: the other requests of the same batch that it is made for."""
         self.origin = other.origin or other.arrival_ns
         if other.mirrored and all(one.mirrored for one in more):
             self.mirror()
 
     def mirror(self) -> None:
-        """It is asked to compare, and is no request of a client."""
+        """Mark the request as one that a shadow sends to compare answers."""
         self.mirrored = True
         self.observe(_MIRRORED)
 
     # -- with a model ----------------------------------------------------------------------------------------------
     def accept(self, owner: RequestOwner, queued_ns: int = 0) -> None:
-        """`owner` has the request from here on: it hears when the request is cancelled, and when it ends.
+        """Give the request to `owner`, which hears when the request is cancelled and when it ends.
 
-        queued_ns: since when it waits for an instance; 0 where the model has to be loaded first."""
+        queued_ns: when it began to wait for an instance; 0 if the model has to be loaded first."""
         self._owner = owner
         self.queued_ns = queued_ns
 
     def give_back(self) -> bool:
-        """Take the request from its owner, who refuses it or hands it on and does not hear of it again; whether it had one."""
+        """Take the request from its owner, which hears of it no more. Return whether it had an owner."""
         owner, self._owner = self._owner, None
         return owner is not None
 
-    def begin_again(self) -> None:
-        """Undo what a model set that has not begun with the request, so that another model can accept it."""
+    def reset(self) -> None:
+        """Take the request from its owner and restore the fields that it has set, so that another model can accept the request."""
         asked = self.asked
         self.inputs, self.requested_outputs, self.sequence = asked.inputs, asked.requested_outputs, asked.sequence
         self.batch_size, self.batch_key, self.stream = 1, None, None
@@ -272,9 +272,9 @@ class InFlightRequest:
             self.respond(unexpected(error, "handing on a request"))
 
     def on_cancel(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the request is cancelled, at once where it has ended already. Any thread."""
+        """Call `listener` when the request is cancelled; at once if the request has ended. Any thread."""
         with _listeners_lock:
-            over = self.finished or self._cancel_listeners is _TOLD
+            over = self.finished or self._cancel_listeners is _CALLED
             if not over:
                 self._cancel_listeners = [*(self._cancel_listeners or ()), listener]
         if over:
@@ -288,8 +288,8 @@ class InFlightRequest:
 
     # -- answers ---------------------------------------------------------------------------------------------------
     def respond(self, answer: Answer, final: bool = True) -> None:
-        """Hand over an answer, on the loop's thread. Whatever follows the final one (a late answer to a cancelled request) is
-        dropped. Here a request ends: this never raises, and an answer that cannot be handed over becomes an error."""
+        """Give the responder an answer, on the loop's thread. Answers after the final one are dropped, such as a late answer to
+        a cancelled request. This never raises: an answer that the responder fails to take becomes an error."""
         if self.finished:
             return
         if final:
@@ -310,27 +310,28 @@ class InFlightRequest:
             safely("handing over an error", self.responder.on_response, failure, True)
 
     def refuse(self, error: ServingError) -> None:
-        """End the request; whoever sent it is told by an exception, and only the observers hear of it here."""
+        """End the request without an answer, because its sender gets an exception. The observers hear the error here."""
         self._end()
         for observer in self.observers:
             safely("observing a refusal", observer.answered, self, error, True)
 
     def cancel(self) -> None:
-        """The client has gone: leave the queue, free the place in the batch; others in the batch are not disturbed."""
+        """End the request because its client has gone. It leaves its queue; other requests of its batch are not disturbed."""
         if self.finished or self.cancelled:
             return
         self._stop_model()
         self.respond(cancelled())
 
-    def end_well(self) -> None:
-        """Whoever asked has all that it wants of a model that could send more: it stops, and the request has not failed."""
+    def end_early(self) -> None:
+        """End the request because its sender needs no further response. The model stops, and the request does not count as
+        failed."""
         if not self.finished and not self.cancelled:
             self._stop_model()
             self.respond(None)
 
     def ask_to_stop(self) -> None:
-        """As `cancel`, but whoever asks takes what still comes: a model that is executing it may look at `cancelled` and stop,
-        or go on."""
+        """Cancel the request, but keep taking its answers while an instance executes it: the model may see `cancelled` and
+        stop, or go on."""
         if self.started and not self.finished:
             self.cancelled = True
         else:
@@ -339,7 +340,7 @@ class InFlightRequest:
     def _stop_model(self) -> None:
         self.cancelled = True
         with _listeners_lock:
-            listeners, self._cancel_listeners = self._cancel_listeners, _TOLD
+            listeners, self._cancel_listeners = self._cancel_listeners, _CALLED
         for listener in listeners or ():
             safely("cancelling what is done for a request", listener)
         if self._owner is not None:

@@ -1,6 +1,6 @@
-"""Which version of a model the work at hand is about, for the lines that it logs.
+"""The model and version that the current work belongs to, for its log lines.
 
-It goes with the context: into tasks and callbacks that are begun meanwhile, and into threads that run in a copy of it.
+A context variable has them, so that tasks and callbacks inherit them, and threads that run in a copy of the context.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ _mark: ContextVar[str] = ContextVar("model of the log", default="")
 
 @contextmanager
 def about(model: str, version: int = 0) -> Iterator[None]:
-    """Have what the block logs say that it is about a version of a model; 0 for none in particular."""
+    """Mark the log lines of a block with a model and its version; 0 for no version."""
     token = _mark.set(mark_of(model, version))
     try:
         yield
@@ -25,10 +25,10 @@ def about(model: str, version: int = 0) -> Iterator[None]:
 
 
 def mark() -> str:
-    """Return what a line that is logged here and now says of its model; "" where it is about none."""
+    """Return the mark for a log line of the current context; "" without a model."""
     return _mark.get()
 
 
 def model() -> tuple[str, int]:
-    """Return the model and the version that a line logged here and now is about: "" for none, 0 for no version."""
+    """Return the model and the version of the current context: "" without a model, 0 without a version."""
     return marked(_mark.get())

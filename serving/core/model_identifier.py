@@ -1,4 +1,4 @@
-"""Which model is meant, where a name alone may not say it."""
+"""Identifies a model where several repositories may have one of the same name."""
 
 from typing import NamedTuple
 
@@ -10,5 +10,5 @@ class ModelIdentifier(NamedTuple):
     namespace: str = ""
 
     def __str__(self) -> str:
-        """For the log: a client is told the name alone."""
+        """Return the form for the log; clients see the name alone."""
         return f"{self.namespace}::{self.name}" if self.namespace else self.name

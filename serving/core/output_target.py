@@ -1,4 +1,4 @@
-"""What a client wants done with an output instead of getting its tensor. `serving.extensions.tensor_parameters` does it.
+"""A client's wish to get an output as classes or in shared memory. `serving.extensions.tensor_parameters` fulfils it.
 
 Source: Triton, docs/protocol/extension_classification.md and extension_shared_memory.md.
 """
@@ -37,7 +37,7 @@ class OutputRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutputTarget:
-    """A rule with its shared memory found.
+    """A rule with the shared memory that it names.
 
     memory: uint8 [byte_size], on the host or on a GPU; it stays mapped as long as the request lives.
     exclusive: no input of the request lies in the same memory, so that the model may write to it while it runs.

@@ -1,7 +1,4 @@
-"""What a client asks for: one inference request as a frontend has decoded it.
-
-How it travels through the server is `serving.core.in_flight.InFlightRequest`, which refers to it.
-"""
+"""One inference request, as a frontend has decoded it. An InFlightRequest carries it through the server."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -34,15 +31,15 @@ NO_SEQUENCE = SequencePosition()
 
 
 class InferenceRequest:
-    """One inference on one model, as it was asked for. The server never changes it.
+    """One inference on one model, as its sender made it. The server never changes it.
 
     inputs: name -> tensor in native byte order, with the batch dimension; may be read-only views of the received body.
-    model_version: as asked; "" or "-1" leave the choice to the server.
-    requested_outputs: the names of the outputs asked for; empty for all.
+    model_version: "" or "-1" leave the choice to the server.
+    requested_outputs: the names of the wanted outputs; empty for all.
     priority: 1 is the highest; 0 takes the model's default. timeout_us: the client's limit for waiting in the queue; 0: none.
     output_targets: what to do with some of the outputs instead of returning their tensors.
-    device_outputs: the asker takes outputs that stay on a GPU.
-    empty_final_response: the client wants to be told of the end of a stream that ends without a response.
+    device_outputs: the sender takes outputs that stay on a GPU.
+    empty_final_response: the client wants a message for the end of a stream that ends without a response.
     from_ensemble: the request is a step of an ensemble; its tensors may lack a batch dimension of 1, or have one too many.
     """
 

@@ -1,7 +1,7 @@
-"""How far a decoupled model may run ahead of a client that reads slowly.
+"""Bounds how far a decoupled model may run ahead of a client that reads slowly.
 
-A backend on a thread of the server waits here (`wait`). One in a process of its own is told what was taken and holds itself
-back there (`join`, `sent`), so that the thread which hears that process serves its other requests meanwhile.
+A backend on a thread of the server waits here (`wait`). A backend in a process of its own hears how much the client has taken
+and waits in its process (`join`, `sent`), so that the thread that reads from that process can serve its other requests.
 """
 
 import threading
@@ -14,17 +14,17 @@ OVERHEAD = 4096  # bytes that a response counts beside its tensors: small ones a
 
 
 class Pace(Protocol):
-    """A sender in a process of its own, which holds itself back: it hears how far its responses were taken."""
+    """A sender in a process of its own, which waits there: it hears how much of its responses the client has taken."""
 
     def taken(self, size: int) -> None:
         """The client has taken `size` bytes of its responses."""
 
     def released(self) -> None:
-        """Nobody takes responses any more, so nobody needs to wait."""
+        """The client takes no more responses, so the sender need not wait."""
 
 
 class ResponseFlow:
-    """Counts what has been sent and not yet taken, over all requests that share it. Any thread may call any method."""
+    """Counts the bytes that were sent and not yet taken, over all requests that share it. Any thread may call any method."""
 
     def __init__(self, limit: int = MAX_AHEAD, max_wait_s: float = MAX_WAIT_S) -> None:
         self._limit = limit
@@ -36,7 +36,7 @@ class ResponseFlow:
         self._paces: set[Pace] = set()
 
     def join(self, pace: Pace) -> None:
-        """Let `pace` hear when nobody takes responses any more, at once where that is so."""
+        """Call `pace.released` when the client takes no more responses; at once if that is so already."""
         with self._changed:
             self._paces.add(pace)
             closed = self._closed
@@ -58,12 +58,12 @@ class ResponseFlow:
             return free
 
     def sent(self, size: int, pace: Pace) -> None:
-        """Count a response of `size` bytes by a sender that holds itself back: it hears when they are taken."""
+        """Count a response of `size` bytes by a sender that waits in its own process; `pace` hears when they are taken."""
         with self._changed:
             self._count(pace, size)
 
     def taken(self, size: int) -> None:
-        """The client has taken `size` bytes: let go whoever waits, and tell the senders whose responses these were."""
+        """Note that the client has taken `size` bytes: wake the threads that wait, and tell the senders of these responses."""
         told = []
         with self._changed:
             self._ahead -= size
@@ -80,7 +80,7 @@ class ResponseFlow:
             pace.taken(part)
 
     def close(self) -> None:
-        """Nobody takes responses any more."""
+        """Note that the client takes no more responses, and release all senders."""
         with self._changed:
             self._closed = True
             self._owed.clear()

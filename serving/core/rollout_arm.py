@@ -1,4 +1,4 @@
-"""Which arm of a rollout answers a request: what the request log and traces say of it."""
+"""The arm of a rollout that answers a request, for the request log and traces."""
 
 from serving.core.in_flight import InFlightRequest
 
@@ -6,7 +6,7 @@ from serving.core.in_flight import InFlightRequest
 class ArmObserver:
     """An observer of a request that a rollout has given to one of its arms.
 
-    arm: "stable" or "candidate". version: that answers there; "" of another server, whose answers say it.
+    arm: "stable" or "candidate". version: the arm's; "" for an arm on another server, because its answers name the version.
     """
 
     __slots__ = ("arm", "version")
@@ -17,7 +17,7 @@ class ArmObserver:
 
 
 def arm_of(request: InFlightRequest) -> ArmObserver | None:
-    """Return the arm that a request was given to; None where no rollout had a say."""
+    """Return the arm that a rollout chose for a request; None without a rollout."""
     for observer in request.observers:
         if isinstance(observer, ArmObserver):
             return observer

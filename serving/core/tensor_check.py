@@ -28,7 +28,7 @@ class _Input(NamedTuple):
 
 
 class _Reshape(NamedTuple):
-    """Between two shapes of a tensor: the -1 dims of one take, in order, the sizes of those of the other."""
+    """Maps one shape of a tensor to another: the -1 dims of `wanted` take, in order, the sizes at the -1 dims of `given`."""
 
     given: tuple[int, ...]
     wanted: tuple[int, ...]
@@ -38,7 +38,7 @@ class _Reshape(NamedTuple):
         return cls(tuple(output.reshape.shape), tuple(output.dims))
 
     def apply(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the wanted shape of a tensor that has this one; None where there is none."""
+        """Return the wanted shape for a tensor of this shape; None if it does not fit."""
         if not _matches(shape, self.given):
             known = math.prod(dim for dim in self.wanted if dim != -1)
             if self.wanted.count(-1) == 1 and known and math.prod(shape) % known == 0:
@@ -49,7 +49,7 @@ class _Reshape(NamedTuple):
 
 
 class TensorCheck:
-    """Checks requests to one model, and reshapes what goes in and comes out. Built once from a complete configuration."""
+    """Checks the requests to one model, and reshapes its inputs and outputs. Built once from a complete configuration."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._model = config.name
@@ -67,7 +67,7 @@ class TensorCheck:
 
     def request(self, request: InFlightRequest) -> None:
         """Check the tensors and set what a scheduler needs: `batch_size` and `batch_key`, and `inputs` where the model takes
-        other shapes than clients send. INVALID_ARG for the first thing that is wrong."""
+        other shapes than clients send. INVALID_ARG for the first fault."""
         if request.asked.from_ensemble:
             request.inputs = {name: self._as_step(name, array) for name, array in request.inputs.items()}
         inputs = request.inputs
@@ -173,10 +173,9 @@ def _listed(names: Iterable[str], between: str = ",") -> str:
 
 
 def with_rank(array: Tensor, dims: int, batched: bool) -> Tensor:
-    """Return a tensor that goes from a model that batches to one that does not, or back: with a batch dimension of 1 added, or
-    taken away.
+    """Return a tensor with a batch dimension of 1 added or removed, for the next model of an ensemble.
 
-    dims: how many dimensions it has without the batch dimension. batched: whether it shall have one."""
+    dims: the number of dimensions without the batch dimension. batched: whether the result has a batch dimension."""
     if batched and array.ndim == dims:
         return array.reshape((1, *array.shape))
     if not batched and array.ndim == dims + 1 and array.shape[0] == 1:
@@ -202,7 +201,7 @@ def _prepare(tensor: ModelInput, batching: bool) -> _Input:
 
 
 def wire_shape(tensor: "ModelInput | ModelOutput", config: ModelConfig) -> list[int]:
-    """Return the shape that metadata shows: the configuration's dims, behind -1 where the model batches."""
+    """Return the shape that metadata shows: the configuration's dims, after -1 if the model batches."""
     batched = config.max_batch_size > 0 and not tensor.is_shape_tensor
     return [-1, *tensor.dims] if batched else list(tensor.dims)
 
@@ -212,7 +211,7 @@ def _matches(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
 
 
 def _to_model(array: Tensor, tensor: _Input) -> Tensor:
-    """Dims of -1 in `reshape` take, in order, the sizes of the -1 dims that the request filled."""
+    """Reshape an input for the model: the -1 dims of `reshape` take, in order, the request's sizes at the -1 dims."""
     if tensor.reshape is None:
         return array
     own = array.shape[1:] if tensor.batched else array.shape

@@ -1,10 +1,9 @@
-"""Waiters for room: each is asked in its turn whether it still wants room that has become free.
+"""Waiters for room, such as an instance's resources: each is asked in its turn whether it still wants free room.
 
-An owner counts what is held, and says of a waiter whether there is room for it. When room is given back, or there is more of
-it, the owner calls `ask`: the first waiter that may go is resumed. It takes the room itself, or leaves it to the next one: its
-client may have gone, its deadline may have passed, it may have nothing to do any more. So no room is lost with a waiter, and
-none waits for room that nobody holds. A waiter that knows that it will not go on is withdrawn: by its
-cancellation, or by its own timer.
+An owner counts the room that is held, and decides whether a waiter may go. When room becomes free, or the limit rises, the
+owner calls `ask`, which resumes the first waiter that may go. That waiter takes the room itself, or leaves it to the next one
+because it no longer needs it: its client has gone, say, or its deadline has passed. So a waiter takes no room with it, and no
+waiter waits for room that nobody holds. A cancellation or a timer withdraws a waiter that will not go on.
 """
 
 from collections import OrderedDict
@@ -17,7 +16,7 @@ Waiter = TypeVar("Waiter")
 
 
 class Waiters(Generic[Waiter]):
-    """Those that wait for the same room, or for parts of it. Used on the event loop's thread only."""
+    """The waiters for one room, or for parts of it. Used on the event loop's thread only."""
 
     def __init__(
         self,
@@ -25,8 +24,9 @@ class Waiters(Generic[Waiter]):
         call_soon: Callable[[Callable[[], None]], object] | None = None,
         turn: Callable[[Waiter], int] | None = None,
     ) -> None:
-        """may_go: whether there is room for a waiter now. call_soon: the event loop's: one waiter is resumed in each turn of
-        the loop; without it all of them are, inside `ask`. turn: the least goes first; else the one that has waited longest."""
+        """may_go: whether there is room for a waiter now. call_soon: the event loop's; one waiter is resumed in each turn of
+        the loop. Without it `ask` itself resumes all that may go. turn: the waiter with the lowest goes first; without it, the
+        one that has waited longest."""
         self._may_go = may_go
         self._call_soon = call_soon
         self._turn = turn
@@ -45,16 +45,16 @@ class Waiters(Generic[Waiter]):
         return iter(self._resumes if self._turn is None else sorted(self._resumes, key=self._turn))
 
     def wait(self, waiter: Waiter, resume: Callable[[], None]) -> None:
-        """Call `resume` once when there may be room; a waiter that is there already keeps its place."""
+        """Call `resume` once when there may be room. A waiter that waits already keeps its place."""
         self._resumes[waiter] = resume
 
     def withdraw(self, waiter: Waiter) -> None:
-        """Forget a waiter, if it is there. What was kept for it is free for others."""
+        """Forget a waiter, if it waits, and ask the others: room may have been kept for it."""
         if self._resumes.pop(waiter, None) is not None:
             self.ask()
 
     def ask(self) -> None:
-        """Room has been given back, or there is more of it: resume the waiters that may go."""
+        """Resume the waiters that may go. Called when room becomes free or the limit rises."""
         if self._asking or not self._resumes:
             return
         self._asking = True

@@ -249,7 +249,7 @@ class Model:
             return []
         taken = [request for request in scheduler.waiting() if wanted(request) and scheduler.remove(request)]
         for request in taken:
-            request.begin_again()
+            request.reset()
             self.request_ended(request)
         return taken
 

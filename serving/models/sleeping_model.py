@@ -81,7 +81,7 @@ class SleepingModel:
         taken = [request for request in self._waiters if wanted(request) and not request.sequence.id]
         for request in taken:
             self._waiters.withdraw(request)
-            request.begin_again()
+            request.reset()
         return taken
 
     @property

@@ -1,5 +1,5 @@
-"""What the models of one server share: memory and its budgets, the response cache, the rate limiter, cores, custom metrics.
+"""The resources that models of one server share: memory and budgets, response cache, rate limiter, cores, custom metrics.
 
-May import `core`, `cli` and `extensions`. ModelRepositoryManager makes one `Runtime` of them, which models, schedulers and
-backends are given; frontends take their share of the request memory.
+May import `core`, `cli` and `extensions`. ModelRepositoryManager makes one `Runtime` of them for models, schedulers and
+backends; frontends take their share of the request memory.
 """

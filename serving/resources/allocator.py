@@ -12,15 +12,15 @@ _M_ARENA_MAX = -8
 
 ARENAS = 2
 KEPT = 64 << 20  # bytes at the end of a heap that stay when they are freed
-MAPPED_FROM = 32 << 20  # bytes; what is larger is mapped for itself, and unmapped when it is freed
+MAPPED_FROM = 32 << 20  # bytes; a larger block is mapped by itself, and unmapped when it is freed
 
 
 def set_up() -> None:
-    """Let all threads share two heaps, and keep some of what is freed.
+    """Let all threads share two heaps, and keep some of the freed memory.
 
-    By default glibc gives nearly every thread a heap of its own: instances come and go with their models, and what they leave
-    behind in each heap is never whole pages. And it gives back the pages of a body of 1 MB with each request, to ask for them
-    again with the next one: 240 page faults, 40 % of the processor's time for an inference of that size.
+    By default glibc gives nearly every thread a heap of its own. Instances come and go with their models, and the memory that
+    they free in each heap hardly ever makes whole pages. glibc also returns the pages of a 1 MB body after each request and
+    asks for them again with the next one: 240 page faults, 40 % of the processor's time for an inference of that size.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -38,9 +38,9 @@ class MemoryReturn:
         self._returned = 0
 
     async def after_free(self, executor: Executor) -> None:
-        """Give pages back after a model was freed, once for all that were freed while one such run was under way.
+        """Give pages back after a model was freed. All models that are freed during one run share the next run.
 
-        It takes the longer the more models there are, so that one run for each of many models would take minutes.
+        A run takes longer the more models there are, so that one run for each of many models would take minutes.
         """
         self._asked += 1
         mine = self._asked

@@ -1,7 +1,7 @@
-"""How much memory there is for one more model: on this machine, within the limits of its control groups, on each GPU.
+"""The memory that is left for one more model: on this machine, within the limits of its control groups, on each GPU.
 
-Only what can be read bounds anything: Linux's MemAvailable, control groups of version 2, and what the driver of a GPU tells.
-Source: Linux, Documentation/filesystems/proc.rst and admin-guide/cgroup-v2.rst.
+The bounds are Linux's MemAvailable, control groups of version 2, and the figures of a GPU's driver. A figure that cannot be
+read is no bound. Source: Linux, Documentation/filesystems/proc.rst and admin-guide/cgroup-v2.rst.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ _RECLAIMABLE = ("active_file", "inactive_file", "slab_reclaimable")
 
 
 class Available(NamedTuple):
-    """Bytes that are left, whose they are, for a sentence, and how many there are in all."""
+    """size: the bytes left. where: their place, for a sentence. total: the bytes in all."""
 
     size: int
     where: str
@@ -26,7 +26,7 @@ class Available(NamedTuple):
 
 
 def shortage(needed: MemoryUse) -> str:
-    """Return why so much does not fit, with numbers, and what to do; "" where it does, or where nothing can be read."""
+    """Return why the memory does not suffice, with numbers and advice; "" if it does, or if nothing can be read."""
     found = [] if not needed.host else [(needed.host, host_available())]
     found += [(size, gpu_available(device)) for device, size in needed.gpus]
     for size, available in found:
@@ -41,7 +41,7 @@ def shortage(needed: MemoryUse) -> str:
 
 
 def host_available(meminfo: Path = _MEMINFO, own_group: Path = _OWN_GROUP, groups: Path = _GROUPS) -> Available | None:
-    """Return what this process may still take of the machine's memory: the least that any bound leaves."""
+    """Return how much host memory this process may still take: the least of all bounds."""
     bounds = [*_of_machine(meminfo), *_of_groups(own_group, groups)]
     return min(bounds, default=None)
 
@@ -65,7 +65,7 @@ def _of_machine(meminfo: Path) -> Iterator[Available]:
 
 
 def _of_groups(own_group: Path, groups: Path) -> Iterator[Available]:
-    """Yield what the limits of this process's control group leave, and those of the groups around it."""
+    """Yield the memory that is left within this process's control group, and within each group around it."""
     try:
         lines = own_group.read_text().splitlines()
     except OSError:

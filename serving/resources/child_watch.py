@@ -1,4 +1,4 @@
-"""Looks after every child process of a server once a second, so that one which hangs or has ended is replaced."""
+"""Checks every child process of a server once a second, so that a child that hangs or has ended is replaced."""
 
 import logging
 import threading
@@ -11,17 +11,17 @@ INTERVAL_S = 1.0
 
 
 class Watched(Protocol):
-    """What looks after one child process."""
+    """Supervises one child process."""
 
-    def look(self, elapsed_s: float) -> None:
-        """Look after it, without waiting. Called every INTERVAL_S, on the watch's thread; `elapsed_s`: since the last call."""
+    def check(self, elapsed_s: float) -> None:
+        """Check the child, without waiting. Called every INTERVAL_S, on the watch's thread. elapsed_s: since the last call."""
 
     def break_off(self, model: str, reason: str) -> None:
-        """End its child where that is loading this model for the first time. Any thread; `reason`: a clause."""
+        """End the child if it is loading this model for the first time. Any thread. reason: a clause."""
 
 
 class ChildWatch:
-    """One thread for all; it runs while there is anything to look after. Any thread may call."""
+    """One thread checks all children; it runs while there are any. Any thread may call."""
 
     def __init__(self) -> None:
         self._watched: set[Watched] = set()
@@ -50,7 +50,7 @@ class ChildWatch:
         while True:
             began = time.monotonic()
             time.sleep(INTERVAL_S)
-            # A server that was itself stopped has missed nothing that its children said: count one turn, not the gap.
+            # A server that was itself suspended has heard no child meanwhile: that time is no child's silence.
             elapsed = min(time.monotonic() - began, 2 * INTERVAL_S)
             with self._lock:
                 watched = list(self._watched)
@@ -59,6 +59,6 @@ class ChildWatch:
                     return
             for one in watched:
                 try:
-                    one.look(elapsed)
+                    one.check(elapsed)
                 except Exception:
                     log.exception("looking after a model's process failed")

@@ -1,6 +1,7 @@
-"""Metrics that Python models define, as a registry that owners fill and leave: a series goes with its last owner.
+"""A registry of the metrics that Python models define. A series ends with its last owner.
 
-Owners are on threads of their own, the page is rendered on the event loop's: one lock. What an owner says is not trusted.
+Owners call on their own threads and the event loop renders the page, so one lock guards all. Every argument is checked, because
+models' code chooses it.
 """
 
 import math
@@ -64,7 +65,7 @@ class Family:
 
 
 class CustomMetrics:
-    """Every method may be called from any thread; INVALID_ARG for what a model may not ask."""
+    """Every method may be called from any thread; INVALID_ARG for a wrong argument."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
@@ -123,19 +124,19 @@ class CustomMetrics:
                 series.counts[bisect_left(series.bounds, value)] += 1
 
     def leave_series(self, owner: object, series: Series) -> None:
-        """Let go of a series, which goes where nobody else holds it."""
+        """Remove an owner of a series, which ends with its last owner."""
         with self._lock:
             _let_go(owner, series)
 
     def leave_family(self, owner: object, name: str) -> None:
-        """Let go of a family and its series, which go where nobody else holds them."""
+        """Remove an owner of a family and of its series, each of which ends with its last owner."""
         with self._lock:
             family = self._families.get(name)
             if family is not None:
                 self._leave(owner, family)
 
     def leave(self, owner: object) -> None:
-        """Let go of all that this owner holds; what nobody else holds goes."""
+        """Remove an owner of all families and series, each of which ends with its last owner."""
         with self._lock:
             for family in list(self._families.values()):
                 self._leave(owner, family)

@@ -1,4 +1,4 @@
-"""Files that somebody else writes, and that are read again when they change: on a thread, as a disk may be slow or hang."""
+"""Reads files again when another program has changed them, on a thread, because a disk may be slow or hang."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from serving.core.errors import safely
 
 
 def follow(name: str, refresh: Callable[[], None], every_s: float) -> None:
-    """Call a method that looks at a file, again and again on a thread of its own, for as long as its object lives."""
+    """Call a method that checks a file every `every_s` seconds, on a thread of its own, as long as its object lives."""
     method = weakref.WeakMethod(refresh)
     threading.Thread(target=_run, args=(name, method, every_s), name=f"follow-{name}", daemon=True).start()
 

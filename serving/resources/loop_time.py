@@ -1,13 +1,13 @@
-"""How much of the event loop's time executions may take, over all models: connections need the rest."""
+"""Bounds the event loop's time that the executions of all models may take, because connections need the rest."""
 
 import time
 
 SHARE = 0.5
-BURST_NS = 4_000_000.0  # what may be spent at once after a pause
+BURST_NS = 4_000_000.0  # the time that may be spent at once after a pause
 
 
 class LoopTime:
-    """A bucket that fills with `SHARE` of the time that passes, and that executions on the loop empty. The loop's thread only.
+    """A token bucket: it fills with `SHARE` of the passing time, and executions on the loop empty it. The loop's thread only.
 
     in_flight: requests that models have accepted and not yet answered.
     """
@@ -20,7 +20,7 @@ class LoopTime:
         self._last_ns = 0
 
     def refilled(self) -> bool:
-        """Return whether there is some left by now, where there was none."""
+        """Fill the bucket up to now, and return whether any time is left."""
         self._fill(time.monotonic_ns())
         return self.left_ns > 0
 

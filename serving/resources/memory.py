@@ -1,11 +1,11 @@
-"""What each model holds, on the host and on each GPU, in two figures.
+"""The memory of each model, on the host and on each GPU, in two figures.
 
-`memory` is told. It is the same however often, and beside whatever, the model is loaded: in the server's own process the size
-of the model's files on each device that has instances; for processes of its own what those hold, which is read off the loop,
-at most once a second unless somebody waits for it.
+`memory` is the published figure. It is the same for every load of a model. For a model in the server's process it is the size
+of the model's files on each device that has instances. For a model in processes of its own it is the memory of these, which is
+read off the loop, at most once a second unless a caller waits for it.
 
-`held` is what memory budgets count: at least `memory`, and what the server's memory grew by where the load ran alone. That
-differs from load to load: the first model of a framework carries its libraries, and pages that were freed are used again.
+`held` is the figure for memory budgets: at least `memory`, and at least the growth of the server's memory if the load ran
+alone. It differs from load to load: the first model of a framework brings its libraries, and freed pages are used again.
 """
 
 import os
@@ -21,12 +21,12 @@ from serving.resources.sampling import Sample
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 READ_EACH_S = 1.0
-MEASURED = "measured"  # of its own processes
-FILES = "files"  # the size of its files
+MEASURED = "measured"  # the memory of the model's own processes
+FILES = "files"  # the size of the model's files
 
 
 class MemoryUse(NamedTuple):
-    """Bytes. `gpus`: device number -> bytes. `basis`: where the figures come from."""
+    """Bytes. gpus: pairs of a device's number and its bytes. basis: the source of the figures, MEASURED or FILES."""
 
     host: int = 0
     gpus: tuple[tuple[int, int], ...] = ()
@@ -76,15 +76,15 @@ class MemoryMeter:
 
 
 def weights(size: int, devices: Iterable[Device]) -> MemoryUse:
-    """Return what a model's weights take in the server's process. size: bytes of its files. devices: those of its instances,
-    which share what is on one of them."""
+    """Return the memory of a model's weights in the server's process. size: bytes of its files. devices: those of its
+    instances; the instances on one device share its weights."""
     places = {(device.kind, device.id) for device in devices}
     gpus = sorted(number for kind, number in places if kind == "gpu")
     return MemoryUse(size if len(places) > len(gpus) else 0, tuple((number, size) for number in gpus), FILES)
 
 
 def grown(growth: Growth, gpus: Iterable[int]) -> MemoryUse:
-    """Return what the server's memory grew by on the host and on these GPUs; nothing where several grew it."""
+    """Return the growth of the server's memory on the host and on these GPUs; nothing if several loads ran at once."""
     if not growth.alone:
         return NOTHING
     return MemoryUse(max(0, growth.host), tuple((gpu, max(0, growth.gpus.get(gpu, 0))) for gpu in sorted(set(gpus))))
@@ -104,7 +104,7 @@ def resident_bytes() -> int:
 
 
 def private_bytes(pid: int) -> int:
-    """Return the bytes that a process holds and that end with it: heap and shared memory, no library files; 0 once it ended."""
+    """Return the bytes that end with a process: its heap and shared memory, without library files; 0 after its end."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -114,7 +114,7 @@ def private_bytes(pid: int) -> int:
 
 
 class ChildMemory:
-    """What processes of models hold, as it was last read; one for each server, used on the event loop's thread."""
+    """The memory of models' processes, as last read; one for each server, used on the event loop's thread."""
 
     def __init__(self) -> None:
         self._processes: set[int] = set()
@@ -132,11 +132,11 @@ class ChildMemory:
         return sum(sizes[pid] for pid in pids)
 
     async def refreshed(self) -> None:
-        """Return when all have been read anew, or that takes too long."""
+        """Read all processes anew, and return when that is done or takes too long."""
         await self._sample.refreshed()
 
     def _read(self) -> dict[int, int]:
-        """Read the sizes anew, on a thread of its own. What has ended holds nothing, and is forgotten."""
+        """Read the sizes anew, on a thread of its own, and forget processes that have ended."""
         sizes = {pid: size for pid in list(self._processes) if (size := private_bytes(pid))}
         self._processes &= sizes.keys()
         return sizes
@@ -154,7 +154,7 @@ def files_bytes(folder: Path) -> int:
 
 
 def _gpu_bytes() -> dict[int, tuple[int, int]]:
-    """Return for each GPU the bytes that torch holds in this process, and that the driver says are used on the device."""
+    """Return for each GPU the bytes of torch in this process, and the driver's figure of used bytes."""
     return {device: (_torch_bytes(device), _driver_bytes(device)) for device in range(gpu_count())}
 
 

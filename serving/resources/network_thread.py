@@ -22,7 +22,8 @@ class NetworkThreads:
         self._room = asyncio.Semaphore(limit)
 
     async def run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what the call returns, or raise what it raises. When the caller is cancelled, the call goes on unheard."""
+        """Return what the call returns, or raise what it raises. If the caller is cancelled, the call goes on and its result is
+        dropped."""
         answer: asyncio.Future[T] = self._loop.create_future()
 
         def call() -> None:

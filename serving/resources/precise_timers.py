@@ -1,8 +1,7 @@
-"""Timers that keep to the microsecond, for delays that an event loop cannot wait for.
+"""Timers with a precision of microseconds, because those of an event loop have one of milliseconds.
 
-uvloop and asyncio count milliseconds: a queue delay of 500 us would become none at all, and a scheduler that looks whether it
-is over would keep the loop turning until it is. A timerfd of Linux wakes the loop when it is due. Elsewhere the next
-millisecond has to do.
+uvloop and asyncio would round a queue delay of 500 us to zero, and a scheduler that polls for its end would keep the loop busy
+until then. A timerfd of Linux wakes the loop in time. Other systems wait until the next millisecond.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ _TFD_FLAGS = os.O_NONBLOCK | os.O_CLOEXEC
 _TFD_TIMER_ABSTIME = 1
 _S = 1_000_000_000
 
-_libc = ctypes.PyDLL(None)  # keeps the interpreter's lock: the calls take less than giving it up and back
+_libc = ctypes.PyDLL(None)  # keeps the interpreter's lock, because releasing it would take longer than the calls
 
 
 class _Timerspec(ctypes.Structure):
@@ -26,7 +25,7 @@ class _Timerspec(ctypes.Structure):
 
 
 class PreciseTimer:
-    """One call to come. It may be cancelled, until it has come."""
+    """One call to come, which may be cancelled."""
 
     __slots__ = ("callback", "due_ns")
 

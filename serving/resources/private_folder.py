@@ -1,4 +1,4 @@
-"""A folder that lives as long as the server, or as the model that it is for: copies from the cloud, unpacked archives."""
+"""A folder that lives as long as the server or one of its models, for copies from the cloud and unpacked archives."""
 
 import fcntl
 import os
@@ -10,10 +10,10 @@ _LOCK = "in-use"
 
 
 class PrivateFolder:
-    """A folder of its own, for this user alone, until it is closed; what a killed server left is removed by the next one."""
+    """A new folder for this user alone, until `close` removes it. It first removes the folders that killed servers left."""
 
     def __init__(self, parent: Path | None, prefix: str) -> None:
-        """parent: where it is made; None for the system's place. prefix: how its name begins, and those of leftovers."""
+        """parent: None for the system's folder for temporary files. prefix: the beginning of its name, and of leftovers'."""
         base = parent or Path(tempfile.gettempdir())
         base.mkdir(parents=True, exist_ok=True)
         for leftover in base.glob(f"{prefix}*/{_LOCK}"):

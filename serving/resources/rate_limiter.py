@@ -1,13 +1,13 @@
 """The rate limiter: an instance executes only while the resources that its group names are free; it works across models.
 
 Among instances that wait for the same resource, the one with the least executions times priority goes first, so that priority
-2 gets half the chances of priority 1. What an instance did not use while it was idle, or before it was loaded, it does not
-catch up on. Source: Triton, docs/user_guide/rate_limiter.md and ModelRateLimiter in model_config.proto.
+2 gets half the chances of priority 1. An instance that was idle, or is new, does not catch up on the turns that it missed.
+Source: Triton, docs/user_guide/rate_limiter.md and ModelRateLimiter in model_config.proto.
 
 An instance waits only for resources that others hold, or that are kept for a waiter with an earlier turn. Free resources are
-kept for one that needs more than there is, because smaller demands would keep it waiting for ever. Nothing is kept where the
-missing resources are held by a model that calls other models: its call may need just the instance that would be kept waiting,
-and then each would wait for the other.
+kept for a waiter that needs more than are free, because otherwise smaller demands would take them each time and the waiter
+would wait for ever. Nothing is kept for a waiter if a model that calls other models holds the missing resources: its call may
+need the very instance that would have to wait, and then each would wait for the other.
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ Key = tuple[str, str]  # resource, and the device it lies on or ANYWHERE
 
 
 class Demand(NamedTuple):
-    """What one execution holds, and its weight."""
+    """The resources of one execution, and the priority of its instance group."""
 
     resources: tuple[tuple[Key, int], ...] = ()
     priority: int = 1
@@ -91,15 +91,15 @@ class RateLimiter:
         if model not in self._models.values():
             self._callers.discard(model)
 
-    def calls_others(self, model: str) -> None:
-        """A model asks another one for an inference: what it holds meanwhile it may give back only when that is answered."""
+    def note_caller(self, model: str) -> None:
+        """Note that a model calls another one: until the call is answered, it may be unable to give its resources back."""
         if model not in self._callers:
             self._callers.add(model)
             self._waiters.ask()
 
     def acquire(self, holder: object, resume: Callable[[], None]) -> bool:
-        """Take the holder's resources, for something that it has to execute. Where it must wait, `resume` is called once when
-        it may go on: it acquires again, if it still has something to execute."""
+        """Take the holder's resources for one execution, and return whether it has them. If it must wait, `resume` is called
+        once when it may go: it acquires again, if it still has a batch to execute."""
         if holder not in self._waiters:
             self._turns[holder] = max(self._turns[holder], self._earliest_turn(holder))
         if not self._may_go(holder):
@@ -113,7 +113,7 @@ class RateLimiter:
         return True
 
     def release(self, holder: object) -> None:
-        """Give the resources back; those that wait for them are asked soon."""
+        """Give the holder's resources back; their waiters are asked soon."""
         self._used.subtract(dict(self._granted.pop(holder, NO_DEMAND).resources))
         self._waiters.ask()
 
@@ -122,7 +122,7 @@ class RateLimiter:
         if not self._free(self._demands[holder]):
             return False
         waits = holder in self._waiters
-        kept: set[Key] = set()
+        kept: set[Key] = set()  # for earlier waiters that go next, or whose missing resources will become free
         for other in self._waiters:
             if other == holder or (not waits and self._turns[other] >= self._turns[holder]):
                 break
@@ -133,7 +133,8 @@ class RateLimiter:
         return not kept or kept.isdisjoint(_keys(self._demands[holder]))
 
     def _comes_free(self, holder: object) -> bool:
-        """Whether the resources that a waiter needs are given back, whatever becomes of the other waiters."""
+        """Whether a waiter's resources become free without another waiter's help: no model that calls others holds any of
+        them."""
         keys = _keys(self._demands[holder])
         return not any(
             self._models.get(other) in self._callers and not keys.isdisjoint(_keys(demand))
@@ -141,7 +142,7 @@ class RateLimiter:
         )
 
     def _earliest_turn(self, holder: object) -> int:
-        """Return the turn of one that comes back: where those that it contends with began their last execution."""
+        """Return the turn of a holder that was idle: the lowest turn at which a contender began its last execution."""
         keys = _keys(self._demands[holder])
         active = [
             other

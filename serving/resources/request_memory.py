@@ -1,13 +1,13 @@
-"""How many bytes of requests and of unread answers the server holds at a time, over all connections of both protocols together.
+"""Bounds the bytes of requests and of unread answers, over all connections of both protocols together.
 
-Frontends take room as the bytes of a body come, not by what a client announces, and give it back when the client has taken
-the answer, which may be as large. Who finds no room is refused at once, so that the others can go on: nobody waits for room
-while holding some.
+Frontends take room as the bytes of a body arrive, whatever length the client announces, and give it back when the client has
+taken the answer, which may be as large. A request that finds no room is refused at once, so that others can go on: no request
+waits for room while it holds some.
 
-What one client may hold depends on what is free: a connection CONNECTION_PART times that, an address CLIENT_PART times. So
-one of them alone may have nearly all, many share it evenly, and a newcomer always finds some. Where somebody was refused,
-those who hold more than their even share and do not take their answers are cut (`ConnectionMemory.must_make_room`).
-Bodies of up to COUNTED_FROM bytes are not counted: how many a connection may have under way is bounded anyway.
+A client's bound depends on the free room: a connection may hold CONNECTION_PART times as much, an address CLIENT_PART times. So
+a single client may have nearly all, many clients have even shares, and a new client always finds some room. After a refusal,
+clients that hold more than an even share and do not read their answers are cut off (`ConnectionMemory.must_make_room`). Bodies
+of up to COUNTED_FROM bytes are not counted, because their number on a connection is bounded anyway.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class RequestMemory:
         self.limit = limit or machine_memory() // SHARE
         self.taken = 0
         self._refused_at = float("-inf")  # time of time.monotonic
-        # What is compressed waits as it is, so that what many bodies become is not held at the same time.
+        # Compressed bodies wait as they came, so that few inflated ones are in memory at the same time.
         self.inflating = asyncio.Semaphore(INFLATED_AT_A_TIME)
         self._by_client: list[int] | memoryview[int] = [0] * CLIENTS  # bytes that this process holds for each slot
 
@@ -44,7 +44,7 @@ class RequestMemory:
 
     @property
     def short(self) -> bool:
-        """Return whether somebody was refused a moment ago."""
+        """Return whether a request was refused in the last SHORT_S seconds."""
         return time.monotonic() - self._refused_at < SHORT_S
 
     def total(self) -> int:
@@ -72,7 +72,7 @@ class RequestMemory:
         self.taken -= size
 
     def exhausted(self) -> Exhausted:
-        """Return a new error for whoever finds no room, and note that somebody did not."""
+        """Return a new error for a request that finds no room, and note the time of the refusal."""
         self._refused_at = time.monotonic()
         return Exhausted(
             f"the server holds as much of clients' requests as it may, {self.limit} bytes "
@@ -81,7 +81,7 @@ class RequestMemory:
 
 
 class ConnectionMemory:
-    """What one connection holds of the memory."""
+    """The part of the memory that one connection holds."""
 
     __slots__ = ("_memory", "_slot", "held")
 
@@ -99,7 +99,7 @@ class ConnectionMemory:
             self.held + size > CONNECTION_PART * free or memory.of_client(self._slot) + size > CLIENT_PART * free
         ):
             raise memory.exhausted()
-        memory.take(size)  # another process may have taken what was free: then nothing is counted
+        memory.take(size)  # raises, and nothing is counted, if another process took the free room
         self.held += size
         memory.count_client(self._slot, size)
 
@@ -110,13 +110,13 @@ class ConnectionMemory:
 
     @property
     def must_make_room(self) -> bool:
-        """Return whether others need room, and this client holds at least the even share of all."""
+        """Return whether other clients need room, and this one holds at least an even share."""
         memory = self._memory
         return memory.short and memory.of_client(self._slot) * memory.clients() >= memory.total()
 
 
 def slot_of(client: str) -> int:
-    """Return the slot of an address, the same in all processes. Whoever has an IPv6 address has those of its /64 too."""
+    """Return the slot of an address, the same in all processes. A client with an IPv6 address has its whole /64."""
     if ":" in client:
         try:
             client = str(ipaddress.IPv6Interface(f"{client.partition('%')[0]}/64").network)

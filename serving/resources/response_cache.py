@@ -1,4 +1,4 @@
-"""The response cache: answers of models that ask for it (`response_cache { enable: true }`), least recently used out first.
+"""The response cache: it keeps answers of models with `response_cache { enable: true }`, and drops the least recently used.
 
 One cache for all models, bounded in bytes by `--cache-config local,size=BYTES`. Source: Triton, user_guide/response_cache.md.
 """
@@ -41,7 +41,7 @@ class ResponseCache:
         return len(self._entries)
 
     def models_changed(self) -> None:
-        """Forget what ensembles answered before: a step of theirs may be another model now."""
+        """Forget the answers of ensembles, because a step may mean another model now."""
         self.changes += 1
 
     def get(self, key: bytes) -> dict[str, Tensor] | None:
@@ -54,7 +54,7 @@ class ResponseCache:
         return dict(entry[0])
 
     def put(self, key: bytes, outputs: dict[str, Tensor]) -> None:
-        """Keep copies: outputs may be views of a whole batch. What is larger than the cache is not kept."""
+        """Keep copies, because outputs may be views of a whole batch. Outputs larger than the cache are not kept."""
         size = _ENTRY_BYTES + len(key) + sum(len(name) + _size(output) for name, output in outputs.items())
         if size > self.size:
             self._pass_over(size)
@@ -88,7 +88,7 @@ class ModelCache:
         self._cache = cache
         self._of_ensemble = of_ensemble
         self._prefix = next(cache.generations).to_bytes(8, "little")
-        # Of requests under way that the cache did not have: the key, and how long it took to find that out (ns).
+        # Of requests under way that were not in the cache: the key, and the time of the lookup (ns).
         self._missed: dict[InFlightRequest, tuple[bytes, int]] = {}
 
     @classmethod
@@ -99,9 +99,9 @@ class ModelCache:
         return cls(cache, of_ensemble=config.platform == "ensemble")
 
     def look_up(self, request: InFlightRequest) -> tuple[dict[str, Tensor] | None, int]:
-        """Return the outputs or None, and how long that took (ns). A miss is remembered until `keep` or `forget`.
+        """Return the outputs or None, and the time of the lookup (ns). A miss is remembered until `keep` or `forget`.
 
-        A step of an ensemble may answer a sequence's request by those before it, so these are not looked up.
+        Requests of a sequence are not looked up, because a step of an ensemble may answer them by the requests before.
         """
         if request.sequence.id:
             return None, 0
@@ -115,8 +115,8 @@ class ModelCache:
         return outputs, took
 
     def keep(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> int:
-        """Keep the answer to a request that was looked up before. Return how long both took (ns), 0 for one that was not; one
-        whose answer does not fit counts as missed, as in Triton."""
+        """Keep the answer to a request that was looked up before. Return the time of lookup and insertion (ns); 0 if it was not
+        looked up. A request whose answer does not fit counts as a miss, as in Triton."""
         key, lookup_ns = self._missed.pop(request, (b"", 0))
         if not key:
             return 0

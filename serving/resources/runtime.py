@@ -1,4 +1,4 @@
-"""What all models of one server share."""
+"""The objects that all models of one server share."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class ModelControl(Protocol):
-    """What a model may ask of the server about other models; the server itself, on the loop's thread."""
+    """Loads, unloads and checks other models for a model. The server implements it, on the loop's thread."""
 
     async def load_model(self, name: str, config: str = "", files: Mapping[str, bytes] | None = None) -> object: ...
 
@@ -38,8 +38,8 @@ class ModelControl(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """`infer` queues a request with its model, `infer_step` that of a step: it is told the ensemble's namespace as well.
-    `executor` takes slow work off the loop."""
+    """infer: queues a request with its model. infer_step: queues the request of an ensemble's step, by the ensemble's
+    namespace. executor: does slow work off the loop."""
 
     loop: asyncio.AbstractEventLoop
     executor: Executor
@@ -67,6 +67,6 @@ class Runtime:
         run = partial(copy_context().run, function)  # what it logs is about the same model
         try:
             called = self.loop.run_in_executor(self.executor, partial(run, *arguments, **named))
-        except RuntimeError:  # it takes no work any more
+        except RuntimeError:  # the executor is closed
             raise unavailable("the server is shutting down") from None
         return await called

@@ -1,4 +1,4 @@
-"""Values that take a while to read, or may hang: /proc of many processes, the driver of a GPU. They are read off the loop."""
+"""Reads values off the loop that take a while or may hang, such as /proc of many processes or the driver of a GPU."""
 
 import asyncio
 import logging
@@ -12,16 +12,16 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENCE_S = 1.0  # whoever waits for a reading goes on with the one before it after this time
+PATIENCE_S = 1.0  # after this time a caller goes on with the reading before
 
 
 class Sample(Generic[T]):
-    """The latest reading. Readings follow each other, each on a thread of its own: where one hangs there is no other, and
-    the latest value stays. Used on the event loop's thread."""
+    """The latest reading of a value. Readings follow each other, each on a thread of its own: while one hangs there is no
+    other, and the latest value stays. Used on the event loop's thread."""
 
-    def __init__(self, what: str, read: Callable[[], T], interval_s: float = 0.0) -> None:
-        """Make the first reading at once. what: for the log; interval_s: a reading that is younger is not made anew."""
-        self._what = what
+    def __init__(self, name: str, read: Callable[[], T], interval_s: float = 0.0) -> None:
+        """Make the first reading at once. name: for the log. interval_s: a younger reading is not repeated."""
+        self._name = name
         self._read = read
         self._interval_s = interval_s
         self.latest = read()
@@ -34,16 +34,16 @@ class Sample(Generic[T]):
         return time.monotonic() - self._began
 
     def refresh(self) -> "Future[None] | None":
-        """Begin to read, unless that is under way. Return the reading; None where the latest is young enough."""
+        """Begin a reading unless one is under way, and return it; None if the latest is young enough."""
         if self._reading is None or self._reading.done():
             if self.age < self._interval_s:
                 return None
             self._reading, self._began = Future(), time.monotonic()
-            threading.Thread(target=self._run, args=(self._reading,), name=f"read-{self._what}", daemon=True).start()
+            threading.Thread(target=self._run, args=(self._reading,), name=f"read-{self._name}", daemon=True).start()
         return self._reading
 
     async def refreshed(self) -> None:
-        """Return when the value is new, or has taken longer than PATIENCE_S, whoever began to read it."""
+        """Wait for a new value, at most until its reading has taken PATIENCE_S."""
         reading = self.refresh()
         left = PATIENCE_S - self.age
         if reading is not None and left > 0:
@@ -53,6 +53,6 @@ class Sample(Generic[T]):
         try:
             self.latest = self._read()
         except Exception:
-            log.exception("reading the %s failed", self._what)
+            log.exception("reading the %s failed", self._name)
         finally:
             reading.set_result(None)

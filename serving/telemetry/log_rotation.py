@@ -1,4 +1,4 @@
-"""Older files of a log that stays within bounds: server.log.1 is the one before, server.log.5 the oldest."""
+"""Rotates a log file: server.log.1 is the previous file, server.log.5 the oldest."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -7,7 +7,7 @@ KEPT = 5  # older files
 
 
 def rotate(path: Path) -> None:
-    """Give a file the name of the one before it, and those their next, so that a new one can begin. Raises OSError."""
+    """Rename a file to its first older one, and each older file to the next, so that a new file can begin. Raises OSError."""
     names = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1))]
     for newer, older in reversed(list(pairwise(names))):
         if newer.exists():

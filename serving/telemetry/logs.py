@@ -73,7 +73,7 @@ class LogSettings:
     def update(self, changes: Mapping[str, object]) -> None:
         """Make all of the changes, or none: None leaves a setting as it is. INVALID_ARG for a wrong value.
 
-        UNSUPPORTED for a file: where the log goes is not for clients to say.
+        UNSUPPORTED for a file: clients must not choose where the log goes.
         """
         values = self.current
         for name, value in changes.items():
@@ -125,8 +125,8 @@ def configure_logging(
 ) -> None:
     """Set up the root logger, which follows the settings from then on; verbose level 1 and more shows debug lines.
 
-    path: the file to write, one that is moved away is begun anew; standard error is written without one, or with `console`.
-    max_bytes: of the file, 0 for no bound. Raises OSError when it cannot be written.
+    path: the file to write; a new one begins when somebody moves it away. Without a path, or with `console`, lines go to
+    standard error. max_bytes: the bound of the file; 0 for none. Raises OSError if the file cannot be written.
     """
     handlers: list[logging.Handler] = [_BoundedFileHandler(path, max_bytes)] if path else []
     if console or not path:
@@ -142,17 +142,17 @@ def configure_logging(
 
 
 class _BoundedFileHandler(logging.Handler):
-    """Begins a new file at a size, and keeps KEPT older ones; other processes that write the same file follow.
+    """Begins a new file at a size, and keeps KEPT older ones; other processes that write the same file change to the new one.
 
-    A thread of its own writes, so that nobody who logs waits for the disk. Lines that it does not take in time are lost, and
-    counted in the file.
+    Its own thread writes, so that no caller waits for the disk. Lines that the disk does not take in time are lost; the file
+    tells how many.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         super().__init__()
         self._path = path
         self._max_bytes = max_bytes
-        self._file = _opened(path)  # no handler of its own: those are closed at exit, the youngest first
+        self._file = _opened(path)  # not a FileHandler: at exit the youngest handlers are closed first
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._lost = 0
         self._thread = threading.Thread(target=self._write_lines, name="log-file", daemon=True)
@@ -168,7 +168,7 @@ class _BoundedFileHandler(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        """Write what waits, as far as the disk takes it in this time."""
+        """Write the waiting lines, as far as the disk takes them within CLOSE_S."""
         self._lines.put(None)
         self._thread.join(CLOSE_S)
         if not self._thread.is_alive():
@@ -190,10 +190,10 @@ class _BoundedFileHandler(logging.Handler):
         file.flush()
 
     def _current_file(self) -> TextIO:
-        """Return the file to write: begun anew where it is full, or somebody has moved or deleted it."""
+        """Return the file to write: a new one if the last is full, or was moved or deleted."""
         there = _status(self._path)
         if there and self._max_bytes and there.st_size >= self._max_bytes:
-            with suppress(OSError):  # it goes on in the file that there is
+            with suppress(OSError):  # the old file grows on
                 rotate(self._path)
             there = _status(self._path)
         if self._file.closed or not there or not os.path.samestat(there, os.fstat(self._file.fileno())):
@@ -214,13 +214,13 @@ def _status(path: Path) -> os.stat_result | None:
 
 
 def _set_levels(values: LogValues) -> None:
-    """Set the levels at the source, so that a debug line that nobody wants costs nothing."""
+    """Set the levels of the loggers, so that a hidden debug line costs nothing."""
     logging.getLogger().setLevel(logging.DEBUG if values.log_verbose_level else logging.INFO)
     logging.getLogger("asyncio").setLevel(logging.DEBUG if values.log_verbose_level > 1 else logging.INFO)
 
 
 class _SettingsFormatter(logging.Formatter):
-    """Chooses the levels that are shown, and how a line begins, by the settings at that moment."""
+    """Filters and formats lines by the settings in force."""
 
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
@@ -235,7 +235,8 @@ class _SettingsFormatter(logging.Formatter):
         return values.log_warning if record.levelno < logging.ERROR else values.log_error
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as it is written; of one about a model the first line says so, and the others go on with it."""
+        """Return the text of a record. If it is about a model, its first line names the model, and the others are marked as
+        continued."""
         mark = record.__dict__["about"] = log_context.mark()
         text = plain(FORMATS[self._settings.current.log_format].format(record))
         return text.replace("\n", f"\n{CONTINUED}") if mark else text

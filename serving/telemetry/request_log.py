@@ -1,7 +1,7 @@
 """The request log: one JSON line for each sampled request that a client sent to a model. Off unless --request-log names a file.
 
-A line never holds tensors, headers or messages of errors, which may repeat them. It is written by a thread of its own; when the
-disk is slower than the requests, lines are dropped and counted, so that memory stays bounded.
+A line never holds tensors, headers or messages of errors, which may repeat them. A separate thread writes; when the disk is
+slower than the requests, lines are dropped and counted, so that memory stays bounded.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ _LINES_AT_ONCE = 1000
 
 
 class Line(NamedTuple):
-    """What a line says. time_ns: when the request came, in unix time."""
+    """The content of a line. time_ns: when the request came, in unix time."""
 
     time_ns: int
     fields: dict[str, int | str | None]
@@ -67,7 +67,7 @@ class RequestLog:
         return self._writer.refused + self._writer.failed
 
     def observe(self, request: InFlightRequest, protocol: str, transport: asyncio.BaseTransport | None) -> None:
-        """Log this request when it has its last answer, if the sample takes it."""
+        """Log the request when it has its last answer, if the sample includes it."""
         if self._sample < 1 and random.random() >= self._sample:
             return
         client = self._client(transport) if self._salt else ""
@@ -80,16 +80,17 @@ class RequestLog:
             self._waiting.put(line)
 
     def reopen(self) -> None:
-        """Go on in a new file of the same name, after the old one was moved away."""
+        """Begin a new file of the same name, after the old one was moved away."""
         self._writer.reopen.set()
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Write what waits, as far as the disk takes it in this time."""
+        """Write the waiting lines, as far as the disk takes them within `timeout_s`."""
         self._waiting.put(None)
         self._writer.join(timeout_s)
 
     def _client(self, transport: asyncio.BaseTransport | None) -> str:
-        """Return what tells clients apart without telling who they are: a hash, with a salt that ends with the process."""
+        """Return a hash of the client's address. Its salt ends with the process, so that it tells clients apart without naming
+        them."""
         peer = transport.get_extra_info("peername") if transport is not None else None
         return hashlib.blake2b(str(peer[0]).encode(), key=self._salt, digest_size=8).hexdigest() if peer else ""
 
@@ -109,7 +110,7 @@ class _Entry:
         self.responses = 0
 
     def step(self, child: InFlightRequest) -> None:
-        """Do nothing: only what clients send is logged."""
+        """Do nothing, because only requests of clients are logged."""
 
     def context(self) -> str:
         return ""
@@ -154,7 +155,7 @@ class _Writer(threading.Thread):
     def __init__(self, path: Path | None, waiting: "SimpleQueue[Line | None]") -> None:
         super().__init__(name="request-log", daemon=True)
         self.reopen = threading.Event()
-        self.refused = 0  # lines that found no room; counted on the loop's thread
+        self.refused = 0  # lines for which the queue had no room; counted on the loop's thread
         self.failed = 0  # lines that the disk did not take; counted on this one
         self._reported = 0  # how many of both a line has reported
         self._path = path

@@ -1,7 +1,7 @@
-"""What each model version counts, and how Triton's statistics extension tells it.
+"""The counters of each model version, and the message of Triton's statistics extension.
 
-Updated on the event loop's thread only. The rooms of serving.frontends render it: `metrics` as Prometheus text and as
-the live feed, `rest` and `grpc` as the statistics extension's message.
+They are updated on the event loop's thread only. The rooms of serving.frontends render them: `metrics` as Prometheus text and
+as the live feed, `rest` and `grpc` as the statistics extension's message.
 """
 
 import time
@@ -40,7 +40,7 @@ class Phases(NamedTuple):
 
     @classmethod
     def of(cls, execution: "Execution") -> "Phases":
-        """Return the phases of an execution. A backend that does not tell them apart has only inferred."""
+        """Return the phases of an execution. For a backend that reports no phases, all of its time is inference."""
         infer_from = execution.input_done_ns or execution.started_ns
         infer_to = execution.infer_done_ns or execution.ended_ns
         return cls(infer_from - execution.started_ns, infer_to - infer_from, execution.ended_ns - infer_to)
@@ -48,7 +48,7 @@ class Phases(NamedTuple):
 
 @dataclass
 class Duration:
-    """Triton's StatisticDuration: how many, and their cumulative time."""
+    """Triton's StatisticDuration: a number of events and their cumulative time."""
 
     count: int = 0
     ns: int = 0
@@ -58,7 +58,7 @@ class Duration:
         self.ns += nanoseconds
 
     def add_all(self, count: int, nanoseconds: int) -> None:
-        """Count several, which took so long together."""
+        """Count several events with their total time."""
         self.count += count
         self.ns += nanoseconds
 
@@ -75,7 +75,7 @@ class BatchStatistics:
 
 @dataclass
 class ResponseStatistics:
-    """Triton's InferResponseStatistics: the responses that decoupled requests got in one place of their order."""
+    """Triton's InferResponseStatistics: the first responses of all decoupled requests, or the second ones, and so on."""
 
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)
@@ -85,7 +85,7 @@ class ResponseStatistics:
     cancel: Duration = field(default_factory=Duration)
 
     def count(self, response: "Answer", infer_ns: int, output_ns: int) -> None:
-        """Count one response; None is an end without one.
+        """Count one response, or None: the end of a stream without a response.
 
         infer_ns: since the request's last response, or since its execution began. output_ns: to finish and send it.
         """
@@ -119,9 +119,9 @@ class FirstResponseHistogram:
 def first_response_histogram(
     config: ModelConfig, enabled: bool | None, before: FirstResponseHistogram | None
 ) -> FirstResponseHistogram | None:
-    """Return the histogram that a configuration asks for: `before`, the one so far, where its bounds are still the same.
+    """Return the histogram that a configuration asks for: `before`, the present one, if its bounds are the same.
 
-    enabled: whether --metrics-config asks for it; where that does not say (None), decoupled models have one.
+    enabled: the switch of --metrics-config; with None, decoupled models have the histogram.
     """
     if not (config.model_transaction_policy.decoupled if enabled is None else enabled):
         return None
@@ -134,7 +134,7 @@ def first_response_histogram(
 
 @dataclass
 class PhaseHistograms:
-    """What the summaries of /metrics need beside the histograms that every model has."""
+    """The histograms for the summaries of /metrics, beside those that every model has."""
 
     compute_input: Histogram = field(default_factory=Histogram)
     compute_infer: Histogram = field(default_factory=Histogram)
@@ -149,7 +149,7 @@ _Noted = tuple[int, bool, int, int, int, list[int], list[int], int]
 
 
 class Loading(NamedTuple):
-    """Where a load is that is under way: `done` of `of` things of its step. release: the one that it loads."""
+    """The progress of a load: `done` of `of` items of its step. release: the one that it loads."""
 
     release: int | None
     step: str
@@ -158,7 +158,7 @@ class Loading(NamedTuple):
 
 
 class VersionStatus(NamedTuple):
-    """How a version stands, beside what it has counted.
+    """The state of a version, beside its counters.
 
     state, condition, failed, release, aliases, loading: as the repository index shows them. pending: requests accepted and
     not yet handed to an instance; in_flight: requests accepted and not yet answered.
@@ -180,12 +180,12 @@ UNKNOWN_STATUS = VersionStatus()
 
 @dataclass(eq=False)
 class ModelStatistics:
-    """What one model version has done since it was loaded; survives reloads of the same version.
+    """The counters of one model version since it was loaded; they survive reloads of the same version.
 
-    success and fail count requests, queue and the compute durations successful requests, inference_count their rows,
-    execution_count model executions (as Triton does). What a decoupled model executed counts as a success there.
-    cancel counts requests whose client left before they were answered; they are failures with reason CANCELED.
-    What a rollout asks in a shadow is work, and is in all of that, but is no request: mirrored counts what was answered of it.
+    success and fail count requests; queue and the compute durations count successful requests, inference_count their rows, and
+    execution_count the executions of the model (as in Triton). An execution of a decoupled model counts as a success. cancel
+    counts requests whose client left before the answer; they are failures with reason CANCELED too. A request of a rollout's
+    shadow is work of the model, but no client's request: instead of success and fail, mirrored and mirrored_failures count it.
     """
 
     model_name: str
@@ -193,7 +193,7 @@ class ModelStatistics:
     namespace: str = ""  # of the model's identifier
     inference_count: int = 0
     execution_count: int = 0
-    inline_count: int = 0  # of them, those on the event loop's own thread
+    inline_count: int = 0  # executions on the event loop's thread
     last_inference_ms: int = 0  # unix time
     status: VersionStatus = UNKNOWN_STATUS  # as of the last RepositoryIndex.statistics()
     load_s: float | None = None  # how long the last load took
@@ -212,16 +212,18 @@ class ModelStatistics:
     cache_miss: Duration = field(default_factory=Duration)
     failures: dict[str, int] = field(default_factory=dict)  # reason (REJECTED, CANCELED, BACKEND, OTHER) -> count
     batches: dict[int, BatchStatistics] = field(default_factory=dict)  # batch size -> executions
-    responses: dict[int, ResponseStatistics] = field(default_factory=dict)  # of decoupled models, by their place
+    responses: dict[int, ResponseStatistics] = field(
+        default_factory=dict
+    )  # of decoupled models, by their place in the stream
     request_latency: Histogram = field(default_factory=Histogram)
     queue_latency: Histogram = field(default_factory=Histogram)
     compute_latency: Histogram = field(default_factory=Histogram)
     phases: PhaseHistograms | None = None
-    first_responses: bool | None = None  # which models have the next one; None: decoupled ones
+    first_responses: bool | None = None  # whether to have the next one; None: for decoupled models
     first_response: FirstResponseHistogram | None = None
     revision: int = 0  # grows with every change: the live feed sends what changed
     _noted: list[_Noted] = field(default_factory=list)
-    _ended_ns: int = 0  # when the last one of them had ended
+    _ended_ns: int = 0  # when the last noted execution ended
 
     def configure(self, config: ModelConfig, caches: bool) -> None:
         self.tags = dict(config.metric_tags)
@@ -272,14 +274,14 @@ class ModelStatistics:
             self.phases.cache_hit.add(took)
 
     def count_miss(self, took: int) -> None:
-        """Count a request that it did not have, and whose answer it was given. took: the time of both, in ns."""
+        """Count a request whose answer the cache lacked and keeps now. took: the time of lookup and insertion, in ns."""
         self.cache_miss.add(took)
         if self.phases is not None:
             self.phases.cache_miss.add(took)
 
     # -- responses of decoupled models -----------------------------------------------------------------------------
     def responses_of(self, request: "InFlightRequest") -> ResponseStatistics:
-        """Return the counters of the place that the next response of this request has."""
+        """Return the counters for the place of the request's next response."""
         place = 0 if request.stream is None else min(request.stream.responses, MAX_PLACES - 1)
         found = self.responses.get(place)
         if found is None:
@@ -292,14 +294,14 @@ class ModelStatistics:
 
     # -- executions ------------------------------------------------------------------------------------------------
     def count_batch(self, execution: "Execution", waited: list[int], took: list[int], rows: int) -> None:
-        """Count an execution, and the requests that it has computed: each of them took its whole time, as in Triton.
+        """Count an execution and its successful requests, each with the whole time of the execution, as in Triton.
 
-        It only notes them: `add_up_executions` adds up many at once.
+        This only notes them: `add_up_executions` adds up many at once.
 
-        waited: how long each was queued (ns). took: how long each was here (ns), of those that were answered with the batch.
-        rows: of those that were computed."""
+        waited: the time of each request in the queue (ns). took: the whole time of each request that the batch has answered
+        (ns). rows: those of the successful requests."""
         started, ended = execution.started_ns, execution.ended_ns
-        # A backend that does not tell the phases apart has only inferred.
+        # For a backend that reports no phases, all of its time is inference.
         infer_from = execution.input_done_ns or started
         infer_to = execution.infer_done_ns or ended
         self._ended_ns = ended
@@ -368,20 +370,17 @@ class ModelStatistics:
                 self.first_response.add(nanoseconds)
 
     def count_execution(self, size: int, phases: Phases) -> None:
-        """Count what the steps of an ensemble did for a request as an execution of the ensemble."""
-        rows = self.batches.get(size)
-        if rows is None:
-            rows = self.batches[size] = BatchStatistics()
-        rows.count += 1
-        rows.compute_input_ns += phases.input_ns
-        rows.compute_infer_ns += phases.infer_ns
-        rows.compute_output_ns += phases.output_ns
-        self.execution_count += 1
-        self.last_inference_ms = time.time_ns() // 1_000_000
-        self.revision += 1
+        """Count the steps that ran for a request as one execution of the ensemble."""
+        batch = self.batches.get(size)
+        if batch is None:
+            batch = self.batches[size] = BatchStatistics()
+        batch.count += 1
+        batch.compute_input_ns += phases.input_ns
+        batch.compute_infer_ns += phases.infer_ns
+        batch.compute_output_ns += phases.output_ns
 
     def count_computed(self, rows: int, phases: Phases) -> None:
-        """Count a request of an ensemble, which its steps have computed."""
+        """Count a successful request of an ensemble, with the time of its steps."""
         self.inference_count += rows
         self.compute_input.add(phases.input_ns)
         self.compute_infer.add(phases.infer_ns)

@@ -1,7 +1,8 @@
-"""The next requests of a model with their answers, for whoever asks: they become examples and golden requests.
+"""Samples of a model's next requests with their answers, which become examples and golden requests.
 
-Only whole tensors can be asked again as they were: requests of sequences, of decoupled models, with classification or outputs
-in shared memory are passed over, and counted, as are those that are too large or fail. While nobody samples nothing is done.
+A sample must be repeatable from its tensors alone. So requests of sequences and of decoupled models, and requests with
+classification or outputs in shared memory, are skipped and counted, as are requests that are too large or fail. While no
+sampling is under way, no request is observed.
 """
 
 import asyncio
@@ -35,7 +36,7 @@ class Sample:
 
 @dataclass(slots=True, eq=False)
 class Sampling:
-    """What somebody asks for, and what was found so far. version: None for all."""
+    """The samples that a caller wants, and those found so far. version: None for all."""
 
     model: str
     version: int | None
@@ -46,7 +47,7 @@ class Sampling:
     failed: int = 0
     unfit: int = 0
     seconds: float = 0.0
-    _open: int = 0  # requests that are followed
+    _open: int = 0  # observed requests without their last answer
     _bytes: int = 0
 
     @property
@@ -54,7 +55,7 @@ class Sampling:
         return not self.done.is_set() and len(self.samples) + self._open < self.count
 
     def follow(self, request: InFlightRequest, keeps_parameters: bool) -> None:
-        """Keep the request, and its answer when it comes, where it can be an example."""
+        """Observe a request that can become an example."""
         asked = request.asked
         if asked.sequence.id or asked.output_targets or not _on_host(asked.inputs):
             self.unfit += 1
@@ -64,10 +65,10 @@ class Sampling:
             self.too_large += 1
             return
         self._open += 1
-        request.observe(_Followed(self, request, size, keeps_parameters))
+        request.observe(_SampleObserver(self, request, size, keeps_parameters))
 
-    def take(self, followed: "_Followed", answer: Answer, final: bool, streamed: bool) -> None:
-        """Take the last answer to a request that is followed."""
+    def take(self, followed: "_SampleObserver", answer: Answer, final: bool, streamed: bool) -> None:
+        """Take the last answer to an observed request."""
         self._open -= 1
         if self.done.is_set():
             return
@@ -91,23 +92,23 @@ class Sampling:
                 self.done.set()
 
 
-class _Followed:
+class _SampleObserver:
     """Observes one request."""
 
     def __init__(self, sampling: Sampling, request: InFlightRequest, size: int, keeps_parameters: bool) -> None:
         asked = request.asked
         self._sampling: Sampling | None = sampling
         self.size = size
-        # Copies: the request's own may lie in memory that is used again.
+        # Copies, because the request's tensors may lie in memory that is used again.
         self.inputs = {name: np.array(tensor) for name, tensor in asked.inputs.items()}
         self.requested_outputs = asked.requested_outputs
         self.parameters = dict(asked.parameters) if keeps_parameters else {}
 
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        """Nothing is told of that."""
+        """Do nothing."""
 
     def step(self, child: InFlightRequest) -> None:
-        """The steps of an ensemble are no samples."""
+        """Do nothing, because the steps of an ensemble are no samples."""
 
     def context(self) -> str:
         return ""
@@ -122,7 +123,8 @@ class TrafficSampler:
     """The samplings that are under way. Used on the event loop's thread."""
 
     def __init__(self, keeps_parameters: bool) -> None:
-        """keeps_parameters: whether parameters are told; not where headers, and what is secret in them, become some."""
+        """keeps_parameters: whether samples have the requests' parameters; not if headers, which may be secret, become
+        parameters."""
         self.samplings: list[Sampling] = []
         self._keeps_parameters = keeps_parameters
 
@@ -132,7 +134,7 @@ class TrafficSampler:
                 sampling.follow(request, self._keeps_parameters)
 
     async def sample(self, sampling: Sampling, seconds: float) -> None:
-        """Return when it has all that it wants, or the time is over. UNAVAILABLE where there are too many already."""
+        """Wait until the sampling has its samples, or the time is over. UNAVAILABLE if too many samplings are under way."""
         if len(self.samplings) >= MAX_SAMPLINGS:
             raise unavailable(f"{MAX_SAMPLINGS} samplings of traffic are under way: try again when one has ended")
         began = time.monotonic()

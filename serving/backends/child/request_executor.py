@@ -80,7 +80,7 @@ class RequestExecutor:
             return
         request = inference.request
         if runtime.limiter is not None:
-            runtime.limiter.calls_others(self._spec.name)
+            runtime.limiter.note_caller(self._spec.name)
         if traced_by is not None:
             for observer in traced_by.observers:
                 safely("observing a step", observer.step, request)

@@ -171,7 +171,7 @@ class ChildSupervisor:
         answer.set_result(False)
         return answer
 
-    def look(self, elapsed_s: float) -> None:
+    def check(self, elapsed_s: float) -> None:
         """End a child that hangs. On the watch's thread."""
         child = self._child
         if child is None:

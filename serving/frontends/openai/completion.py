@@ -165,7 +165,7 @@ class Choice:
         limit = self._completion.asked.settings.get("max_tokens")
         if self._stops.found:
             self.reason = "stop"
-            self._completion.exchange.requests[self.index].end_well()
+            self._completion.exchange.requests[self.index].end_early()
         elif self.reason == "stop" and isinstance(limit, int) and 0 < limit <= self.output_tokens:
             self.reason = "length"
         self._completion.end(self)

@@ -12,13 +12,13 @@ from serving.core.in_flight import ReceiveTimes
 
 _RECEIVE = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
 _SEND = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
-# How often to look whether the client has taken an answer: when the loop comes around, later less and less often.
+# Seconds between looks whether the client has taken an answer; they double from the second look to the last.
 _SECOND_LOOK_S, _LAST_LOOK_S = 0.001, 0.1
 
 
 class FrontendTimestamps(ABC):
-    """A SendTrace, for traces of any kind. It is complete when nothing holds it any more: the request waits for its last
-    answer (`hold`, `release`), and an answer that goes out until the client has taken it."""
+    """A SendTrace for traces of any kind. It is complete when nothing holds it: a request holds it until its last answer, and
+    an answer holds it until the client has taken it (`hold`, `release`)."""
 
     __slots__ = ("_first_sent", "_holds", "_last_sent", "protocol")
 
@@ -51,7 +51,8 @@ class FrontendTimestamps(ABC):
             self.complete()
 
     def answered_last(self) -> None:
-        """Note that the request has its last answer; a frontend is told of that next, in the same turn of the loop."""
+        """Note that the request has its last answer. The frontend gets it in this turn of the loop, and may hold the trace
+        until then."""
         if self.protocol:
             asyncio.get_running_loop().call_soon(self.release)
         else:
@@ -60,8 +61,8 @@ class FrontendTimestamps(ABC):
     def sending(self) -> None:
         """Note that an answer is encoded and goes out now; the first one counts.
 
-        Of several requests that one answer is made of, only the last to be answered knows when that is sent: the others are
-        complete.
+        Where one answer is made of several requests, only the trace of the last one has this time: the other traces are
+        complete before it.
         """
         if self._first_sent or not self._holds or self.protocol not in _SEND:
             return

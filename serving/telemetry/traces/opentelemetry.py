@@ -1,7 +1,7 @@
-"""Traces for OpenTelemetry: of a sampled request one span in all, one for each model that it ran on, one for each execution.
+"""Traces for OpenTelemetry: a sampled request has one span in all, one for each of its models, and one for each execution.
 
-The packages are optional (requirements/opentelemetry.txt). Spans are made on the event loop's thread, and sent in batches by
-the SDK's own; what its queue has no room for is dropped. Source: Triton, user_guide/trace.md, for names and attributes.
+The packages are optional (requirements/opentelemetry.txt). Spans are made on the event loop's thread, and the SDK's own thread
+sends them in batches; spans beyond its queue are dropped. Source: Triton, user_guide/trace.md, for names and attributes.
 """
 
 import json
@@ -68,7 +68,7 @@ class OpenTelemetryTrace:
         headers: Mapping[str, str] | None,
         received: ReceiveTimes,
     ) -> None:
-        """Trace this request if it carries a context, or if it is its turn."""
+        """Trace the request if it carries a trace context, or if the sampler takes it."""
         given = {name: headers[name] for name in _CONTEXT if name in headers} if headers else {}
         context = self._propagator.extract(given) if given else None
         if not context and not self._sampler.takes_next():
@@ -82,14 +82,14 @@ class OpenTelemetryTrace:
         request.observe(_ModelSpan(self._tracer, request, span, offset, root))
 
     def close(self, timeout_s: float = 3.0) -> None:
-        """Send what waits, as far as the receiver takes it in this time."""
+        """Send the waiting spans, as far as the receiver takes them within `timeout_s`."""
         ending = threading.Thread(target=self._provider.shutdown, name="trace-shutdown", daemon=True)
         ending.start()
         ending.join(timeout_s)
 
 
 class _RequestSpan(FrontendTimestamps):
-    """The span of all: it ends when the answer has been sent."""
+    """The outermost span, which ends when the answer has been sent."""
 
     __slots__ = ("offset", "span")
 
@@ -162,7 +162,7 @@ class _ModelSpan:
         if isinstance(answer, ServingError):
             from opentelemetry.trace import StatusCode
 
-            self.span.set_status(StatusCode.ERROR, answer.code.value)  # its message may repeat contents
+            self.span.set_status(StatusCode.ERROR, answer.code.value)  # the message may quote the request
         self.span.add_event("REQUEST_END", timestamp=now)
         self.span.end(now)
         if self.root is not None:
@@ -170,7 +170,7 @@ class _ModelSpan:
 
 
 def _below(span: "Span") -> "Context":
-    """Return the context of spans that belong to this one."""
+    """Return the context for children of a span."""
     from opentelemetry.trace import set_span_in_context
 
     return set_span_in_context(span)

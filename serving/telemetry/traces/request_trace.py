@@ -1,4 +1,4 @@
-"""What one traced request, and every request that is made of it, says in a trace file.
+"""The rows in a trace file of one traced request, and of every request that is made for it.
 
 [{"id": 1, "model_name": ..., "model_version": ..., "request_id": ...}, {"id": 1, "timestamps": [{"name": ..., "ns": ...}]},
  {"id": 1, "activity": ..., "tensor": {...}}]; a step's request also has the "parent_id" of the ensemble's. `ns` is of the
@@ -24,7 +24,7 @@ Timestamp = tuple[str, int]
 
 
 class TraceTree:
-    """One sampled request with all that it became; `on_complete` gets the rows when the last part has ended."""
+    """One sampled request with those made for it; `on_complete` gets the rows when the last of them has ended."""
 
     __slots__ = ("ids", "left", "on_complete", "open", "rows", "tensors", "timestamps")
 
@@ -118,10 +118,10 @@ class RequestTrace(FrontendTimestamps):
         self.answered_last()
 
     def _add_queue(self, request: InFlightRequest) -> None:
-        """Note the queue, once for each time in it.
+        """Note when the request was queued, once for each time.
 
-        An ensemble is never executed, a decoupled request may be answered before its execution has ended, and one may fail
-        before either.
+        Both the execution and the answer call this: an ensemble is never executed, a decoupled request may be answered before
+        its execution has ended, and a request may fail before either.
         """
         queued = ("QUEUE_START", request.queued_ns)
         if request.queued_ns and queued not in self.timestamps:
@@ -130,7 +130,7 @@ class RequestTrace(FrontendTimestamps):
     # -- its rows --------------------------------------------------------------------------------------------------
     def add_timestamp(self, name: str, ns: int) -> None:
         if name == "INFER_RESPONSE_COMPLETE" and self.timestamps[-1][0] == "REQUEST_END":
-            self.timestamps[-1:] = [(name, ns), ("REQUEST_END", ns)]  # Triton's requests end behind their responses
+            self.timestamps[-1:] = [(name, ns), ("REQUEST_END", ns)]  # Triton's requests end after their responses
         else:
             self.timestamps.append((name, ns))
 
@@ -142,7 +142,7 @@ class RequestTrace(FrontendTimestamps):
             return
         try:
             rows = tensor_rows(self.id, activity, tensors)
-        except ServingError:  # a tensor of no datatype of the protocol, of which the client will be told
+        except ServingError:  # a tensor without a datatype of the protocol; its client gets an error
             self.left_out += len(tensors)
             return
         self.tree.left -= sum(map(len, rows))

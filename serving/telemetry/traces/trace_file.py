@@ -1,7 +1,8 @@
-"""Trace files, as Triton writes them: JSON arrays, `<file>.0`, `<file>.1`, ... after so many traces, else `<file>`.
+"""Trace files in Triton's format: JSON arrays in `<file>.0`, `<file>.1`, ... of `log_frequency` traces each, or all in
+`<file>`.
 
-Traces wait in memory until they are that many, or a few MB: then they are appended to a file that is not yet complete. A
-thread of its own writes; what the disk does not take in time is dropped. Source: Triton, docs/protocol/extension_trace.md.
+Traces wait in memory until there are enough for a file, or MAX_WAITING bytes of them; then they are appended to it. A separate
+thread writes; traces that the disk does not take in time are dropped. Source: Triton, docs/protocol/extension_trace.md.
 """
 
 import logging
@@ -35,7 +36,7 @@ class TraceFile:
         settings.subscribe(self._settings_changed)
 
     def observe(self, request: InFlightRequest, protocol: str, received: ReceiveTimes) -> None:
-        """Trace this request if it is its turn."""
+        """Trace the request if the sampler takes it."""
         sampler = self._settings.sampler(request.asked.model_name)
         if sampler.takes_next():
             self.active = self._settings.active
@@ -43,7 +44,7 @@ class TraceFile:
             request.trace_sending(RequestTrace(tree, request, 0, protocol, received))
 
     def close(self) -> None:
-        """Write what waits."""
+        """Write the waiting traces."""
         for sampler, waiting in self._waiting.items():
             self._finish(waiting, bool(sampler.log_frequency))
         self._waiting = {}
@@ -78,7 +79,7 @@ class TraceFile:
             self._finish(self._waiting.pop(sampler), bool(sampler.log_frequency))
 
     def _flush(self, waiting: "_PendingTraces", numbered: bool) -> None:
-        """Write what waits to the file that it belongs to; more will follow there."""
+        """Append the waiting traces to their file; more will follow."""
         if waiting.output is None:
             waiting.output = self._next_numbered() if numbered else self._main
         self._writer.write(waiting.output, waiting.rows)
@@ -101,8 +102,8 @@ class _PendingTraces:
     def __init__(self) -> None:
         self.rows: list[bytes] = []
         self.size = 0
-        self.traces = 0  # in the file that they go to
-        self.output: _Output | None = None  # where some of them are already
+        self.traces = 0  # for the same file, with those written to it
+        self.output: _Output | None = None  # the file that some of them are in already
 
 
 class _Output:
@@ -115,13 +116,13 @@ class _Output:
         self.begun = False
 
     def piece(self, rows: list[bytes], whole: bool) -> bytes:
-        """Return the text of these rows behind what is already there; `whole` closes the array."""
+        """Return the text that adds these rows to the file; `whole` closes the array."""
         start = b"[" if not self.begun else b"," if rows else b""
         return start + b",\n".join(rows) + (b"]" if whole else b"")
 
 
 class _Writer:
-    """The thread that writes, and how much it has to do."""
+    """The thread that writes, and the number of bytes that wait for it."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "trace-file")

@@ -42,7 +42,7 @@ class Sampler:
         return self.begun == self.ended and (self.replaced or not self.count)
 
     def takes_next(self) -> bool:
-        """Whether to trace this request: one of `rate`, and no more than `count` of them."""
+        """Return whether to trace the next request: one in `rate`, and at most `count` in all."""
         if not self.active:
             return False
         self.seen += 1
@@ -105,7 +105,8 @@ class TraceSettings:
         return values | {name: [value] for name, value in self._exporter.items()}
 
     def update(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
-        """Make all of the changes, or none. None clears a setting: a model's follows the server's, the server's its start."""
+        """Apply all of the changes, or none. None clears a setting: a model's then follows the server's, and the server's its
+        start value."""
         if self.mode != "triton":
             raise unsupported(f"trace settings of mode '{self.mode}' can not be changed while the server runs")
         checked = {name: None if value is None else _checked(name, value) for name, value in changes.items()}
@@ -124,7 +125,7 @@ class TraceSettings:
     def _samplers_of(
         self, own: Mapping[str, Values], changed: str, changes: Mapping[str, Value | None]
     ) -> dict[str, Sampler]:
-        """Return samplers, new ones where something changed for the server or the model; what was counted stays counted."""
+        """Return the samplers, new ones for changed settings. A new one keeps what is left of the old one's `trace_count`."""
         found: dict[str, Sampler] = {}
         below = self._start
         for name in ["", *(model for model in own if model)]:

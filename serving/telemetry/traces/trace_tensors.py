@@ -21,12 +21,12 @@ MAX_TEXT = 64 << 10  # bytes of a BYTES tensor's elements, together
 
 def tensor_rows(identifier: int, activity: str, tensors: Mapping[str, Tensor]) -> list[bytes]:
     return [
-        orjson.dumps({"id": identifier, "activity": activity, "tensor": described(name, tensor)})
+        orjson.dumps({"id": identifier, "activity": activity, "tensor": describe(name, tensor)})
         for name, tensor in tensors.items()
     ]
 
 
-def described(name: str, tensor: Tensor) -> dict[str, str]:
+def describe(name: str, tensor: Tensor) -> dict[str, str]:
     count = math.prod(tensor.shape)
     array = host_array(_first_elements(tensor))
     dtype = datatype_of(array).name

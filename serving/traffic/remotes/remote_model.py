@@ -127,7 +127,7 @@ class RemoteModel:
         taken = [request for request in waiting if wanted(request)]
         for request in taken:
             self._tasks.pop(request).cancel()
-            request.begin_again()
+            request.reset()
         return taken
 
     def request_ended(self, request: InFlightRequest) -> None:

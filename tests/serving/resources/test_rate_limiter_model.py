@@ -88,7 +88,7 @@ class LimiterMachine(RuleBasedStateMachine):
             held = [self.running[one] for one in calls]
             if all(fit([*held, self.demands[one]]) for one in calls.values() if one in self.demands):
                 self.calls = calls
-                self.limiter.calls_others(f"model {caller}")
+                self.limiter.note_caller(f"model {caller}")
                 self.want(called)
 
     @precondition(lambda self: self.running.keys() - self.calls.keys())

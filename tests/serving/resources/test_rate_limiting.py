@@ -161,7 +161,7 @@ def test_nothing_is_kept_for_a_larger_demand_while_a_holder_waits_for_another_mo
     assert not limiter.acquire("called", lambda: woken.append("called"))
     limiter.turn()
     assert not woken
-    limiter.calls_others("caller")
+    limiter.note_caller("caller")
     limiter.turn()
     assert woken == ["called"]
     assert limiter.acquire("called", lambda: None)
@@ -184,7 +184,7 @@ def test_a_waiter_that_is_kept_waiting_itself_keeps_nothing_that_a_calling_model
         limiter.release(holder)
     assert limiter.acquire("runs", lambda: None)
     assert limiter.acquire("caller", lambda: None)
-    limiter.calls_others("caller")
+    limiter.note_caller("caller")
     assert not limiter.acquire("larger", lambda: None)
     assert not limiter.acquire("both", lambda: None)
     assert limiter.acquire("small", lambda: None)

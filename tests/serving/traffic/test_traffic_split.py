@@ -236,7 +236,7 @@ async def test_what_each_arm_did_is_counted(tmp_path):
 
 async def test_a_model_that_is_stopped_because_its_asker_has_enough_has_answered():
     arm = Arm("candidate", 2, None, ArmFigures(60))
-    for end in (InFlightRequest.end_well, InFlightRequest.cancel):
+    for end in (InFlightRequest.end_early, InFlightRequest.cancel):
         request = InFlightRequest.unanswered(InferenceRequest("writer", {}))
         ArmCounter(arm).begin(request)
         end(request)
