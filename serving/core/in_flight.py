@@ -258,7 +258,7 @@ class InFlightRequest:
         return owner is not None
 
     def reset(self) -> None:
-        """Take the request from its owner and restore the fields that it has set, so that another model can accept the request."""
+        """Take the request from its owner and restore the fields that it has set, so that another model can accept it."""
         asked = self.asked
         self.inputs, self.requested_outputs, self.sequence = asked.inputs, asked.requested_outputs, asked.sequence
         self.batch_size, self.batch_key, self.stream = 1, None, None

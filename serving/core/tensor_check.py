@@ -144,9 +144,8 @@ class TensorCheck:
         """Return the error of a request that lacks an input, in the words of Triton, which its tests and clients look for."""
         required = [tensor.name for tensor in self._inputs if not tensor.optional]
         unknown = [name for name in inputs if name not in self._by_name]
-        if unknown and len(required) <= len(inputs) <= len(
-            self._inputs
-        ):  # their number is right, as Triton checks it first
+        # Triton checks the number of inputs first.
+        if unknown and len(required) <= len(inputs) <= len(self._inputs):
             lacking = _listed([name for name in required if name not in inputs], " and ")
             place = "its place" if len(unknown) == 1 else f"place of {_listed(unknown, ' and ')}"
             return invalid(

@@ -1,4 +1,4 @@
-"""Runs what belongs to a model under a name of its own, so that a crash in native code tells the model and the file."""
+"""Runs functions in a frame with the name of a model and its file, which the trace of a native crash then tells."""
 
 import builtins
 from collections.abc import Callable
@@ -19,7 +19,7 @@ class Runner(Protocol):
 
 
 def runner(doing: Doing, model: str, version: int, file: Path) -> Runner:
-    """Return a function that calls its first argument with the others, and is named by what that does."""
+    """Return a function that calls its first argument with the others. Its name tells the action, the model and the file."""
     name = frame_name(doing, model, version, file.name)
     # Compiled functions that it calls take the builtins of their caller.
     return cast(Runner, FunctionType(_run.__code__.replace(co_name=name), {"__builtins__": builtins}, name))

@@ -2,13 +2,13 @@
 
 from resource import RUSAGE_THREAD, getrusage
 
-# How many executions are looked at before the next one may run on the loop; four times as many each time that one was long
-# after all, until so many in a row were short.
+# Executions that are measured before the next one may run on the loop: FIRST_LOOK, and four times as many each time that one
+# was long on the loop, up to LONGEST_LOOK. After TRUSTED short ones in a row it is FIRST_LOOK again.
 FIRST_LOOK = 4
 LONGEST_LOOK = 256
 TRUSTED = 256
-MUCH_LONGER = 4  # one execution of so many times its bound is enough to leave the loop
-LONE = 5  # times the bound: where nobody else waits, a longer execution is still better than a thread
+MUCH_LONGER = 4  # one execution of so many times the bound ends executions on the loop
+LONE = 5  # times the bound: while no other request waits, a longer execution is still better than a thread
 
 NEVER, WHEN_ALONE, ALWAYS = range(3)
 
@@ -27,17 +27,17 @@ class _Size:
 
 
 class ExecutionTimes:
-    """Moving estimates, apart for each doubling of the batch's rows: a batch of 64 says nothing of one alone.
+    """Moving estimates, one for each doubling of the batch's rows, because a batch of 64 tells nothing about a single row.
 
-    On the instance's thread an execution also waits for the interpreter's lock, so that the shortest of a few says whether the
-    loop may try. There a size stays until its estimate exceeds its bound by a half, or until one execution takes several times
-    the bound though the system did not interrupt it.
+    On the instance's thread an execution also waits for the interpreter's lock, so that the shortest of a few decides whether
+    the loop may try. A size stays on the loop until its estimate exceeds the bound by a half, or one execution takes several
+    times the bound without an interruption by the system.
     """
 
     __slots__ = ("_interruptions", "_sizes", "bound_ns")
 
     def __init__(self, bound_ns: int) -> None:
-        """bound_ns: what is short; 0 for nothing."""
+        """bound_ns: the time of a short execution; 0 if none is short."""
         self._sizes = [_Size() for _ in range(33)]
         self._interruptions = 0  # of the loop's thread, when it was last asked
         self.bound_ns = bound_ns
@@ -51,7 +51,7 @@ class ExecutionTimes:
         return self._sizes[rows.bit_length()].estimate_ns
 
     def set_bound(self, bound_ns: int) -> None:
-        """Take another bound; what is known by the old one is forgotten."""
+        """Take another bound, and forget the estimates."""
         if bound_ns != self.bound_ns:
             self.bound_ns = bound_ns
             self._sizes = [_Size() for _ in range(33)]
@@ -68,7 +68,7 @@ class ExecutionTimes:
                 size.look = min(size.look * 4, LONGEST_LOOK)
                 return
         elif size.on_loop == ALWAYS:
-            return  # the loop had no time for it: the thread's times are longer
+            return  # the loop had no time for it; on a thread it takes longer
         elif size.estimate_ns:
             size.estimate_ns += took_ns - size.estimate_ns >> 3
         else:
@@ -80,10 +80,10 @@ class ExecutionTimes:
             if size.seen == TRUSTED:
                 size.look = FIRST_LOOK
         elif size.seen >= size.look:
-            self._judge(size)
+            self._choose_thread(size)
 
-    def _judge(self, size: _Size) -> None:
-        """A look is over: say where the next executions run."""
+    def _choose_thread(self, size: _Size) -> None:
+        """Choose where the next executions run, at the end of a look."""
         size.seen = 0
         before = size.on_loop
         if size.least_ns < self.bound_ns:

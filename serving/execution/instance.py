@@ -1,13 +1,13 @@
 """A model instance: one backend instance, and the thread that makes it, executes batches on it and closes it.
 
-There are three ways to execute, by what the backend's instance is; a scheduler cannot tell them apart:
+There are three ways to execute, by the kind of the backend's instance; a scheduler cannot tell them apart:
 
-thread   a BlockingInstance: the instance's thread executes what is handed to it, one batch after the other.
+thread   a BlockingInstance: the instance's thread executes its batches, one after the other.
 loop     a BlockingInstance that may run on any thread, while its executions are short: on the loop's own thread, inside
          `execute`. Handing over and back would take longer than executing.
 async    an AsyncInstance: begun on the loop's thread, executed elsewhere.
 
-Whichever it is, `on_batch_done` is called once for each batch, on the loop's thread.
+In each of them `on_batch_done` is called once for each batch, on the loop's thread.
 """
 
 import asyncio
@@ -44,14 +44,14 @@ MAX_AHEAD = 7  # batches for its thread
 
 
 def uncounted() -> None:
-    """Nobody counts what is warmed up."""
+    """Do nothing, for a caller that does not count warm-up batches."""
 
 
 class Instance:
     """Owned by a scheduler.
 
-    slots: how many batches it takes now before the first has come back: more than one where they are short.
-    bound: how many it has. ahead: how many requests each of those has that wait for others. The scheduler counts both.
+    slots: the number of batches that it may have at once, more than one if they are short. bound: the number that it has.
+    ahead: the number of requests in each batch that waits behind another one. The scheduler counts both.
     """
 
     def __init__(
@@ -67,9 +67,9 @@ class Instance:
     ) -> None:
         """Both callbacks are called on the loop's thread.
 
-        on_batch_done: takes each batch that has been executed, perhaps before `execute` returns. on_sent: takes what the model
-        answers outside of a batch's responses. loop_time: bounds what runs on the loop. decoupled: it answers all its requests
-        so. cores: which the thread is bound to.
+        on_batch_done: takes each executed batch, perhaps before `execute` returns. on_sent: takes answers that are outside a
+        batch's responses; a decoupled model has no others. loop_time: bounds executions on the loop. cores: those that the
+        thread may use.
         """
         self.placement = placement
         self.name = placement.name
@@ -93,7 +93,7 @@ class Instance:
         self._loop = loop
         self._loop_time = loop_time
         self._finished: deque[Batch] = deque()  # by the thread, for the loop
-        self._announced = False  # that there are some
+        self._announced = False  # whether `_take_finished` will be called for them
         self._started: asyncio.Future[None] = loop.create_future()
         self._warmups: SimpleQueue[list[Batch]] = SimpleQueue()  # one list for the thread, before any other work
         self._on_warmed: Callable[[], None] = uncounted
@@ -108,9 +108,8 @@ class Instance:
         await self._started
 
     async def warm_up(self, batches: list[Batch], on_each: Callable[[], None] = uncounted) -> None:
-        """Run these batches, and be ready for others from then on; raises ServingError. Once for each instance.
-
-        on_each: is called after each of them, on any thread."""
+        """Run warm-up batches, and take other batches from then on; raises ServingError. Called once for each instance.
+        on_each: called after each batch, on any thread."""
         self._on_warmed = on_each
         impl = self._impl
         self._warmups.put(batches)
@@ -129,9 +128,8 @@ class Instance:
     def set_inline_bound(self, nanoseconds: int) -> None:
         """Let executions shorter than this run on the loop's thread, where the backend's instance may run on any."""
         self._inline_bound_ns = nanoseconds
-        if (
-            self._begin == self._run_or_hand_over
-        ):  # for one that never runs there, short executions are no reason to wait
+        # Not for an instance that never runs on the loop: `_done` would hold batches back from its thread.
+        if self._begin == self._run_or_hand_over:
             self._times.set_bound(nanoseconds)
 
     def execute(self, batch: Batch) -> None:
@@ -146,7 +144,7 @@ class Instance:
         """Hand an answer to the loop's thread at once, outside of a batch's responses. Any thread but the loop's: it waits
         while the client of a decoupled model does not read."""
         flow = request.responder.flow if self._decoupled and not request.finished else None
-        if flow is not None and isinstance(answer, InferenceResponse) and not answer.size:  # else it is counted
+        if flow is not None and isinstance(answer, InferenceResponse) and not answer.size:  # 0: not counted yet
             answer.size = OVERHEAD + sum(output.nbytes for output in answer.outputs.values())
             if not flow.wait(answer.size):
                 answer, final = unavailable("the client took no response for too long"), True
@@ -158,7 +156,7 @@ class Instance:
         return [] if impl is None else impl.processes()
 
     def available(self) -> bool:
-        """Return whether it would answer now; False while its process is held back after crashes."""
+        """Return whether it would answer now; False while the restart of its process is delayed after crashes."""
         impl = self._impl
         return impl is None or impl.available()
 
@@ -219,7 +217,7 @@ class Instance:
             impl.begin(batch, done)
         except Exception as error:
             batch.fail(self._as_error(error))
-            self._loop.call_soon(done, batch)  # not inside `execute`, as nothing that runs elsewhere is
+            self._loop.call_soon(done, batch)  # after `execute`, like every batch that runs elsewhere
 
     def _executed_elsewhere(self, batch: Batch) -> None:
         batch.ended_ns = time.monotonic_ns()
@@ -239,7 +237,7 @@ class Instance:
             raise ServingError(failed.code, f"failed to run warmup: {failed.message}")
 
     def _take_finished(self) -> None:
-        """Take all that the thread has finished; it announces what comes after this again."""
+        """Take the batches that the thread has finished. It announces later ones anew."""
         self._announced = False
         finished = self._finished
         while finished:
@@ -251,12 +249,12 @@ class Instance:
     def _done(self, batch: Batch) -> None:
         times = self._times
         times.add(batch.size, batch.ended_ns - batch.started_ns, inline=False)
-        # Where the loop is to go on, the thread gets no more until it has none left.
+        # To come back to the loop, the thread gets no batch until it has none left.
         self.slots = 1 if times.on_loop(batch.size) == ALWAYS else self._slots_for(batch)
         self._on_batch_done(self, batch)
 
     def _slots_for(self, batch: Batch) -> int:
-        """Return how many batches like this one are done within AHEAD_NS, as far as one may have so many."""
+        """Return how many batches like this one the thread may have: those that it executes within AHEAD_NS, and one more."""
         ahead = AHEAD_NS // (self._times.estimate_ns(batch.size) or AHEAD_NS * 2)
         return 1 + (ahead if ahead < self._max_ahead else self._max_ahead)
 
@@ -309,7 +307,7 @@ class Instance:
                 self._announced = True
                 self._loop.call_soon_threadsafe(self._take_finished)
 
-    # -- on either -------------------------------------------------------------------------------------------------
+    # -- on either thread ------------------------------------------------------------------------------------------
     def _execute(self, batch: Batch) -> None:
         assert self._run_batch is not None
         batch.started_ns = time.monotonic_ns()

@@ -14,7 +14,7 @@ from serving.resources.rate_limiter import NO_DEMAND, Demand, demand_of
 
 
 class Placement(NamedTuple):
-    """One instance: Triton's name for it, where it runs, what the rate limiter makes it wait for, and its host policy."""
+    """One instance: Triton's name for it, its device, its demand on the rate limiter, and its host policy."""
 
     name: str
     device: Device

@@ -1,4 +1,4 @@
-"""Whether the instances of a model would answer: those of Python models may say so themselves (`is_ready`)."""
+"""Checks whether the instances of a model would answer. Python models may decide it themselves (`is_ready`)."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ TIMEOUT_S = 5.0  # Triton's
 
 
 async def instances_ready(instances: Sequence[Instance]) -> bool:
-    """Return whether any instance is available, and each of those that are says yes or has no say; False after TIMEOUT_S."""
+    """Return whether any instance is available, and no available one says that it is not ready; False after TIMEOUT_S."""
     available = [one for one in instances if one.available()]
     if len(instances) and not available:
         return False
@@ -28,9 +28,9 @@ class CanConfirm(Protocol):
 
 
 async def confirmed(current: Callable[[], CanConfirm | None]) -> bool:
-    """Return whether the model that `current` gives says that it is ready; False for None.
+    """Return whether the model that `current` returns is ready by its own word; False for None.
 
-    One that a reload replaces while it is asked cannot say so any more: its successor is asked.
+    If a reload replaces the model meanwhile, its successor is asked.
     """
     while (model := current()) is not None:
         if await model.confirm_ready():

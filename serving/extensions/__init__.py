@@ -1,5 +1,5 @@
-"""What the protocol's extensions do to tensors: classification, shared memory, ragged batches.
+"""The protocol's extensions for tensors: classification, shared memory, ragged batches.
 
-May import `core`. Frontends resolve what the parameters of inputs and outputs ask for, models apply it to their answers, and
+May import `core`. Frontends read the parameters of inputs and outputs, models apply those of outputs to their answers, and
 backends gather ragged batches.
 """

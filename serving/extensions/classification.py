@@ -44,7 +44,7 @@ def top_classes(name: str, output: Tensor, count: int, labels: Sequence[str], ba
 
 
 def _highest(values: Tensor, count: int) -> list[int]:
-    """Return the indexes of the highest values. Only those at or above the last one's value are sorted."""
+    """Return the indexes of the highest values. Only values that are at least the lowest of these are sorted."""
     if values.dtype.kind not in "iuf":
         values = values.astype(np.float32)  # BF16, which numpy cannot sort
     if values.dtype.kind == "f":
@@ -74,7 +74,7 @@ def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
 
 
 def inherited_labels(config: ModelConfig, labels_of: Callable[[str, int], Labels]) -> dict[str, Sequence[str]]:
-    """Return the labels of an ensemble's outputs: those that the step which makes an output has for it.
+    """Return the labels of an ensemble's outputs: each output has those of the step that makes it.
 
     labels_of: (model name, version) of a step -> the labels of its model."""
     found: dict[str, Sequence[str]] = {}

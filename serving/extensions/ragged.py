@@ -1,4 +1,5 @@
-"""Ragged batches: inputs of unequal shapes joined end to end, and the batch inputs that tell the model what lies where.
+"""Ragged batches: inputs of unequal shapes joined end to end, and the batch inputs that tell the model where each request
+begins.
 
 A ragged input reaches the model as one dimension with the elements of all requests. A batch input is made by the server
 when the batch is formed. A batch output is split by the shapes of a request's input instead of by rows.

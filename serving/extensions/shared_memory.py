@@ -1,6 +1,7 @@
 """Shared memory that clients register, to pass tensors by reference: system (POSIX) and CUDA (IPC handles).
 
-Names share one space. Every view is checked against the region's bounds, and no message tells a key or an address.
+Regions of both kinds share one space of names. Every view is checked against the region's bounds, and no message tells a key or
+an address.
 Source: Triton, docs/protocol/extension_shared_memory.md.
 """
 
@@ -30,7 +31,7 @@ _DESCRIPTORS_PART = 4  # of the process's descriptors, of which each mapped obje
 
 
 class ClientMemory(np.ndarray[Any, Any]):
-    """Bytes of a region that a client has registered, and may write to whenever it wants."""
+    """Bytes of a region that a client has registered, and may write to at any time."""
 
 
 def in_client_memory(tensor: NDArray[Any]) -> bool:
@@ -93,12 +94,12 @@ class SharedMemory:
         self._allowed = allowed
         self._system: dict[str, SystemRegion] = {}
         self._objects: WeakValueDictionary[tuple[int, int], _MappedObject] = WeakValueDictionary()  # by their files
-        self._mapped: WeakSet[_MappedObject] = WeakSet()  # with those that have grown since, and were mapped anew
+        self._mapped: WeakSet[_MappedObject] = WeakSet()  # and the former mappings of objects that have grown
         self._cuda: dict[str, CudaRegion] = {}
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Map a region; ALREADY_EXISTS for a known name, INTERNAL for a key that does not exist, as Triton's tests have it,
-        INVALID_ARG for bounds that do not."""
+        """Map a region; ALREADY_EXISTS for a known name, INTERNAL (as Triton's tests expect) for a key that does not exist,
+        INVALID_ARG for bounds outside the object."""
         self._check_new(name)
         if not _KEY.fullmatch(key) or key.strip("/") in (".", ".."):
             raise _absent(key)

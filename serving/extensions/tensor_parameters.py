@@ -1,6 +1,6 @@
 """Outputs that a client wants as classes or in shared memory instead of as tensors, and inputs that lie in shared memory.
 
-Neutral of the protocol: frontends read the parameters of inputs and outputs (`memory_range_of`, `output_rule`), look up the
+Independent of the protocol: frontends read the parameters of inputs and outputs (`memory_range_of`, `output_rule`), look up the
 memory (`read_input`, `find_targets`), and the model applies the targets to its answer (`apply_targets`).
 Source: Triton, docs/protocol/extension_classification.md and extension_shared_memory.md.
 """
@@ -30,22 +30,23 @@ _LIMIT = 1 << 62
 _WRITTEN_BY_INSTANCE = 4 << 20
 
 
-def memory_range_of(what: str, parameters: Mapping[str, object]) -> MemoryRange | None:
-    """Return where in shared memory a tensor lies by its parameters, None where they do not say; INVALID_ARG for half of it.
+def memory_range_of(tensor: str, parameters: Mapping[str, object]) -> MemoryRange | None:
+    """Return the place in shared memory that a tensor's parameters name; None if they name none, INVALID_ARG if some are
+    missing.
 
-    what: the tensor, for messages: "input 'x'"."""
+    tensor: its name in messages: "input 'x'"."""
     if "shared_memory_region" not in parameters:
         return None
     name = parameters["shared_memory_region"]
     if not isinstance(name, str) or not name:
-        raise invalid(f"{what}: expected 'shared_memory_region' to be the name of a region")
+        raise invalid(f"{tensor}: expected 'shared_memory_region' to be the name of a region")
     if "shared_memory_byte_size" not in parameters:
-        raise invalid(f"{what}: 'shared_memory_byte_size' must be given with 'shared_memory_region'")
+        raise invalid(f"{tensor}: 'shared_memory_byte_size' must be given with 'shared_memory_region'")
     numbers = []
     for key in ("shared_memory_offset", "shared_memory_byte_size"):
         value = parameters.get(key, 0)
         if type(value) is not int or not 0 <= value < _LIMIT:
-            raise invalid(f"{what}: expected '{key}' to be a whole number of bytes")
+            raise invalid(f"{tensor}: expected '{key}' to be a whole number of bytes")
         numbers.append(value)
     return MemoryRange(name, *numbers)
 
@@ -83,7 +84,7 @@ def _as_tensor(data: NDArray[np.uint8], row: Datatype, shape: tuple[int, ...], c
 
 
 def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | None:
-    """Return what an output's parameters ask for; None where that is just the tensor. INVALID_ARG for wrong ones."""
+    """Return the rule in an output's parameters; None if the client wants the tensor. INVALID_ARG for wrong parameters."""
     classes = parameters.get("classification", 0)
     if type(classes) is not int or not 0 <= classes < 1 << 32:
         raise invalid(f"output '{name}': expected 'classification' to be a number of classes")
@@ -117,9 +118,8 @@ def _target(rule: OutputRule, memory: SharedMemory, inputs: Sequence[MemoryRange
 
 
 def write_large_outputs(requests: Sequence[InFlightRequest], answers: Sequence[Answer]) -> None:
-    """Write large outputs into shared memory of the host, on the thread that computed them: they would hold up the loop.
-
-    Whatever is wrong with one is left for `apply_targets` to say."""
+    """Write large outputs into shared memory of the host, on the thread that computed them, because they would hold up the
+    loop. `apply_targets` tells the errors."""
     for request, answer in zip(requests, answers, strict=True):
         targets = request.asked.output_targets
         if not targets or request.finished or not isinstance(answer, InferenceResponse):
@@ -139,7 +139,7 @@ def apply_targets(
     labels: Mapping[str, Sequence[str]],
     batched: bool,
 ) -> InferenceResponse | ServingError:
-    """Put class strings in place of tensors, and write tensors into shared memory. Returns the response, or what is wrong.
+    """Put class strings in place of tensors, and write tensors into shared memory. Return the response, or the error.
 
     labels: output -> the names of its classes. batched: outputs have a batch dimension."""
     try:

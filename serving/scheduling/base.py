@@ -1,7 +1,7 @@
-"""What a scheduler is: it takes checked requests and decides when, where and with whom each one runs.
+"""The interface of schedulers, which take checked requests and choose when, where and in which batch each one runs.
 
-Everything is called on the event loop's thread. A request leaves a scheduler in exactly one way: it is handed to an
-instance in a batch, it is removed because its client left, or it is refused through `reject`.
+Every method is called on the event loop's thread. A request leaves a scheduler in exactly one way: it is handed to an instance
+in a batch, it is removed because its client left, or it is refused through `reject`.
 """
 
 import asyncio
@@ -32,21 +32,21 @@ class Scheduler:
 
     @abstractmethod
     def configure(self, config: ModelConfig) -> None:
-        """Take new batching settings; what is queued stays queued."""
+        """Take new batching settings; queued requests stay queued."""
 
     def waiting(self) -> list[InFlightRequest]:
         """Return all requests that wait."""
         return []
 
     def sequence_begun(self, identifier: int | str) -> int:
-        """Return when a sequence began that may take further requests, in monotonic ns; 0 where it is not known here."""
+        """Return when an open sequence began, in monotonic ns; 0 if no sequence of this id is open here."""
         return 0
 
     def sequences_left(self) -> "asyncio.Future[None] | None":
-        """Return what is done when no sequence may take further requests any more; None where none does now."""
+        """Return a future that is done when no sequence is open; None if none is open now."""
         return None
 
     @property
     @abstractmethod
     def pending(self) -> int:
-        """How many requests are accepted and not yet handed on."""
+        """Return the number of requests that are accepted and not yet executed by an instance."""

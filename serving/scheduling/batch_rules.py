@@ -1,4 +1,5 @@
-"""When a batch is worth running: sizes, preferred sizes, queue delay. Shared by the dynamic and the sequence batcher.
+"""The rules by which a batch runs or waits: sizes, preferred sizes, queue delay. The dynamic and the sequence batcher share
+them.
 
 Source: Triton, docs/user_guide/batcher.md (Preferred Batch Sizes, Delayed Batching).
 """
@@ -11,7 +12,7 @@ from serving.core.in_flight import InFlightRequest
 
 
 class Choice(NamedTuple):
-    """`requests` to run now, `rows` in all; none of them and `wait_ns` when it pays to wait that long for more."""
+    """The `requests` to run now and their `rows`; or no requests, and how long to wait for more (`wait_ns`)."""
 
     requests: list[InFlightRequest]
     rows: int
@@ -26,10 +27,10 @@ class BatchRules(NamedTuple):
     delay_ns: int = 0
 
     def choose(self, waiting: Iterable[InFlightRequest], now_ns: int) -> Choice:
-        """Take requests from the front; the first always, others while they fit and have its key.
+        """Choose requests from the front: the first one, and further ones while they fit and have its key.
 
         A batch that cannot grow, because it is full or because the next request does not fit, goes at once. Otherwise the
-        largest preferred size that can be made does. What is neither waits until its oldest request is `delay_ns` old.
+        largest preferred size that can be made goes. Any other batch waits until its oldest request is `delay_ns` old.
         """
         forming = FormingBatch(self)
         forming.add(waiting)
@@ -37,7 +38,8 @@ class BatchRules(NamedTuple):
 
 
 class FormingBatch:
-    """The batch that could be made of what waits at the front. What comes in behind is added without looking at all again."""
+    """The batch that the requests at the front of a queue would make. New requests are added without a look at the earlier
+    ones."""
 
     __slots__ = ("_closed", "_preferred_count", "_preferred_rows", "_rules", "requests", "rows")
 
@@ -49,7 +51,7 @@ class FormingBatch:
         self._preferred_count = self._preferred_rows = 0
 
     def add(self, waiting: Iterable[InFlightRequest]) -> None:
-        """Add what waits behind those that it has, until one does not fit."""
+        """Add further waiting requests until one does not fit."""
         max_rows, preferred, _ = self._rules
         chosen, rows = self.requests, self.rows
         key = chosen[0].batch_key if chosen else None
@@ -62,7 +64,7 @@ class FormingBatch:
                 break
             if preferred:
                 if chosen and not self._preferred_count and rows + size > preferred[-1]:
-                    self._preferred_count, self._preferred_rows = len(chosen), rows  # none can be made any more
+                    self._preferred_count, self._preferred_rows = len(chosen), rows  # no larger one can be made
                 if rows + size in preferred:
                     self._preferred_count, self._preferred_rows = len(chosen) + 1, rows + size
             chosen.append(request)
@@ -70,7 +72,7 @@ class FormingBatch:
         self.rows = rows
 
     def choose(self, now_ns: int) -> Choice:
-        """Return what of it goes now; see `BatchRules.choose`."""
+        """Return the requests that go now; see `BatchRules.choose`."""
         chosen, rows, delay_ns = self.requests, self.rows, self._rules.delay_ns
         if not delay_ns:
             if self._preferred_count:

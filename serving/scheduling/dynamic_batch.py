@@ -1,7 +1,7 @@
 """The dynamic batcher: joins waiting requests into batches for the model's idle instances.
 
 Without `dynamic_batching` in the configuration every request is a batch of its own, as in Triton's default scheduler.
-With it, whenever an instance is idle, BatchRules says what goes. Source: Triton, docs/user_guide/batcher.md.
+With it, BatchRules chooses the next batch whenever an instance is idle. Source: Triton, docs/user_guide/batcher.md.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class DynamicBatchScheduler(InstanceScheduler):
     ) -> None:
         super().__init__(loop, limiter, reject, on_done)
         self._forming: FormingBatch | None = None
-        self._formed_at = 0  # the queue's changes by then
+        self._formed_at = 0  # the queue's `changes` at that time
         self._queue = RequestQueue(ModelDynamicBatching(), self._later, self._timed_out)
         self.configure(config)
 
@@ -46,7 +46,7 @@ class DynamicBatchScheduler(InstanceScheduler):
         self._rules = BatchRules(config.max_batch_size, preferred, batching.max_queue_delay_microseconds * 1000)
         self._preserve_ordering = batching.preserve_ordering
         policy = batching.default_queue_policy
-        # Where somebody has said who goes first, and how many or how long may wait, all that waits stays in the queue.
+        # With priorities, a maximum queue size or a timeout, requests wait in the queue alone, which enforces these.
         self._works_ahead = not (
             batching.priority_levels or policy.max_queue_size or policy.default_timeout_microseconds
         )
@@ -63,7 +63,7 @@ class DynamicBatchScheduler(InstanceScheduler):
             self._wake()
 
     def remove(self, request: InFlightRequest) -> bool:
-        self._wake()  # what it held back may go
+        self._wake()  # requests behind it may go now
         return self._queue.remove(request)
 
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
@@ -71,14 +71,14 @@ class DynamicBatchScheduler(InstanceScheduler):
             first = self._queue.first()
             return [] if first is None else [first]
         if instance.bound and self._queue.count < self._rules.max_rows:
-            return []  # until it is free more may come, for a larger batch
+            return []  # more requests may come for a larger batch before it is free
         requests, _, wait_ns = self._form().choose(time.monotonic_ns() if self._rules.delay_ns else 0)
         if wait_ns:
             self._wake_in(wait_ns)
         return requests
 
     def _form(self) -> FormingBatch:
-        """Return the batch that what waits could make."""
+        """Return the batch that the waiting requests would make."""
         queue, forming = self._queue, self._forming
         if forming is None or self._formed_at != queue.changes:
             forming = self._forming = FormingBatch(self._rules)
@@ -104,7 +104,7 @@ class DynamicBatchScheduler(InstanceScheduler):
         return (request,)
 
     def _timed_out(self, request: InFlightRequest | None) -> None:
-        """A request has waited too long, and is refused or (None) now goes behind others: what it held back may go."""
+        """Refuse a request that has waited too long; None if the queue has delayed it. The requests behind it may go now."""
         if request is not None:
             self._reject(request, unavailable("Request timeout expired"))
         self._wake()

@@ -1,9 +1,9 @@
 """The ensemble scheduler: runs the steps of a DAG, handing tensors on by reference.
 
-A step starts as soon as it is known of each of its inputs whether it comes: an optional input of the ensemble may stay
-away, and so may an output of a step; the step's own model says whether it can do without. A tensor is let go when its last
-reader has it. The failure of one step fails the request, names the step and cancels what else it started. An ensemble with a
-decoupled step is decoupled itself (serving.configuration.ensemble_check).
+A step starts as soon as each of its inputs has come or is known to be absent: a client may omit an optional input of the
+ensemble, and a step may omit an output. The step's model decides whether it runs without that input. A tensor is released when
+its last reader has it. If one step fails, the request fails with the name of that step, and its other steps are cancelled. An
+ensemble with a decoupled step is decoupled itself (serving.configuration.ensemble_check).
 Source: Triton, docs/user_guide/ensemble_models.md.
 """
 
@@ -20,9 +20,9 @@ from serving.scheduling.ensemble_graph import EnsembleGraph, StepLimits
 from serving.scheduling.ensemble_run import EnsembleOutputs, EnsembleRequest, Infer
 from serving.telemetry.statistics import Phases
 
-# The end of a request, None where responses have come before it; the last argument: how long its steps took, all together.
+# Ends a request: its answer, None after a stream of responses, and the total times of its steps.
 OnAnswer = Callable[[InFlightRequest, Answer, Phases], None]
-# One response of a decoupled ensemble; others, or the end, follow.
+# Sends one response of a decoupled ensemble; others, or the end, follow.
 OnResponse = Callable[[InFlightRequest, InferenceResponse], None]
 
 

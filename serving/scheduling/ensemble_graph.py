@@ -20,11 +20,11 @@ Resume = Callable[[int], None]
 
 
 class EnsembleStep(NamedTuple):
-    """One step, as runs need it: reading a protobuf map takes longer than running some steps.
+    """One step, read once from its configuration, because reading a protobuf map takes longer than running some steps.
 
     inputs, outputs: (name for the step's model, tensor of the ensemble). requested: the outputs by the model's names.
     reads: the tensors that it depends on. feeds_steps: whether another step reads from it; what no step reads goes to the
-    client. retry: where it is tried again, or only for so long.
+    client. retry: its number of tries and its timeout; None without them.
     """
 
     model_name: str
@@ -38,8 +38,8 @@ class EnsembleStep(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """What a request for some of the outputs needs: these outputs, in order, the steps that make them, and for each tensor how
-    many will read it; the answer is one of them."""
+    """The work for a request: its outputs, in order, the steps that make them, and the number of readers of each tensor; the
+    answer is one of the readers."""
 
     outputs: list[str]
     steps: list[int]
@@ -86,7 +86,7 @@ class EnsembleGraph:
         }
 
     def plan(self, requested: Sequence[str]) -> StepPlan:
-        """Return what a request for these outputs needs; without any, it is for all."""
+        """Return the plan for a request of these outputs; an empty list means all."""
         if not requested:
             return self._plan_of_all
         outputs = [name for name in self._outputs if name in requested]
@@ -135,7 +135,7 @@ class EnsembleGraph:
 
 
 class StepLimits:
-    """How many requests may be at each step at once: `max_inflight_requests` of the configuration, 0 for any number."""
+    """Bounds the requests at each step at once: `max_inflight_requests` of the configuration, 0 for any number."""
 
     def __init__(self) -> None:
         self._limit = 0
@@ -143,14 +143,14 @@ class StepLimits:
         self._waiters: dict[int, Waiters[Resume]] = {}
 
     def configure(self, limit: int) -> None:
-        """Take a new limit; requests that have room by it go on at once."""
+        """Take a new limit, and let the requests go on that have room now."""
         self._limit = limit
         for waiters in list(self._waiters.values()):
             waiters.ask()
 
     def enter(self, index: int, resume: Resume) -> bool:
-        """Return whether one more request may be sent to a step, and count it. Where not, `resume(index)` is called when it
-        may, unless it is withdrawn: the request enters again."""
+        """Return whether one more request may go to a step, and count it. If it may not, `resume(index)` is called when there
+        may be room, and the request enters again; `withdraw` prevents that."""
         if not self._limit or self._inflight[index] < self._limit:
             self._inflight[index] += 1
             return True
@@ -160,11 +160,11 @@ class StepLimits:
         return False
 
     def withdraw(self, index: int, resume: Resume) -> None:
-        """A request no longer waits for a step."""
+        """Forget a request that waits for a step."""
         self._waiters[index].withdraw(resume)
 
     def leave(self, index: int) -> None:
-        """A request has left a step: the one that has waited longest may go on."""
+        """Note that a request has left a step, and let the one that has waited longest go on."""
         self._inflight[index] -= 1
         if index in self._waiters:
             self._waiters[index].ask()

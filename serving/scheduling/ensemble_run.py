@@ -1,13 +1,13 @@
-"""One request's way through the DAG of an ensemble.
+"""Runs one request through the DAG of an ensemble.
 
-Each response of a decoupled step begins a branch: a run of its own through the steps that follow, with its own tensors. What
-branches answer goes out in the order in which they began.
+Each response of a decoupled step begins a branch: a run of its own through the steps that follow, with its own tensors. The
+responses of the branches go out in the order in which the branches began.
 
-Where a step is tried again (`slipway.step_retries`), only that one is, with the inputs that it had: a try ends with an error,
-or when its time is over, and another begins. A decoupled step that has sent a response is not.
+A failed step is tried again by itself, with the same inputs (`slipway.step_retries`): a try fails with an error, or when its
+time is over. A decoupled step that has sent a response is not tried again.
 
-A tensor that a step has made carries the sequence of that step: its reader is asked within it, and the response tells it, as
-Triton's EnsembleContext does. A step's model may change it with response parameters of the same names.
+A tensor that a step has made carries the sequence of that step: the request of its reader and the response of the ensemble are
+in that sequence, as in Triton's EnsembleContext. A step's model may change it with response parameters of the same names.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _TIMES = ("slipway_queue_us", "slipway_compute_us")
 
 
 class EnsembleOutputs(NamedTuple):
-    """One response of the ensemble, before it is made one.
+    """The outputs of one response of the ensemble.
 
     size: bytes of the decoupled step's response that led to it. position: the sequence that its tensors belong to.
     """
@@ -63,10 +63,10 @@ class EnsembleRequest:
         self.infer = infer
         self._on_answer = on_answer
         self.plan = graph.plan(request.requested_outputs)
-        # Those of the steps: of an ensemble within an ensemble, both.
+        # Observers of the steps; within an outer ensemble, its request too.
         self.observers = (self, *[each for each in request.observers if isinstance(each, EnsembleRequest)])
         self.ended = False
-        self._took = [0, 0, 0]  # the steps together, by phase
+        self._took = [0, 0, 0]  # nanoseconds of all steps, by phase
         self._ready: deque[EnsembleOutputs] = deque()
         self._owed = 0  # bytes of decoupled steps' responses that no answer has carried to the client yet
         self._times: list[tuple[str, list[int]]] = []  # of each step, where the request asked (slipway_timing)
@@ -79,15 +79,15 @@ class EnsembleRequest:
             self.broke(error)
 
     def broke(self, error: Exception) -> None:
-        """Something was raised between two steps: that is the answer, and nothing more runs."""
+        """Answer with an exception that was raised between two steps, and run no further step."""
         self.fail(unexpected(error, f"running the steps of '{self.graph.name}'"))
 
     def send_ready(self) -> None:
-        """A run has nothing under way any more: send what is ready, and the end when nothing more will come."""
+        """Send the ready responses, and the end if no more will come. Called when a run has nothing under way."""
         if self.ended:
             return
         complete = self._root.collect(self._ready)
-        while self._ready and not self.ended:  # a client may go while it is answered
+        while self._ready and not self.ended:  # the client may go while it gets an answer
             outputs = self._ready.popleft()
             self._send(outputs, final=complete and not self._ready)
         if complete and not self.ended:
@@ -104,12 +104,12 @@ class EnsembleRequest:
         self._on_answer(self, outputs, True)
 
     def branch(self, response: InferenceResponse) -> int:
-        """A decoupled step has sent a response; what it counts against the client's flow."""
+        """Note a response of a decoupled step, and return its bytes in the client's flow."""
         self._owed += response.size
         return response.size
 
     def unused(self, size: int) -> None:
-        """A response of a decoupled step that led to no answer."""
+        """Give the bytes of a decoupled step's response that led to no answer back to the client's flow."""
         self._owed -= size
         flow = self.request.responder.flow
         if flow is not None:
@@ -139,7 +139,7 @@ class EnsembleRequest:
         return {**dict(zip(_TIMES, totals, strict=True)), "slipway_steps": json.dumps(steps)}
 
     def keep_times(self, name: str, parameters: Mapping[str, ParameterValue]) -> None:
-        """Keep the times that a step has told of itself."""
+        """Keep the times in the parameters of a step's response."""
         times = [value for key in _TIMES if isinstance(value := parameters.get(key), int)]
         if len(times) == len(_TIMES):
             self._times.append((name, times))
@@ -152,17 +152,17 @@ class EnsembleRequest:
         took[2] += phases.output_ns
 
     def step(self, child: InFlightRequest) -> None:
-        """What a step's model asks of others is not of this ensemble."""
+        """Do nothing, because the requests of a step's model are no steps of this ensemble."""
 
     def context(self) -> str:
         return ""
 
     def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
-        """The run has it by its own callback."""
+        """Do nothing, because the run gets the answer from its responder."""
 
 
 class Run:
-    """The steps of `waiting` that depend on `tensors`, each once. A tensor that is None will not come."""
+    """Runs the steps of `waiting` that depend on `tensors`, each once. A tensor that is None is absent."""
 
     def __init__(
         self,
@@ -182,7 +182,7 @@ class Run:
         self._positions: dict[str, SequencePosition] = {} if position is None else dict.fromkeys(tensors, position)
         self._size = size
         self._running: dict[int, InFlightRequest] = {}
-        self._entered: set[int] = set()  # steps in which the run takes room
+        self._entered: set[int] = set()  # steps that count the run
         self._without_room: set[int] = set()  # steps for whose room it waits
         self._tries: dict[int, _Tries] = {}  # of the running steps that may be tried again
         self._branches: deque[Run] = deque()
@@ -205,7 +205,7 @@ class Run:
             self._owner.send_ready()
 
     def collect(self, ready: deque[EnsembleOutputs]) -> bool:
-        """Add what can be sent, in order; whether nothing more will come."""
+        """Add the responses that can be sent, in order; return whether no more will come."""
         idle = not self._running and not self._without_room
         if idle and not self._collected:
             self._collected = True
@@ -221,8 +221,8 @@ class Run:
         missing = [name for name in owner.plan.outputs if name not in self._tensors]
         if not missing:
             outputs = {name: tensor for name in owner.plan.outputs if (tensor := self._tensors[name]) is not None}
-            told = [self._positions[name] for name in outputs if name in self._positions]
-            ready.append(EnsembleOutputs(outputs, self._size, told[-1] if told else owner.request.sequence))
+            positions = [self._positions[name] for name in outputs if name in self._positions]
+            ready.append(EnsembleOutputs(outputs, self._size, positions[-1] if positions else owner.request.sequence))
         elif owner.request.stream is not None:
             owner.unused(self._size)
         else:
@@ -252,7 +252,7 @@ class Run:
             self._without_room.add(index)
 
     def _resume(self, index: int) -> None:
-        """A step that had no room has."""
+        """Enter a step that had no room before."""
         self._without_room.discard(index)
         try:
             self._enter(index)
@@ -307,30 +307,30 @@ class Run:
             failure = unexpected(error, f"sending a request to '{step.model_name}'")
             child.refuse(failure)
             if tries is not None:
-                tries.left = 0  # asked again at once, the model would say the same
+                tries.left = 0  # the model would refuse another try too
             self.answered(index, failure, True)
 
     def _release(self, step: EnsembleStep) -> None:
-        """Let go of the tensors that `step` was the last to read."""
+        """Release the tensors whose last reader is `step`."""
         for name in step.reads:
             self._readers[name] -= 1
             if not self._readers[name]:
                 del self._tensors[name]
 
     def _took_too_long(self, index: int, child: InFlightRequest) -> None:
-        """The time of a try is over: it has failed, whatever still comes of it."""
+        """Fail a try whose time is over; a late answer is dropped."""
         if self._running.get(index) is not child or _has_begun(child):
             return
         del self._running[index]
         late = unavailable(f"it has not answered within {self._tries[index].retry.timeout_ms} ms")
         try:
-            child.cancel()  # which this run does not hear
+            child.cancel()  # this run drops the answer
             self._take_answer(index, child, late, True)
         except Exception as error:
             self._owner.broke(error)
 
     def _try_again(self, index: int, step: EnsembleStep, child: InFlightRequest) -> bool:
-        """Whether another try of a step that has failed begins."""
+        """Begin another try of a failed step; return whether there is one."""
         tries = self._tries[index]
         if self._owner.ended or not tries.left or _has_begun(child):
             return False
@@ -392,7 +392,7 @@ class Run:
 
 
 class _Tries:
-    """How often a step may still be tried, and when the time of the try under way is over."""
+    """The number of tries that a step has left, and the timer of the present one."""
 
     __slots__ = ("_timer", "left", "retry")
 

@@ -1,9 +1,9 @@
-"""What schedulers with instances share: who is idle, handing out batches, taking instances away, ordered delivery.
+"""The common part of schedulers with instances: idle instances, dispatch of batches, removal of instances, ordered delivery.
 
-A batch's life begins in `_run_on` and ends in `batch_done`, and nowhere else: whatever is raised there, its requests are
-answered and its instance is free again. An instance may execute at once, inside `_run_on`: so requests are never dispatched
-while they are submitted, and no answer comes while a frontend is still asking. What a scheduler does by itself later goes
-through `_later`, which guards it likewise.
+A batch's life begins in `_run_on` and ends in `batch_done`, and nowhere else. Whatever exception comes there, the requests are
+answered and the instance is free again. An instance may execute at once, inside `_run_on`. Therefore `submit` never dispatches:
+no answer comes while a frontend is still submitting. Timers of a scheduler go through `_later`, which guards them in the same
+way.
 """
 
 import asyncio
@@ -26,7 +26,8 @@ TURN_NS = 1_000_000  # executions on the loop's own thread, until the loop gets 
 
 
 class InstanceScheduler(Scheduler):
-    """Subclasses say which batch an idle instance should run; `on_done` receives each executed batch, and never raises."""
+    """Subclasses choose the batch that an idle instance should run; `on_done` receives each executed batch, and never
+    raises."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, limiter: RateLimiter | None, reject: Reject, on_done: OnBatchDone
@@ -51,9 +52,8 @@ class InstanceScheduler(Scheduler):
 
     @abstractmethod
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
-        """Return the requests that this instance should run now; none where it pays to wait. They stay in the queue.
-
-        Where it has batches already (`bound`) it will run them after those."""
+        """Return the requests that this instance should run next; none if waiting for more is better. They stay in the
+        queue."""
 
     @abstractmethod
     def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
@@ -70,12 +70,12 @@ class InstanceScheduler(Scheduler):
         self._wake()
 
     def vacated(self, instance: Instance) -> "asyncio.Future[None] | None":
-        """Bind nothing new to an instance that is to be removed. Return a future that is done when nothing is bound to it any
-        more, None where that is so already."""
+        """Bind no new sequence to an instance that will be removed. Return a future that is done when no sequence is bound to
+        it; None if none is now."""
         return None
 
     async def remove_instance(self, instance: Instance) -> None:
-        """Take an instance away; returns when the batches that it has are done."""
+        """Remove an instance, and wait until its batches are done."""
         self._instances.discard(instance)
         if instance in self._open:
             self._open.remove(instance)
@@ -91,7 +91,7 @@ class InstanceScheduler(Scheduler):
             self._loop.call_soon(self._dispatch)
 
     def _wake_in(self, nanoseconds: int) -> None:
-        """Look again after the queue delay, at the latest."""
+        """Dispatch after the queue delay, or earlier."""
         timer = self._timer
         if timer is not None:
             if timer.due_ns <= time.monotonic_ns() + nanoseconds:
@@ -104,7 +104,7 @@ class InstanceScheduler(Scheduler):
         self._dispatch()
 
     def _later(self, seconds: float, callback: Callable[..., None], *arguments: object) -> asyncio.TimerHandle:
-        """Call back on the loop; what waits is answered if that raises, as nobody knows what became of it."""
+        """Call back on the loop. If the callback raises, all waiting requests fail, because its effect on them is unknown."""
         return self._loop.call_later(seconds, self._guarded, callback, *arguments)
 
     def _guarded(self, callback: Callable[..., None], *arguments: object) -> None:
@@ -114,7 +114,7 @@ class InstanceScheduler(Scheduler):
             self._fail(self.waiting(), error)
 
     def _capacity(self, instance: Instance) -> int:
-        """Return how many batches an instance may have at once. Resources are held while one executes, and by one alone."""
+        """Return how many batches an instance may have at once: with a rate limiter one, which holds the resources."""
         return instance.slots if self._works_ahead and self._limiter is None else 1
 
     def _dispatch(self) -> None:
@@ -136,7 +136,7 @@ class InstanceScheduler(Scheduler):
         self._dispatching = False
 
     def _run_on(self, instance: Instance) -> bool:
-        """Give a free instance what it should run next; return whether it took something."""
+        """Give a free instance its next batch; return whether it took one."""
         chosen: list[InFlightRequest] = []
         batch: Batch | None = None
         limiter = self._limiter
@@ -182,19 +182,18 @@ class InstanceScheduler(Scheduler):
             self._ordered.remove(batch)
 
     def _fail(self, requests: Iterable[InFlightRequest], error: Exception) -> None:
-        """Answer requests that cannot run, because of what was raised when they were to."""
+        """Answer requests that cannot run, because scheduling them has raised an exception."""
         failure = unexpected(error, "scheduling a request")
         for request in requests:
             for dropped in safely("dropping a request", self._drop, request) or (request,):
                 self._reject(dropped, failure)
 
     def _may_take(self, instance: Instance) -> bool:
-        """Return whether one of several instances may run a batch: one that cannot answer now leaves it to others, if
-        there is one that can."""
+        """Return whether one of several instances may run a batch: one that is not available leaves it to others, if any is."""
         return instance.available() or not any(one.available() for one in self._instances)
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:
-        """An instance has executed a batch; called on the loop's thread."""
+        """Take a batch that an instance has executed. Called on the loop's thread."""
         if self._limiter is not None:
             safely("releasing resources", self._limiter.release, instance)
         instance.bound -= 1

@@ -38,10 +38,10 @@ class _Level:
 class RequestQueue:
     """Requests in the order in which they should run. Iterating does not remove.
 
-    There may be 2**64 levels: level 1, and each that has requests, is an object. `timed_out` gets a request that has waited
-    too long and has left the queue, None where one has been put behind others.
+    There may be 2**64 levels, so that only level 1 and levels with requests are objects. `timed_out` gets a request that has
+    left the queue because it waited too long; None if such a request was delayed instead.
 
-    count: how many requests there are. changes: grows with every change but a request that comes in behind all others.
+    count: the number of requests. changes: grows with every change except a request that is appended after all others.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class RequestQueue:
         self.count += 1
         if self._several:
             self._level_of[request] = level
-        if self._several or level.delayed:  # others may come behind it
+        if self._several or level.delayed:  # it may go before others
             self.changes += 1
         if level.timeout_us or request.asked.timeout_us:
             self._start_timer(request, level.policy)
@@ -106,7 +106,7 @@ class RequestQueue:
         return fresh[0] if fresh else next(self._through_levels())
 
     def take(self, requests: Sequence[InFlightRequest]) -> None:
-        """Take its first requests, which are these, to run."""
+        """Remove `requests`, which are the first ones, to run them."""
         fresh = self._levels[0].fresh
         if self._several or self._timers or len(requests) > len(fresh):
             for request in requests:
@@ -119,7 +119,7 @@ class RequestQueue:
         self.changes += 1
 
     def remove(self, request: InFlightRequest) -> bool:
-        """Take a request out, to run or because its client left; return False where it is not queued."""
+        """Remove a request, to run it or because its client left; return False if it is not queued."""
         level = self._level_of.pop(request, None) if self._several else self._levels[0]
         if level is None or request.started or not (_removed(level.fresh, request) or _removed(level.delayed, request)):
             return False

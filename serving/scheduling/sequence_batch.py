@@ -35,7 +35,7 @@ DEFAULT_IDLE_S = 1.0
 
 
 class _Sequence:
-    """Alive from START until END has run, or until it was idle too long."""
+    """One sequence, from START until END has run or until it was idle too long."""
 
     __slots__ = ("begun_ns", "id", "last", "requests", "running", "slot", "state", "timer")
 
@@ -113,7 +113,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return self._pending
 
     def complete_warmup(self, batches: list[Batch]) -> None:
-        """Controls as of a sequence's first request, and its initial state, where the sample does not give them."""
+        """Add the controls of a sequence's first request, and the initial state, unless the sample gives them."""
         for request in (request for batch in batches for request in batch.requests):
             given = request.inputs
             request.sequence = SequencePosition(self._controls.new_id(1), start=True)
@@ -164,11 +164,11 @@ class SequenceBatchScheduler(InstanceScheduler):
         if sequence.slot is None and len(sequence.requests) == 1:
             self._place(sequence)
         if request.sequence.end or self._iterative:
-            self._take_no_more(sequence)  # the next START of this id is another sequence
+            self._close(sequence)  # the next START of this id is another sequence
         self._wake()
 
     def remove(self, request: InFlightRequest) -> bool:
-        """Cancelling a waiting request cancels all that wait in its sequence, and ends it."""
+        """Remove a waiting request, cancel the others that wait in its sequence, and end the sequence."""
         sequence = self._of.get(request)
         if sequence is None or request not in sequence.requests:
             return False
@@ -178,7 +178,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         for other in waiting:
             if other is not request:
                 other.cancel()
-        self._wake()  # what they held back may go
+        self._wake()  # requests behind them may go now
         return True
 
     def _queue(self, sequence: _Sequence, request: InFlightRequest) -> None:
@@ -187,7 +187,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._of[request] = sequence
         self._pending += 1
         if sequence.timer is None:
-            sequence.timer = self._later(self._idle_s, self._look_if_idle, sequence)
+            sequence.timer = self._later(self._idle_s, self._check_idle, sequence)
 
     def _forget_waiting(self, sequence: _Sequence) -> None:
         for request in sequence.requests:
@@ -195,7 +195,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._pending -= len(sequence.requests)
         sequence.requests.clear()
 
-    # -- which are open --------------------------------------------------------------------------------------------
+    # -- open sequences --------------------------------------------------------------------------------------------
     def sequence_begun(self, identifier: int | str) -> int:
         sequence = self._sequences.get(identifier)
         return sequence.begun_ns if sequence is not None else 0
@@ -206,8 +206,8 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._left = self._loop.create_future()
         return self._left
 
-    def _take_no_more(self, sequence: _Sequence) -> None:
-        """Take no further requests of a sequence."""
+    def _close(self, sequence: _Sequence) -> None:
+        """Close a sequence: it takes no further requests."""
         if self._sequences.get(sequence.id) is sequence:
             del self._sequences[sequence.id]
         if self._left is not None and not self._sequences and not self._left.done():
@@ -264,18 +264,18 @@ class SequenceBatchScheduler(InstanceScheduler):
             for request in waiting:
                 self._reject(request, unavailable("timeout of the corresponding sequence has been expired"))
 
-    def _look_if_idle(self, sequence: _Sequence) -> None:
+    def _check_idle(self, sequence: _Sequence) -> None:
         sequence.timer = None
         quiet = self._loop.time() - sequence.last
         if sequence.requests or sequence.running or quiet < self._idle_s:
             again = self._idle_s if sequence.requests or sequence.running else self._idle_s - quiet
-            sequence.timer = self._later(again, self._look_if_idle, sequence)
+            sequence.timer = self._later(again, self._check_idle, sequence)
         else:
             self._end(sequence)
 
     def _end(self, sequence: _Sequence) -> None:
         """Forget a sequence and give its slot to the next in the backlog."""
-        self._take_no_more(sequence)
+        self._close(sequence)
         if sequence.timer is not None:
             sequence.timer.cancel()
         if sequence in self._backlog:
@@ -320,7 +320,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return [request for request, sequence in self._of.items() if request in sequence.requests]
 
     def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
-        """Its sequence cannot go on without it."""
+        """Drop a request and those that wait in its sequence, which cannot go on without it."""
         sequence = self._of.pop(request, None)
         if sequence is None:
             return (request,)
@@ -335,7 +335,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return [request, *others]
 
     def _key_by_state(self, sequence: _Sequence) -> None:
-        """States of unequal shapes cannot share a batch."""
+        """Add the shapes of its state to a request's batch key, because states of unequal shapes cannot share a batch."""
         request = sequence.requests[0]
         own = request.batch_key.own if isinstance(request.batch_key, _KeyByState) else request.batch_key
         request.batch_key = _KeyByState(own, self._controls.state_shapes(_state_of(request, sequence)))
@@ -354,10 +354,10 @@ class SequenceBatchScheduler(InstanceScheduler):
                 return
 
     def _stand_in(self, pattern: InFlightRequest) -> InFlightRequest:
-        """Zeros in the shapes of a real request, with READY false; nobody waits for its answer."""
+        """Return a request of zeros in the shapes of a real one, with READY false; its answer is dropped."""
         inputs = {name: _zeros_like(array) for name, array in pattern.inputs.items()}
         stand_in = InFlightRequest.unanswered(InferenceRequest(pattern.asked.model_name, inputs))
-        stand_in.respond(None)  # nothing that comes for it is handed over
+        stand_in.respond(None)  # so that its answer is dropped
         state = _state_of(pattern, self._of[pattern]) if self._controls.states_vary else {}
         self._controls.prepare(stand_in, {name: _zeros_like(array) for name, array in state.items()}, ready=False)
         return stand_in
@@ -372,16 +372,16 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._controls.prepare(request, sequence.state, ready=True)
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:
-        self._look_at(batch)  # before the next batch of this instance is formed
+        self._keep_states(batch)  # before the next batch of this instance is formed
         super().batch_done(instance, batch)
 
-    def _look_at(self, batch: Batch) -> None:
+    def _keep_states(self, batch: Batch) -> None:
         for index, request in enumerate(batch.requests):
             if request not in self._of:  # a stand-in
                 continue
             try:
                 self._step_done(request, batch.responses[index], again=request in batch.rescheduled)
-            except Exception as error:  # what the next request of its sequence would get is not known
+            except Exception as error:  # the state for the sequence's next request is unknown
                 failure = unexpected(error, "keeping the state of a sequence")
                 batch.rescheduled = batch.rescheduled - {request}
                 batch.responses[index] = failure
@@ -402,7 +402,7 @@ class SequenceBatchScheduler(InstanceScheduler):
             self._end(sequence)
 
     def _again(self, sequence: _Sequence, request: InFlightRequest) -> None:
-        """Put a request that the model wants once more before whatever waits in its sequence."""
+        """Queue a request again that its model rescheduled, before all that wait in its sequence."""
         request.sequence = request.sequence._replace(start=False)
         request.requested_outputs = request.asked.requested_outputs
         request.queued_ns = time.monotonic_ns()

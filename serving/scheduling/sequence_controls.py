@@ -1,4 +1,4 @@
-"""What the sequence batcher adds to a request's inputs: control tensors and implicit state.
+"""The control tensors and the implicit state that the sequence batcher adds to a request's inputs.
 
 Source: Triton, docs/user_guide/architecture.md (Control Inputs) and implicit_state_management.md.
 """
@@ -126,7 +126,8 @@ def _shown(sequence_id: int | str) -> str:
 
 
 def _state(state: ModelSequenceBatching.State, config: ModelConfig, model_dir: Path) -> _State:
-    """Variable dims start at 1; the content is zero unless a file in <model>/initial_state gives it."""
+    """Return a state with its initial value: zeros, unless a file in <model>/initial_state has one. Variable dims start at
+    1."""
     row = BY_CONFIG[state.data_type]
     leading = (1,) if config.max_batch_size > 0 else ()
     given = state.initial_state[0] if state.initial_state else None
@@ -154,9 +155,9 @@ def _from_file(name: str, file: str, folder: Path, row: Datatype, shape: tuple[i
 
 
 def _texts(name: str, data: bytes, count: int) -> Tensor:
-    """Return the strings of a file, each behind its length in four bytes, and empty ones where it has fewer.
+    """Return the strings of a file, each after its length in four bytes, and empty ones if it has fewer.
 
-    A file of something else gives empty ones: Triton loads a model with any file, and begins with these."""
+    Any other file gives empty strings, as in Triton, which loads a model with any file."""
     texts: Tensor = np.full(count, b"", np.object_)
     offset = 0
     for index in range(count if data else 0):
