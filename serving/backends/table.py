@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def kind_of(name: str) -> BackendKind:
-    """Return what is declared of a backend; INVALID_ARG, with the known names, for an unknown one."""
+    """Return the declaration of a backend; INVALID_ARG, with the known names, for an unknown one."""
     try:
         return KINDS[name]
     except KeyError:
@@ -19,7 +19,7 @@ def kind_of(name: str) -> BackendKind:
 
 
 def backend_class(name: str) -> "type[Backend]":
-    """Return the class of a backend; INVALID_ARG for an unknown one, UNSUPPORTED for that of a plugin which is not there."""
+    """Return the class of a backend; INVALID_ARG for an unknown one, UNSUPPORTED if its plugin is not installed."""
     place = kind_of(name).class_path
     try:
         found: type[Backend] = imported(place)
@@ -31,7 +31,8 @@ def backend_class(name: str) -> "type[Backend]":
 
 
 def make_backend(spec: "ModelSpec") -> "Backend":
-    """Make the backend of one model version, not yet loaded; in processes of its own where it asks for them."""
+    """Make the backend of one model version, not yet loaded; with processes of its own if the configuration or the kind wants
+    them."""
     from serving.backends.child.isolation import isolated, wants_process
 
     backend = backend_class(spec.config.backend)

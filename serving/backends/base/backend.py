@@ -1,7 +1,7 @@
-"""What a backend is: it reads one model version's weights once and makes the instances that execute batches.
+"""The interface of a backend, which reads one model version's weights once and makes the instances that execute batches.
 
     backend = backend_class("onnxruntime")(spec)      loop-independent; no heavy work
-    backend.complete_config(config, version_dir)      classmethod: fill in what the file knows, refuse contradictions
+    backend.complete_config(config, version_dir)      classmethod: complete it from the file, refuse contradictions
     backend.load()                                    worker thread: read weights that instances share
     instance = backend.create_instance(device, name)  on the instance's own thread
     instance.execute(batch)                           on that thread, or the loop's, one at a time (BlockingInstance)
@@ -37,7 +37,7 @@ Outputs: TypeAlias = Mapping[str, "Tensor | DeviceTensor"]
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """What a backend is made from. `config` is complete and validated; `version_dir` holds the model file."""
+    """The model version that a backend is made for. `config` is complete and validated; `version_dir` holds the model file."""
 
     name: str
     version: int
@@ -56,8 +56,8 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """What a person should know of a model file beyond its tensors: `errors` keep it from being served. archive: what the file
-    says of itself."""
+    """Remarks for a person about a model file, beyond its tensors; a file with `errors` is not served. archive: the file's own
+    description."""
 
     archive: Mapping[str, Json]
     errors: Sequence[str]
@@ -76,19 +76,19 @@ class BackendInstance(ABC):  # noqa: B024
         return []
 
     def available(self) -> bool:
-        """Whether it would answer now: a scheduler prefers other instances to one that would not. Any thread."""
+        """Return whether it would answer now: a scheduler prefers other instances to one that would not. Any thread."""
         return True
 
     def unready_reason(self) -> str:
-        """Return why it would not answer at once, in words that follow its name; "" where it would. Any thread."""
+        """Return why it would not answer at once, in words that follow its name; "" if it would. Any thread."""
         return ""
 
     def down_s(self) -> float:
-        """Return for how long its process has been gone, in seconds; 0 where it runs. Any thread."""
+        """Return for how many seconds its process has been gone; 0 while it runs. Any thread."""
         return 0.0
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model itself whether it is ready; None where it has no say. Any thread."""
+        """Ask the model itself whether it is ready; None for a model without such a method. Any thread."""
         return None
 
     def close(self) -> None:  # noqa: B027
@@ -96,7 +96,7 @@ class BackendInstance(ABC):  # noqa: B024
 
 
 class BlockingInstance(BackendInstance):
-    """Executes batches one at a time, on the thread that asks: the instance's own, unless `any_thread`.
+    """Executes batches one at a time, on the caller's thread: the instance's own, unless `any_thread`.
 
     any_thread: it may execute on any thread of the server, one batch at a time: it never waits for a device or a process, and
     runs no code of users. While its executions are short they run on the event loop's own thread.
@@ -117,9 +117,9 @@ class BlockingInstance(BackendInstance):
 
 
 class AsyncInstance(BackendInstance):
-    """Executes elsewhere, in a process of its own say, while the event loop goes on: no thread waits for it.
+    """Executes elsewhere, such as in a process of its own, while the event loop goes on: no thread waits for it.
 
-    slots: how many batches it takes before it has answered the first, so that the next is there when one ends.
+    slots: the number of batches that it may have at once, so that the next one is there when one ends.
     """
 
     slots = 2
@@ -129,18 +129,18 @@ class AsyncInstance(BackendInstance):
         """Begin to execute a batch; called on the event loop's thread, at most `slots` times ahead of `done`.
 
         It must not block. Later, never before it has returned, it calls `done(batch)` once, on the loop's thread, with
-        `batch.responses` filled (see Batch) or `batch.fail` called. What it raises itself fails the batch instead, and `done`
-        is not called then. `batch.started_ns` is set; where the batch first waits for the one before it, say when it began.
+        `batch.responses` filled (see Batch) or `batch.fail` called. If `begin` raises, the batch fails and `done` must not be
+        called. `batch.started_ns` is set; an instance whose batch waits for the one before it corrects that time.
         """
 
 
 class ArrayInstance(BlockingInstance):
-    """For backends that map arrays to arrays: implement `run`; this class gathers, splits and takes the times."""
+    """For backends that map arrays to arrays: a subclass implements `run`; this class gathers, splits and takes the times."""
 
     def __init__(self, spec: ModelSpec, device: Device) -> None:
         super().__init__(device)
         self.spec = spec
-        # A step of an ensemble on the CPU after one on a GPU.
+        # The inputs of an ensemble's step on the CPU may come from a step on a GPU.
         self._on_host_beside_gpus = device.kind == "cpu" and gpu_count() > 0
         states = [state.output_name for state in spec.config.sequence_batching.state]
         self._ragged = RaggedLayout(spec.config) if RaggedLayout.needed(spec.config) else None
@@ -170,10 +170,8 @@ class ArrayInstance(BlockingInstance):
 class Backend(ABC):
     """One loaded model version."""
 
-    # Whether its instances are processes that run the code of a model's author, whatever that reads.
+    # Whether its instances are processes that run the code of a model's author.
     runs_user_code: ClassVar[bool] = False
-    # Whether instances may share `load()`ed weights, so that a changed instance count needs no reload. A backend whose
-    # instances each load their own may leave `load` empty.
 
     def __init__(self, spec: ModelSpec) -> None:
         self.spec = spec
@@ -181,30 +179,30 @@ class Backend(ABC):
     @classmethod
     @abstractmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Fill what is missing in `config` (max_batch_size where inputs are also missing, inputs, outputs) from the model
-        file, which `default_model_filename` names, in place; INVALID_ARG where what is given contradicts the file. Used by
-        the server and by serving.inspect.
+        """Fill what is missing in `config` (max_batch_size where inputs are also missing, inputs, outputs) from the model file,
+        which `default_model_filename` names, in place; INVALID_ARG if a given field contradicts the file. Used by the server
+        and by serving.inspect.
         """
 
     @classmethod
     def file_signature(cls, model_file: Path) -> Signature | None:
-        """Return the inputs and outputs that a model file says it has, whatever a configuration says; None where it says
-        none. Used by serving.inspect."""
+        """Return the inputs and outputs that a model file describes, whatever a configuration says; None if it describes none.
+        Used by serving.inspect."""
         return None
 
     @classmethod
     def review(cls, model_file: Path) -> Review | None:
-        """Return what a file says of itself, which then is all of its configuration; None where it says its tensors alone.
+        """Return the review of a file that describes its whole configuration; None for a file that describes its tensors alone.
         Used by serving.inspect."""
         return None
 
     @classmethod
     def complete_here(cls, config: ModelConfig, model_file: Path) -> None:
-        """Do the part of `complete_config` that a backend whose kind has `own_process` does in a child process."""
+        """Complete a configuration in a child process: the part of `complete_config` for kinds with `own_process`."""
         cls.complete_config(config, model_file.parent)
 
     def load(self) -> None:  # noqa: B027
-        """Read what the instances share."""
+        """Read the weights that instances share; a backend whose instances load their own leaves this empty."""
 
     @abstractmethod
     def create_instance(self, device: Device, name: str) -> BackendInstance:
@@ -215,5 +213,5 @@ class Backend(ABC):
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:
-        """Return whether this backend can use a GPU here, and if not in one sentence why (what is missing)."""
+        """Return whether this backend can use a GPU here, and if not, a clause that says why."""
         return False, "this backend runs on the CPU"

@@ -15,7 +15,7 @@ _BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "o
 
 
 class Parameters:
-    """String settings by key; every reader names the key, what it expects and what came when a value is wrong."""
+    """String settings by key; the error for a wrong value names the key, the expected form and the value."""
 
     def __init__(self, values: Mapping[str, str], what: str = "parameter") -> None:
         self.values = dict(values)
@@ -49,7 +49,7 @@ class Parameters:
             raise self.wrong(key, "'true' or 'false'") from None
 
     def choice(self, key: str, choices: Mapping[str, str], default: str) -> str:
-        """Return what one of the `choices` means: the keys are the words that may be given."""
+        """Return the meaning of the setting: `choices` maps the allowed words to meanings."""
         text = self.values.get(key)
         if text is None:
             return default
@@ -63,7 +63,7 @@ class Parameters:
         return invalid(f"{self.what} '{key}' must be {expected}, but is '{self.values[key]}'")
 
     def warn_of_unknown(self, known: set[str], prefixes: tuple[str, ...] = ()) -> None:
-        """Warn of unknown keys. As in Triton one is no error (it may be meant for a client), but it is often misspelt."""
+        """Warn of unknown keys. As in Triton they are no errors, because clients may use them, but many are misspelt."""
         for key in sorted(self.values.keys() - known):
             if not key.startswith(("slipway.", *prefixes)):
                 log.warning("%s '%s' means nothing to this backend and is ignored", self.what, key)
@@ -77,11 +77,11 @@ def available_cores() -> int:
         if quota != "max":
             cores = min(cores, max(1, round(int(quota) / int(period))))
     except (OSError, ValueError):
-        pass  # no cgroup v2: no quota to read
+        pass  # no cgroup v2
     return cores
 
 
 def default_threads(config: ModelConfig) -> int:
-    """Return how many threads each instance on the CPU gets, so that all together fit the cores that this process may use."""
+    """Return the number of threads for each instance on the CPU, so that all instances together fit this process's cores."""
     instances: int = sum(group.count for group in config.instance_group)
     return max(1, available_cores() // max(1, instances))

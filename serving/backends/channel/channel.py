@@ -1,12 +1,12 @@
 """The link between the server and a child process: JSON over a Unix stream socket, descriptors beside it.
 
-A frame is `<I B>` (length of the JSON text, number of descriptors sent with it) and the text. Whatever comes from the
-other side is checked against the limits here before it is used.
+A frame is `<I B>` (length of the JSON text, number of descriptors sent with it) and the text. Both sides check each frame
+against the limits here before they use it.
 
 ChannelError
- +-- Closed          the other side has gone
- +-- ProtocolError   it sent what no well-behaved one sends
-TimeoutError         nothing came in time
+ +-- Closed          the other side has ended
+ +-- ProtocolError   the other side sent a malformed message
+TimeoutError         no message came in time
 """
 
 import array
@@ -44,15 +44,15 @@ else:
 
 
 class ChannelError(Exception):
-    """The two sides cannot talk any more."""
+    """The channel cannot be used any more."""
 
 
 class Closed(ChannelError):
-    """The other side has gone."""
+    """The other side has ended."""
 
 
 class ProtocolError(ChannelError):
-    """The other side sent what no well-behaved one sends."""
+    """The other side sent a malformed message."""
 
 
 def close_all(descriptors: Sequence[int]) -> None:
@@ -72,7 +72,7 @@ def received_descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[in
 class Channel:
     """One end of a connection.
 
-    The server's end gets the child's `pidfd`: so it hears of its death even if a grandchild holds the socket.
+    pidfd: the child's, for the server's end, which thus notices the child's death even if a grandchild holds the socket.
     """
 
     def __init__(self, end: socket.socket, pidfd: int = -1) -> None:
@@ -86,7 +86,7 @@ class Channel:
             self._poll.register(pidfd, select.POLLIN)
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Send a message, and file descriptors with it, which stay the caller's. Closed where nobody receives any more."""
+        """Send a message with file descriptors, which stay the caller's. Closed if the other side has ended."""
         body = dumps(message)
         frame = _HEADER.pack(len(body), len(descriptors)) + body
         try:
@@ -103,7 +103,7 @@ class Channel:
     def receive(self, timeout_s: float | None = None) -> tuple[Received, list[int]]:
         """Return the next message and its descriptors, which the caller owns and closes.
 
-        Raises TimeoutError where none has come after `timeout_s` seconds, Closed, or ProtocolError.
+        Raises TimeoutError if none has come after `timeout_s` seconds, Closed, or ProtocolError.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -143,7 +143,7 @@ class Channel:
         return message, descriptors
 
     def _wait(self, deadline: float | None) -> None:
-        """Wait until the socket can be read. What a dead child had sent is still read; then it is Closed."""
+        """Wait until the socket can be read. A dead child's last messages are still read; then this raises Closed."""
         timeout_ms = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
         ready = [descriptor for descriptor, _ in self._poll.poll(timeout_ms)]
         if not ready:

@@ -1,28 +1,29 @@
-"""The messages between the server and a child process: JSON objects, of which `op` says which one it is; arrays for batches.
+"""The messages between the server and a child process: JSON objects, whose `op` is their kind, and arrays for batches.
 
-On the first socket, the way of batches, the server speaks first:
+On the first socket, for batches, the server sends and the child answers:
 
     Initialize        Ready, or Failed
     CompleteConfig    Completed, or Failed
     Execute           Result, or Failed
     Finalize          Finalized
 
-It waits for each answer but those to batches: the next may be there before the last is answered. They are answered in order.
+The server waits for each answer except those to batches: it may send the next batch before the answer to the last. The child
+answers batches in order.
 
-On the second one, the link, the child speaks first, at any time. A question has an `id`; its `Answer`s come back with it. The
-server speaks by itself on the link too: `IsReady`, which the model answers, and `Taken`.
+On the second socket, the link, either side may send at any time. A child's question has an `id`, and its `Answer`s have the
+same. The server's own messages are `IsReady`, which the child answers, and `Taken`.
 
-A type says what a well-behaved child sends. A child runs the code of a model's author, so the server checks each value
-before it uses it (serving/backends/child/).
+The types describe correct messages. A child runs the code of a model's author, so the server checks each value before it uses
+it (serving/backends/child/).
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, NotRequired, TypedDict
 
 Message = Mapping[str, object]
-"""A message as it goes out."""
+"""A message to be sent."""
 Received = dict[str, object]
-"""A message as it came in: an object, of which nothing else is known yet."""
+"""A received message: an object whose fields are not checked yet."""
 
 TensorRow = tuple[str, str, Sequence[int], int, int]
 """Where a tensor lies in a segment: name, datatype of the V2 protocol, shape, offset and length in bytes."""
@@ -31,7 +32,7 @@ ParameterValue = str | int | float | bool
 ErrorPair = tuple[str, str]
 """Triton's error code, such as "INVALID_ARG", and the sentence for the client."""
 HandlerError = tuple[str, str, int, str]
-"""The same, and the HTTP status and reason that the model's code chose."""
+"""An ErrorPair with the HTTP status and reason that the model's code chose."""
 
 
 # -- loading -----------------------------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ class Initialize(TypedDict):
 
 
 class InitializePython(Initialize):
-    """`args` is what TritonPythonModel.initialize is given: texts, by Triton's names."""
+    """`args` is the argument of TritonPythonModel.initialize: texts, by Triton's names."""
 
     decoupled: bool
     outputs: list[str]
@@ -70,12 +71,12 @@ class Ready(TypedDict):
 
 
 class Failed(TypedDict):
-    """What was asked for raised: the sentence for the client, and its error code."""
+    """The request of the server has failed: the sentence for the client, and its error code."""
 
     op: Literal["failed"]
     message: str
     code: str
-    status: NotRequired[int]  # of HTTP, and the reason, which the model's code chose
+    status: NotRequired[int]  # of HTTP, with the reason; the model's code chose both
     reason: NotRequired[str]
 
 
@@ -90,7 +91,7 @@ class CompleteConfig(TypedDict):
 
 
 class Completed(TypedDict):
-    """The configuration, in the form in which it came (JSON as an object); None where the model completes nothing."""
+    """The configuration, in the form of the CompleteConfig (JSON as an object); None if the model completes nothing."""
 
     op: Literal["completed"]
     config: dict[str, object] | str | None
@@ -98,9 +99,9 @@ class Completed(TypedDict):
 
 # -- executing ---------------------------------------------------------------------------------------------------------
 class RequestDetails(TypedDict, total=False):
-    """What few requests have. What is missing has the default of serving.core.request.InferenceRequest.
+    """The rarer fields of a request. A missing field has the default of serving.core.request.InferenceRequest.
 
-    shared: the place of its parameters in its batch's list; the child puts them into `parameters`, where stubs find them.
+    shared: the index of its parameters in its batch's list; the child copies them to `parameters` for stubs.
     """
 
     requested: Sequence[str]
@@ -118,19 +119,19 @@ RequestMessage = tuple[str, int, Sequence[TensorRow], RequestDetails | None]
 """One request of a batch: id, batch size, inputs, details."""
 
 SharedParameters = Sequence[Mapping[str, ParameterValue]]
-"""The parameters of a batch's requests, those that several have (clients repeat their headers) once."""
+"""The parameters of a batch's requests, each once, because several requests may share them (clients repeat their headers)."""
 
 Execute = tuple[int, int, Sequence[RequestMessage], SharedParameters, Sequence[int], Sequence[int]]
 """Execute a batch: segment, key, requests, parameters, freed, dropped.
 
-segment: what the inputs lie in; its descriptor comes along with the first message that names it. key: the server's number for
-the first request, the others have those that follow. freed: segments of the child's that it may write again. dropped: segments
-of the server's that the child should forget.
+segment: that of the inputs; its descriptor comes with the first message that names it. key: the server's number for the first
+request; the others have the next numbers. freed: segments of the child that it may write again. dropped: segments of the server
+that the child should forget.
 """
 
 
 class ResponseBody(TypedDict, total=False):
-    """One response: tensors, or an error; or, in a Result, the word that the request is answered otherwise."""
+    """One response: tensors or an error; or, in a Result, `again` or `later`."""
 
     outputs: list[TensorRow]
     parameters: dict[str, ParameterValue]
@@ -142,8 +143,8 @@ class ResponseBody(TypedDict, total=False):
 Result = tuple[int, Sequence[ResponseBody], Sequence[int]]
 """A batch is executed: segment, responses, dropped.
 
-segment: what the outputs lie in, with its descriptor at first; 0: no tensors. responses: one for each request, in their order;
-none where a decoupled model has executed. dropped: segments of the child's that the server should forget.
+segment: that of the outputs, with its descriptor the first time; 0 without tensors. responses: one for each request, in order;
+none from a decoupled model. dropped: segments of the child that the server should forget.
 """
 
 
@@ -153,7 +154,7 @@ class Finalize(TypedDict):
     op: Literal["finalize"]
 
 
-# -- the link: what a model's process says by itself -------------------------------------------------------------------
+# -- the link: messages of the child -----------------------------------------------------------------------------------
 class StreamedResponse(ResponseBody):
     """A response of a decoupled model, or one `later` than its batch."""
 
@@ -170,7 +171,7 @@ class Release(TypedDict):
 
 
 class Cancelled(TypedDict):
-    """Whether the request is cancelled: the answer's value."""
+    """Ask whether the request is cancelled; the answer's value says it."""
 
     op: Literal["cancelled"]
     id: NotRequired[int]
@@ -180,8 +181,8 @@ class Cancelled(TypedDict):
 class Infer(TypedDict):
     """Infer with another model; each of its responses is an answer. Keys are those of the model's own requests.
 
-    made_for: the requests that it is made for; None where the model's thread does not know. trace: the request under whose
-    trace it belongs; 0 for none.
+    made_for: the requests that it is made for; None on a thread that the model started. trace: the request whose trace it
+    belongs to; 0 for none.
     """
 
     op: Literal["infer"]
@@ -201,7 +202,7 @@ class Infer(TypedDict):
 
 
 class Cancel(TypedDict):
-    """Cancel the inference that was asked for with the id `ask`. `waits`: the child takes what still comes of it."""
+    """Cancel the inference of the question with the id `ask`. `waits`: the child takes the answers that still come."""
 
     op: Literal["cancel"]
     ask: int
@@ -219,7 +220,7 @@ class Load(TypedDict):
 
 
 class Unload(TypedDict):
-    """Unload a model; with `dependents`, those that an ensemble is made of as well."""
+    """Unload a model; with `dependents`, an ensemble's steps as well."""
 
     op: Literal["unload"]
     id: NotRequired[int]
@@ -228,7 +229,7 @@ class Unload(TypedDict):
 
 
 class ModelReady(TypedDict):
-    """Whether a model is ready: the answer's value."""
+    """Ask whether a model is ready; the answer's value says it."""
 
     op: Literal["ready"]
     id: NotRequired[int]
@@ -258,7 +259,7 @@ class NewMetric(TypedDict):
 
 
 class MetricValue(TypedDict):
-    """What a counter or gauge stands at: the answer's value."""
+    """Ask for the value of a counter or gauge; the answer has it."""
 
     op: Literal["metric_value"]
     id: NotRequired[int]
@@ -275,22 +276,22 @@ class MetricChange(TypedDict):
 
 
 class MetricDeleted(TypedDict):
-    """The model has let go of a metric."""
+    """The model has deleted a metric."""
 
     op: Literal["metric_deleted"]
     number: int
 
 
 class MetricFamilyDeleted(TypedDict):
-    """The model has let go of a metric family."""
+    """The model has deleted a metric family."""
 
     op: Literal["metric_family_deleted"]
     name: str
 
 
-# -- the link: what the server says ------------------------------------------------------------------------------------
+# -- the link: messages of the server ----------------------------------------------------------------------------------
 class AnswerBody(TypedDict, total=False):
-    """What a question is answered with: a value, a response of another model, or an error."""
+    """The content of an answer: a value, a response of another model, or an error."""
 
     value: object
     outputs: list[TensorRow]
@@ -299,14 +300,14 @@ class AnswerBody(TypedDict, total=False):
 
 
 class Answer(AnswerBody):
-    """An answer to the question `id`; `final` where none follows."""
+    """An answer to the question `id`; the last one has `final`."""
 
     id: int
     final: bool
 
 
 class IsReady(TypedDict):
-    """Ask the model whether it is ready. The child's message of this name is the answer: `value`, or why it failed."""
+    """Ask the model whether it is ready. The child answers with a message of the same kind: `value`, or an error."""
 
     op: Literal["is_ready"]
     id: int
@@ -315,7 +316,7 @@ class IsReady(TypedDict):
 
 
 class Taken(TypedDict):
-    """The client has taken `size` bytes of a request's responses; 0: nobody needs to wait for it any more."""
+    """The client has taken `size` bytes of a request's responses; 0: the sender need not wait any more."""
 
     op: Literal["taken"]
     key: int

@@ -1,9 +1,9 @@
-"""The way of batches between the server and a child process: one message in each packet of a Unix socket, as JSON.
+"""The channel for batches between the server and a child process: one JSON message in each packet of a Unix socket.
 
-What is too long for a packet lies in a memory file. Its descriptor, and those that belong to the message, come in a packet of
-their own, which another one announces: so the usual message takes one `send` and one `recv`, and no control data.
+A message that is too long for a packet lies in a memory file. Descriptors, also that of such a file, come in a second packet,
+which the first one announces. So the usual message takes one `send` and one `recv`, without control data.
 
-Errors are those of serving.backends.channel.channel. Whatever comes from the other side is checked before it is used.
+Errors are those of serving.backends.channel.channel. Each packet of the other side is checked before it is used.
 """
 
 import array
@@ -28,14 +28,14 @@ from serving.backends.channel.shared_memory import map_sealed, memory_file
 
 PACKET_BYTES = 32 << 10  # 16 requests with headers of their own are 10 KiB
 _ANNOUNCED = b"+"  # a packet with descriptors follows
-_IN_FILE = b"*"  # in place of its text: that lies in the first of its descriptors
+_IN_FILE = b"*"  # in place of the text, which lies in the file of the first descriptor
 _RIGHTS = int(socket.SCM_RIGHTS)
 _LEVEL = int(socket.SOL_SOCKET)
 _FLAGS = int(socket.MSG_CMSG_CLOEXEC)
 
 
 class PacketChannel:
-    """One end of a connection of packets. The server's end never blocks: BlockingIOError says that nothing has come."""
+    """One end of a packet socket. The server's end never blocks: it raises BlockingIOError if no message has come."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
@@ -47,9 +47,9 @@ class PacketChannel:
         return self._socket.fileno()
 
     def send(self, message: object, descriptors: Sequence[int] = ()) -> None:
-        """Send a message, and file descriptors with it, which stay the caller's.
+        """Send a message with file descriptors, which stay the caller's.
 
-        Closed where nobody receives any more, ProtocolError where the other side has left too much unread.
+        Closed if the other side has ended, ProtocolError if it has left too much unread.
         """
         packet = dumps(message)
         try:
@@ -65,7 +65,7 @@ class PacketChannel:
     def receive(self) -> tuple[object, list[int]]:
         """Return the next message, which may be any JSON value, and its descriptors, which the caller owns and closes.
 
-        Raises BlockingIOError where none has come, Closed, or ProtocolError.
+        Raises BlockingIOError if none has come, Closed, or ProtocolError.
         """
         descriptors: list[int] = []
         try:

@@ -1,11 +1,11 @@
 """Shared memory between the server and a child process: sealed memory files without a name.
 
 One side writes into segments of its `SharedMemoryPool`; the other maps them when their descriptor arrives (`SharedMemoryMap`).
-A memory file vanishes with its last user, so nothing is left behind however either side ends. It is sealed against
-shrinking: a mapping that was checked once cannot be pulled away under the reader.
+A memory file vanishes with its last user, so no end of either side leaves one behind. It is sealed against shrinking, so that
+the writer cannot make a checked mapping invalid under the reader.
 
-A segment up to KEEP_BYTES stays mapped on both sides and is written again after the reader has given it back. A larger
-one is used once: an idle instance must not hold the largest batch that it ever saw.
+A segment up to KEEP_BYTES stays mapped on both sides and is written again after the reader has given it back. A larger one is
+used once, because an idle instance must not hold the memory of its largest batch.
 """
 
 import contextlib
@@ -52,14 +52,14 @@ class Segment:
         return self.size <= KEEP_BYTES
 
     def fill(self, writer: TensorWriter) -> None:
-        """Write tensors; what is used once needs no mapping any more, whose end takes long too."""
+        """Write tensors, and unmap a segment that is used once, on this thread, because that takes long too."""
         writer.write(self.memory)
         if not self.kept:
             self.memory.close()
 
     def close(self) -> None:
-        """Give up this side's hold; the memory itself goes when nobody views it."""
-        with contextlib.suppress(BufferError):  # somebody does
+        """Release this side's mapping and descriptor; the memory is freed with its last view."""
+        with contextlib.suppress(BufferError):  # there are views
             self.memory.close()
         os.close(self.descriptor)
 
@@ -69,13 +69,13 @@ class SharedMemoryPool:
 
     def __init__(self) -> None:
         self._next_id = 1
-        self._lent: dict[int, Segment] = {}  # those that are written again
+        self._lent: dict[int, Segment] = {}  # segments that will be written again
         self._free: list[Segment] = []
         self._dropped: list[int] = []
 
     @property
     def free_bytes(self) -> int:
-        """Return the bytes of segments that nobody uses."""
+        """Return the bytes of the free segments."""
         return sum(segment.size for segment in self._free)
 
     def acquire(self, size: int) -> Segment:
@@ -85,7 +85,7 @@ class SharedMemoryPool:
                 del self._free[index]
                 self._lent[segment.id] = segment
                 return segment
-        if size <= KEEP_BYTES:  # all free segments are too small: the batches have grown
+        if size <= KEEP_BYTES:  # all free segments are too small, because batches have grown
             for segment in self._free:
                 self._drop(segment)
             self._free.clear()
@@ -96,13 +96,13 @@ class SharedMemoryPool:
         return segment
 
     def sent(self, segment: Segment) -> None:
-        """Note that the reader has a fresh segment now; one that is used once is given up here."""
+        """Note that the reader has a fresh segment now, and close one that is used once."""
         segment.fresh = False
         if not segment.kept:
             segment.close()
 
     def release(self, identifier: int) -> None:
-        """Note that the reader is done with a segment; unknown ids and those used once need nothing."""
+        """Note that the reader is done with a segment. Ids that are unknown, or of segments used once, are ignored."""
         segment = self._lent.pop(identifier, None)
         if segment is None:
             return
@@ -112,14 +112,14 @@ class SharedMemoryPool:
             self._drop(segment)
 
     def take_dropped(self) -> list[int]:
-        """Return the ids that the reader should forget."""
+        """Return, once, the ids that the reader should forget."""
         if not self._dropped:
             return []
         dropped, self._dropped = self._dropped, []
         return dropped
 
     def keep_dropped(self, identifiers: Sequence[int]) -> None:
-        """Undo `take_dropped`: the reader was not told."""
+        """Undo `take_dropped`, because the message to the reader was not sent."""
         self._dropped.extend(identifiers)
 
     def close(self) -> None:

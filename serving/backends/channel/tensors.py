@@ -1,7 +1,7 @@
-"""How tensors lie in a segment of shared memory, and the datatypes of the V2 protocol with numpy alone.
+"""The layout of tensors in a segment of shared memory, and the datatypes of the V2 protocol with numpy alone.
 
-A `TensorRow` (see messages.py) says where one lies. BYTES tensors lie there as on the wire: each element behind its length as a
-little-endian uint32, in row-major order (Open Inference Protocol, binary tensor data extension).
+A `TensorRow` (see messages.py) describes the place of one tensor. BYTES tensors have the wire's form: each element after its
+length as a little-endian uint32, in row-major order (Open Inference Protocol, binary tensor data extension).
 """
 
 import mmap
@@ -22,7 +22,7 @@ try:
     from ml_dtypes import bfloat16
 
     BFLOAT16: DType | None = np.dtype(bfloat16)
-except ImportError:  # a model's own Python may lack it: BF16 then goes by DLPack, as in Triton
+except ImportError:  # a model's own Python may lack it; BF16 needs DLPack then, as in Triton
     BFLOAT16 = None
 
 ALIGNMENT = 64
@@ -66,7 +66,8 @@ if BFLOAT16 is not None:
 
 
 def type_of(array: Array) -> Datatype:
-    """Return the datatype of an array; strings of any numpy kind are BYTES. TypeError where the protocol has none for it."""
+    """Return the datatype of an array; strings of any numpy kind are BYTES. TypeError if the protocol has none for its
+    dtype."""
     row = BY_DTYPE.get(array.dtype)
     if row is not None:
         return row
@@ -76,7 +77,7 @@ def type_of(array: Array) -> Datatype:
 
 
 def dtype_of(kind: str) -> DType:
-    """Return the numpy dtype of a datatype; of BF16 the one that stands in for it where there is none."""
+    """Return the numpy dtype of a datatype; for BF16 without ml_dtypes the dtype in its place."""
     return BFLOAT16 if kind == "BF16" and BFLOAT16 is not None else TYPES[kind].dtype
 
 
@@ -86,7 +87,7 @@ def aligned(offset: int) -> int:
 
 
 def serialize(array: Array) -> bytes:
-    """Return a BYTES tensor as it goes over the wire, in row-major order; anything that is not bytes becomes its text."""
+    """Return a BYTES tensor in the wire's form, in row-major order; elements that are not bytes become their text."""
     parts: list[bytes] = []
     for element in array.ravel().tolist():
         value = element if isinstance(element, bytes) else str(element).encode()
@@ -96,7 +97,7 @@ def serialize(array: Array) -> bytes:
 
 
 def deserialize(data: bytes, shape: list[int]) -> Array:
-    """Return the BYTES tensor in `data` as an object array of bytes. ValueError where the data does not hold that shape."""
+    """Return the BYTES tensor in `data` as an object array of bytes. ValueError if the data does not fill that shape."""
     count = int(np.prod(shape, dtype=np.int64))
     result = np.empty(count, np.object_)
     offset = 0
@@ -119,7 +120,7 @@ class TensorWriter:
         self._pending: list[tuple[int, int, Array | bytes | bytearray]] = []
 
     def add(self, name: str, kind: str, array: Array, align: bool = True) -> TensorRow:
-        """Give an array the next place; behind the previous one, without a gap, where `align` is False."""
+        """Give an array the next place; directly after the previous array if `align` is False."""
         data: Array | bytes = array
         length = array.nbytes
         if kind == "BYTES":
@@ -132,7 +133,7 @@ class TensorWriter:
         return name, kind, array.shape, offset, length
 
     def add_strings(self, name: str, values: Sequence[bytes]) -> TensorRow:
-        """Give a BYTES tensor of shape [values, 1] the next place. None of its large values is copied before `write`."""
+        """Give a BYTES tensor of shape [values, 1] the next place. Large values are not copied before `write`."""
         start = aligned(self.size) if self.size else 0
         offset = start
         for value in values:
@@ -148,7 +149,7 @@ class TensorWriter:
         return name, "BYTES", (len(values), 1), start, offset - start
 
     def write(self, memory: mmap.mmap) -> None:
-        """Copy each array into its place. The interpreter's lock is let go for large ones."""
+        """Copy each array into its place. The interpreter's lock is released during large copies."""
         for offset, length, data in self._pending:
             try:
                 if length <= _PLAIN_BYTES:

@@ -1,7 +1,7 @@
 """The server's side of child processes that run models: Python models, and any backend under `slipway.isolation: process`.
-`supervisor` starts the process again, `instance` sends it batches, `results` reads its answers, `calls` serves what it asks.
+`supervisor` restarts the process, `instance` sends it batches, `results` reads its answers, `calls` serves its link.
 
 It imports serving.core, serving.resources, serving.backends.base, serving.backends.channel and serving.backends.environments;
-what runs in the process is serving.child_program, which it starts by path. The Python and TensorFlow backends call it, and the
+it starts serving.child_program, the program of the process, by path. The Python and TensorFlow backends call it, and the
 table of backends.
 """

@@ -1,4 +1,4 @@
-"""How long a model's process may take for a batch, and to start: where the configuration says it, and under which name."""
+"""Time limits for a model's process, for a batch and for its start, with the names of the settings that they come from."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from repository.config.own_parameters import EXECUTION_TIMEOUT
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """In seconds; None without a bound. The names are those by which a person sets them, for sentences."""
+    """In seconds; None without a bound. The names of the settings are for messages."""
 
     execution_s: float | None = None
     execution_named: str = SLIPWAY_PREFIX + EXECUTION_TIMEOUT

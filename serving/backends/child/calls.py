@@ -1,13 +1,13 @@
-"""What a model's process says to the server by itself, over its link, and what the server says to it.
+"""The link between the server and one child: the child's own messages, and the server's.
 
-    OpenRequests        responses of decoupled models, and of those that answer later than their batch
+    OpenRequests        responses of decoupled models, and responses after their batch
     RequestExecutor     inferences on other models
     ChildModelControl   loading other models
     ChildMetrics        custom metrics
-    ChildReadiness      the answers to the server's own question
+    ChildReadiness      answers to the server's own question
 
-One thread reads; another, started when first needed, writes, so that no child can hold up the event loop. Every message is
-checked: a child that sends nonsense is ended.
+One thread reads. Another, started when it is first needed, writes, so that no child can hold up the event loop. Every message
+is checked: a child that sends a malformed one is killed.
 """
 
 import mmap
@@ -51,7 +51,7 @@ class ChildCalls:
             **self._metrics.handlers,
             **ChildModelControl(spec, self._answer).handlers,
         }
-        run = copy_context().run  # what it logs is about the model that calls
+        run = copy_context().run  # its log lines are marked with the model
         self._reader = threading.Thread(target=run, args=(self._read,), name=f"{child.name}-calls", daemon=True)
         self._reader.start()
 
@@ -93,7 +93,7 @@ class ChildCalls:
             raise ProtocolError(str(error)) from None
         except ChannelError:
             raise
-        except Exception as error:  # the child waits for an answer, whatever it is
+        except Exception as error:  # the child waits for an answer
             answer = unexpected(error, "taking the call of a model")
         if answer is not None:
             identifier = message.get("id")
@@ -102,12 +102,12 @@ class ChildCalls:
             self._answer(identifier, answer, True)
 
     def _answer(self, identifier: int, answer: Answer, final: bool) -> None:
-        """Hand an answer to the child, to the question of this id. Any thread."""
+        """Send the child an answer to its question of this id. Any thread."""
         self._outbox.put(_Reply(identifier, answer, final))
 
 
 class _Reply(NamedTuple):
-    """An answer to the child's question `identifier`; `final` where none follows."""
+    """An answer to the child's question `identifier`; the last one has `final`."""
 
     identifier: int
     answer: Answer
@@ -117,7 +117,7 @@ class _Reply(NamedTuple):
         writer = TensorWriter()
         try:
             body = encode_answer(self.answer, writer)
-        except Exception as error:  # the child waits for an answer, whatever it is
+        except Exception as error:  # the child waits for an answer
             writer = TensorWriter()
             failure = unexpected(error, "handing over an answer")
             body = {"error": (failure.code.value, failure.message)}
@@ -125,7 +125,7 @@ class _Reply(NamedTuple):
 
 
 class Outbox:
-    """What waits to be written to a child's link. `kill` ends a child that does not read, before it fills the memory."""
+    """The messages that wait to be written to a child's link. `kill` ends a child that leaves too many unread."""
 
     def __init__(self, link: Channel, kill: Callable[[], None]) -> None:
         self._link = link
@@ -136,7 +136,7 @@ class Outbox:
         self._writer: threading.Thread | None = None
 
     def put(self, message: _Reply | IsReady | Taken) -> None:
-        """Have a message written. Any thread."""
+        """Queue a message. Any thread."""
         if self._ended:
             return
         if self._queue.qsize() > MAX_UNREAD:
@@ -150,7 +150,7 @@ class Outbox:
                     self._writer.start()
 
     def close(self) -> None:
-        """The child has ended: write no more."""
+        """Stop writing, because the child has ended."""
         self._ended = True
         self._queue.put(None)
 

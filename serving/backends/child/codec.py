@@ -1,7 +1,7 @@
-"""Encodes batches and answers for a child process, and decodes what it sends, which is checked: it runs its author's code.
+"""Encodes batches and answers for a child process, and decodes its messages.
 
-What a child sends is read by the types of serving.backends.channel.messages. Where it is something else, decoding raises
-ProtocolError or one of MALFORMED, and the child is ended.
+They are checked, because the child runs the code of a model's author. A message that does not match its type in
+serving.backends.channel.messages raises ProtocolError or one of MALFORMED, and the child is killed.
 """
 
 import mmap
@@ -33,32 +33,32 @@ from serving.core.response import InferenceResponse
 COPY_BYTES = 64 << 10  # tensors up to this size are copied out, so that their segment is free at once
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
-LOOP_STRINGS = 1000  # elements of BYTES tensors that the loop writes by itself
-LOOP_STRING_BYTES = 64 << 10  # and bytes of them that it reads
+LOOP_STRINGS = 1000  # the most elements of BYTES tensors that the loop writes
+LOOP_STRING_BYTES = 64 << 10  # and the most bytes of them that it reads
 
 _MAX_DIMS = 32
 _MAX_TEXT = 16 << 10
 
 SharedMemory: TypeAlias = "Memory | NDArray[np.uint8]"
-"""A segment, or a copy of it; the array is a view whose end somebody waits for."""
+"""A segment, or a copy of it. An array is a view whose last reference frees the segment."""
 
 Answer = InferenceResponse | ServingError | AnswerBody | None
-"""What a child's question is answered with; None for the bare end of a stream."""
+"""The answer to a child's question; None for the end of a stream without a response."""
 
 ReceivedRow = Sequence[Any]
-"""A TensorRow as it came, of which nothing is known yet: JSON has lists for tuples."""
+"""A received TensorRow, which is not checked yet; it is a list, as JSON has no tuples."""
 
 Shared = dict[int, tuple[int, Mapping[str, ParameterValue]]]
-"""The parameters of a batch's requests, once those that several requests refer to, by their identity: with their place."""
+"""The parameters of a batch's requests by their identity, because several requests may share them: index and value."""
 
 Handler = Callable[[Any, Memory], AnswerBody | None]
-"""Handles a message of a child's own, of the type that its `op` says, with the memory of its tensors. It returns the answer, or
-None where there is none, or comes later."""
+"""Handles a child's message of one `op`, with the memory of its tensors. It returns the answer; None if there is none, or if it
+comes later."""
 
 
 # -- to the child ------------------------------------------------------------------------------------------------------
 class Encoded(NamedTuple):
-    """A batch as its child is told of it. parameters: those of its requests. writer: has the inputs."""
+    """A batch as its child gets it. parameters: those of its requests. writer: has the inputs."""
 
     requests: Sequence[RequestMessage]
     parameters: SharedParameters
@@ -68,11 +68,11 @@ class Encoded(NamedTuple):
 class RequestEncoder:
     """Describes the requests of one model to its child process.
 
-    may_take_long: whether `takes_long` may ever be true.
+    may_take_long: whether `takes_long` can be true for this model.
     """
 
     def __init__(self, config: ModelConfig, window: tuple[int, int, float] | None = None) -> None:
-        """window: what a ResponseWindow is made of, for a decoupled model."""
+        """window: the arguments of the child's ResponseWindow, for a decoupled model."""
         self._outputs = tuple(
             output.name for output in config.output
         )  # who asks for them all in this order need not say so
@@ -80,7 +80,7 @@ class RequestEncoder:
         self._window = window
 
     def encode(self, requests: Sequence[InFlightRequest]) -> Encoded:
-        """Return what describes a batch. Tensors of one input lie side by side, in the requests' order."""
+        """Return the description of a batch. Tensors of one input lie side by side, in the order of the requests."""
         writer = TensorWriter()
         shared: Shared = {}
         described: Sequence[RequestMessage]
@@ -96,7 +96,7 @@ class RequestEncoder:
         return Encoded(described, [dict(one) for _, one in shared.values()] if shared else [], writer)
 
     def takes_long(self, requests: Sequence[InFlightRequest]) -> bool:
-        """Whether `encode` would take the loop long: there are many strings, or tensors that lie on a GPU."""
+        """Whether `encode` would hold up the loop, because of many strings or tensors on a GPU."""
         tensors: list[Tensor | DeviceTensor] = [tensor for request in requests for tensor in request.inputs.values()]
         strings = 0
         for tensor in tensors:
@@ -187,14 +187,14 @@ def decode_request(message: Mapping[str, Any], memory: Memory) -> InferenceReque
 
 
 def decode_tensors(rows: Sequence[ReceivedRow], memory: Memory) -> dict[str, Tensor]:
-    """Return the tensors of a segment that is used once: small ones copied, large ones as views, whose end frees it."""
+    """Return the tensors of a segment that is used once: small ones copied, large ones as views that keep it mapped."""
     used = used_bytes(rows, memory)
     held = memory[:used] if used <= COPY_BYTES else np.frombuffer(memory, np.uint8)
     return {row[0]: decode_tensor(row, held) for row in rows}
 
 
 def used_bytes(rows: Iterable[ReceivedRow], memory: Memory) -> int:
-    """Return where the last tensor of a segment ends; ProtocolError where that is outside the segment."""
+    """Return where the last tensor of a segment ends; ProtocolError if that is outside the segment."""
     used = 0
     for row in rows:
         end = row[3] + row[4]
@@ -232,7 +232,7 @@ def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
 
 
 def decode_error(parts: Sequence[object]) -> ServingError:
-    """Return what the client is told of a model's exception, or of the error that it gave: an ErrorPair, or a HandlerError."""
+    """Return the client's error for an ErrorPair or a HandlerError: a model's exception, or an error that it returned."""
     code, text, *told = parts
     known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
     message = without_addresses(str(text)[:_MAX_TEXT])
@@ -243,13 +243,13 @@ def decode_error(parts: Sequence[object]) -> ServingError:
 
 
 def decode_failed(answer: Mapping[str, object]) -> ServingError:
-    """Return what the client is told where a child says that all of it failed: `answer` is a Failed."""
+    """Return the client's error for a Failed message: the child failed to load the model, or to execute a whole batch."""
     told = [answer[key] for key in ("status", "reason") if key in answer]
     return decode_error((answer.get("code"), answer.get("message"), *told))
 
 
 def decode_parameters(message: Mapping[str, Any]) -> Parameters:
-    """Return the parameters of a response or request; ProtocolError for a value of another kind than the protocol has."""
+    """Return the parameters of a response or request; ProtocolError for a value whose type the protocol does not have."""
     found: Parameters = {}
     if "parameters" not in message:
         return found
@@ -263,6 +263,6 @@ def decode_parameters(message: Mapping[str, Any]) -> Parameters:
 
 
 def requested_outputs(request: InFlightRequest, outputs: Sequence[str], found: Container[str]) -> list[str]:
-    """Return, of the model's `outputs`, those that the request asks for and that its response has."""
+    """Return the names in `outputs` that the request asks for and its response has."""
     asked = request.requested_outputs
     return [name for name in outputs if (not asked or name in asked) and name in found]

@@ -1,4 +1,4 @@
-"""Completing a configuration in a child process, for the backends whose models only a process of their own can read."""
+"""Completes a configuration in a child process, for backends that can read their models in a process of their own alone."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ COMPLETE_TIMEOUT_S = 120.0
 def complete_in_child(
     name: str, python: Interpreter, stub: str, model_file: Path, config: str, place: str, work: str
 ) -> Received:
-    """Return what a child that is started for this alone answers: `Completed`, or `Failed`.
+    """Start a child for this question alone, and return its answer: `Completed` or `Failed`.
 
-    place, work: what is done, for sentences ("while it read the SavedModel", "reading the SavedModel"). INTERNAL where the
-    child dies, INVALID_ARG where it takes longer than COMPLETE_TIMEOUT_S.
+    place, work: the action, for messages ("while it read the SavedModel", "reading the SavedModel"). INTERNAL if the child
+    dies, INVALID_ARG if it takes longer than COMPLETE_TIMEOUT_S.
     """
     child = ChildProcess(f"{name} (configuration)", python)
     message: CompleteConfig = {

@@ -1,7 +1,6 @@
-"""A model instance in a child process, to which the event loop speaks by itself: no thread stands between.
-
-Batches are sent as they come, the next ones before the last is answered, and answered in their order. The tensors lie in shared
-memory. What would take the loop long (large copies, many strings) is done on a worker thread.
+"""A model instance in a child process. The event loop itself sends batches and reads answers, without a thread in between.
+Batches are sent as they come, up to SLOTS before the first is answered, and answered in order. Their tensors lie in shared
+memory. A worker thread does the work that would hold up the loop: large copies, many strings.
 """
 
 import asyncio
@@ -28,10 +27,10 @@ from serving.core.log_context import about
 
 log = logging.getLogger(__name__)
 
-SLOTS = 4  # batches that the child has at once: while it is woken and the loop is, neither waits for the other
-LOOP_BYTES = 1 << 20  # what the loop copies by itself: some 0.1 ms
-_CLOSED_GRACE_S = 1.0  # for the end of a process that has closed its connection
-_LET_GO_S = 10.0  # for a loop that is busy while an instance is closed
+SLOTS = 4  # batches that the child has at once, so that it need not wait for the loop, nor the loop for it
+LOOP_BYTES = 1 << 20  # the most that the loop copies: some 0.1 ms
+_CLOSED_GRACE_S = 1.0  # in which a process that has closed its connection should end
+_LET_GO_S = 10.0  # in which a busy loop should let go of the child
 
 Done = Callable[[Batch], None]
 
@@ -42,7 +41,7 @@ SentBatch = tuple[Batch, Done, int, int]
 class ChildInstance(AsyncInstance):
     """A model instance in a child process of its own.
 
-    A batch that the child executes when it ends fails; what it had not begun goes to the next one.
+    If the child ends, the batch that it is executing fails, and the next child gets the other batches.
     """
 
     def __init__(
@@ -54,8 +53,8 @@ class ChildInstance(AsyncInstance):
         python: Interpreter,
         bounds: Bounds | None = None,
     ) -> None:
-        """initialize: the child's first message. python: the interpreter that it runs under. bounds: how long things may take,
-        where the backend has rules of its own for that."""
+        """initialize: the child's first message. python: the interpreter that it runs under. bounds: time limits, for a backend
+        with its own rules."""
         super().__init__(device)
         decoupled = spec.config.model_transaction_policy.decoupled
         self.slots = 1 if decoupled else SLOTS
@@ -64,15 +63,15 @@ class ChildInstance(AsyncInstance):
         self._runtime = spec.require_runtime()
         self._loop = self._runtime.loop
         self._bounds = bounds = bounds or configured_bounds(spec.config)
-        # A stream is bounded by the time between its responses.
+        # For a decoupled model the bound applies between two responses.
         self._bound_s = None if decoupled else bounds.execution_s
         self._timer: asyncio.TimerHandle | None = None
         self._encoder = RequestEncoder(spec.config, ResponsePace.limits if decoupled else None)
         self._results = ResultReader(spec)
-        self._child: ModelChild | None = None  # that batches can be sent to
+        self._child: ModelChild | None = None  # the one that takes batches
         self._closed = False
-        self._tasks: set[asyncio.Task[None]] = set()  # what other threads do for batches
-        self._sent: deque[SentBatch] = deque()  # the first one executes
+        self._tasks: set[asyncio.Task[None]] = set()  # work for batches on other threads
+        self._sent: deque[SentBatch] = deque()  # the child is executing the first one
         self._waiting: deque[tuple[Batch, Done]] = deque()  # for a child
         self._supervisor = ChildSupervisor(spec, name, initialize, python, self._adopt, self._refuse, bounds)
 
@@ -109,7 +108,7 @@ class ChildInstance(AsyncInstance):
             try:
                 raise refusal
             finally:
-                del refusal  # it refers to this frame: the batch would stay until cycles are looked for
+                del refusal  # it refers to this frame, which would keep the batch until cycles are collected
         self._waiting.append((batch, done))
 
     def _send(self, child: ModelChild, batch: Batch, done: Done) -> None:
@@ -126,7 +125,7 @@ class ChildInstance(AsyncInstance):
         self._tell(child, batch, done, encoded, segment)
 
     async def _send_large(self, child: ModelChild, batch: Batch, done: Done, encoded: Encoded | None) -> None:
-        """Have another thread write the inputs of a batch, and send it; to the next child where this one ends meanwhile."""
+        """Have another thread write the inputs of a batch, then send it; to the next child if this one ends meanwhile."""
         in_thread = self._runtime.in_thread
         segment: Segment | None = None
         try:
@@ -158,13 +157,13 @@ class ChildInstance(AsyncInstance):
                 child.inputs.sent(segment)
             else:
                 child.channel.send(message)
-        except Closed:  # it has ended, which is about to be noticed
+        except Closed:  # it has ended, which the loop will notice soon
             child.calls.requests.failed(key)
             self._waiting.append((batch, done))
             return
         except ProtocolError as error:
             self._loop.call_soon(self._broke, child, error)
-        except Exception:  # it cannot be said in JSON: the child has heard nothing
+        except Exception:  # the message is no JSON, so the child got nothing
             child.calls.requests.failed(key)
             child.inputs.release(segment.id)
             child.tell_again(message)
@@ -175,13 +174,13 @@ class ChildInstance(AsyncInstance):
 
     # -- from the child --------------------------------------------------------------------------------------------
     def _read_all(self, child: ModelChild) -> None:
-        """Take what the child has answered, but no more than the loop has time for in one turn."""
+        """Take the child's answers, at most SLOTS of them, so that the loop gets its turn."""
         for _ in range(SLOTS):
             if not self._read(child) or not self._sent or self._child is not child:
                 return
 
     def _read(self, child: ModelChild) -> bool:
-        """Take the next answer; whether there was one."""
+        """Take the next answer; return whether there was one."""
         try:
             answer, received = child.channel.receive()
         except BlockingIOError:
@@ -216,7 +215,7 @@ class ChildInstance(AsyncInstance):
                 close_all(received)
         self._sent.popleft()
         self._supervisor.succeeded()
-        if self._sent:  # the child is at the next one
+        if self._sent:  # the child executes the next one now
             following = self._sent[0][0]
             following.started_ns = following.input_done_ns = batch.infer_done_ns
         if executed is not None:
@@ -237,7 +236,7 @@ class ChildInstance(AsyncInstance):
         self._done(child, sent, executed)
 
     def _done(self, child: ModelChild, sent: SentBatch, executed: bool) -> None:
-        """A batch has its responses."""
+        """Finish a batch that has its responses."""
         batch, done, key, segment = sent
         if executed:
             child.calls.requests.executed(key)
@@ -247,7 +246,7 @@ class ChildInstance(AsyncInstance):
         done(batch)
 
     def _later(self, work: Coroutine[object, object, None]) -> None:
-        """Start what takes long."""
+        """Start a task for work on another thread."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -276,7 +275,7 @@ class ChildInstance(AsyncInstance):
         done(batch)
 
     def _ended(self, child: ModelChild) -> None:
-        """The process has ended: take what it had answered, and start another one."""
+        """Take the last answers of a process that has ended, and start another one."""
         while self._child is child and self._read(child):
             pass
         if self._child is child:
@@ -297,7 +296,7 @@ class ChildInstance(AsyncInstance):
         return f"model '{self._model}': {how} during this request; it is being restarted"
 
     def _check_bound(self) -> None:
-        """End a child whose batch takes too long."""
+        """Kill a child whose batch takes too long."""
         self._timer = None
         child, bound_s = self._child, self._bound_s
         if child is None or bound_s is None or not self._sent:
@@ -314,7 +313,7 @@ class ChildInstance(AsyncInstance):
         )
 
     def _replace(self, child: ModelChild, reason: str) -> None:
-        """Have another child started. The batch that this one was at fails for the reason; the others wait."""
+        """Have another child started. The batch that this one was executing fails with the reason; the others wait."""
         self._detach(child)
         executing = self._sent.popleft() if self._sent else None
         self._waiting.extendleft((batch, done) for batch, done, _, _ in reversed(self._sent))
@@ -328,7 +327,7 @@ class ChildInstance(AsyncInstance):
             self._fail(batch, done, worker_died(reason))
 
     def _refuse(self, reason: ServingError) -> None:
-        """Fail what waits for a child."""
+        """Fail the batches that wait for a child."""
         waiting, self._waiting = self._waiting, deque()
         for batch, done in waiting:
             self._fail(batch, done, reason)

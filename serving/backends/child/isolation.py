@@ -1,6 +1,7 @@
-"""`slipway.isolation: process`: any backend, with its instances in child processes. A scheduler cannot tell.
+"""`slipway.isolation: process`: any backend, with its instances in child processes.
 
-A crash or a leak ends with the process, and unloading gives all memory back. Each instance reads the weights for itself.
+A crash or a leak ends with the process, and unloading returns all memory. Each instance reads its own weights. A scheduler sees
+no difference.
 """
 
 from base64 import b64encode
@@ -27,7 +28,7 @@ def wants_process(config: ModelConfig) -> bool:
 
 
 def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
-    """Return the backend `inner` for this model, with its instances in processes. What it can do is what `inner` can."""
+    """Return the backend `inner` for this model, with its instances in processes."""
 
     class Isolated(IsolatedBackend):
         @classmethod

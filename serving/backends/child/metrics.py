@@ -1,4 +1,4 @@
-"""The custom metrics of one child: what its numbers stand for, and what goes when the model lets go of it."""
+"""The custom metrics of one child: the series of its numbers, and their removal."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class ChildMetrics:
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._metrics: dict[int, tuple[str, Series]] = {}
-        self._families: Counter[str] = Counter()  # how many objects of the model stand for one
+        self._families: Counter[str] = Counter()  # the number of the model's objects for each
         self.handlers: Mapping[str, Handler] = {
             "metric_family": self._family,
             "metric": self._metric,
@@ -38,7 +38,7 @@ class ChildMetrics:
         }
 
     def close(self) -> None:
-        """Let go of all: the child has ended."""
+        """Remove all metrics of the child, which has ended."""
         if self._spec.runtime is not None:
             self._spec.runtime.metrics.leave(self)
 

@@ -1,4 +1,4 @@
-"""What a model's process asks of the server about other models: to load one, to unload it, whether it is ready."""
+"""Serves a model's process that loads or unloads other models, or asks whether they are ready."""
 
 import asyncio
 from base64 import b64decode
@@ -14,9 +14,9 @@ from serving.resources.runtime import ModelControl
 
 
 class ChildModelControl:
-    """Serves one child. Its `handlers` are called on the thread that reads the child's link; the work is the loop's.
+    """Serves one child. Its `handlers` are called on the thread that reads the child's link; the loop does the work.
 
-    answer: hands an answer to the child, by the id of its question, and whether it is the last one; any thread may call it.
+    answer: sends the child an answer: the id of the question, the answer, whether it is the last one. Any thread may call it.
     """
 
     def __init__(self, spec: ModelSpec, answer: Callable[[int, Answer, bool], None]) -> None:

@@ -1,6 +1,7 @@
-"""The requests that a child process has, from the batch that brings them to their final responses.
+"""The requests that a child process has, from their batch to their final responses.
 
-A batch answers those of a model that is not decoupled; all others are answered one response at a time, over the child's link.
+The answer to a batch has the responses of a model that is not decoupled; all other responses come one by one over the child's
+link.
 """
 
 import threading
@@ -31,20 +32,19 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
 from serving.core.response_flow import MAX_WAIT_S, OVERHEAD
 
-WINDOW = 1 << 20  # bytes of responses of one request that the client has not taken, and one response more
+WINDOW = 1 << 20  # bytes of a request's responses that the client has not taken; the child may send one response more
 
 
 class ResponsePace:
-    """How far a child may run ahead with the responses of one decoupled request; its side is ResponseWindow.
-
-    `tell` tells the child, by and by, how many bytes the client has taken; 0 says that it need not wait any more.
+    """Bounds how far a child may run ahead with the responses of one decoupled request; the child's side is ResponseWindow.
+    `tell` sends the child the number of bytes that the client has taken since the last call; 0 means that it need not wait.
     """
 
-    limits: ClassVar[tuple[int, int, float]] = (WINDOW, OVERHEAD, MAX_WAIT_S)  # as the child gets them
+    limits: ClassVar[tuple[int, int, float]] = (WINDOW, OVERHEAD, MAX_WAIT_S)  # for the child
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell = tell
-        self._untold = 0
+        self._unreported = 0
         self._ahead = 0
         self._lock = threading.Lock()
 
@@ -61,18 +61,18 @@ class ResponsePace:
     def taken(self, size: int) -> None:
         with self._lock:
             self._ahead -= size
-            self._untold += size
-            if self._untold < WINDOW // 2:
+            self._unreported += size
+            if self._unreported < WINDOW // 2:
                 return
-            told, self._untold = self._untold, 0
-        self._tell(told)
+            size, self._unreported = self._unreported, 0
+        self._tell(size)
 
     def released(self) -> None:
         self._tell(0)
 
 
 class OpenRequest:
-    """A request that the child may speak of. `moved_s`: when it was last heard of (monotonic)."""
+    """A request that the child may send responses for. `moved_s`: the time of the last one (monotonic)."""
 
     __slots__ = ("_pace", "moved_s", "request", "send")
 
@@ -83,13 +83,13 @@ class OpenRequest:
         self._pace: ResponsePace | None = None
 
     def overdue(self, bound_s: float) -> bool:
-        """Whether the child has let it wait longer than that. Time in which the client reads nothing is not the child's."""
+        """Whether its next response is later than `bound_s`. Time in which the client reads nothing does not count."""
         if self.request.finished or (self._pace is not None and self._pace.full):
             self.moved_s = time.monotonic()
         return time.monotonic() - self.moved_s > bound_s
 
     def pace(self, tell: Callable[[int], None]) -> None:
-        """Let the child hold itself back; `tell` it what the client has taken."""
+        """Let the child wait for the client; `tell` reports how much the client has taken."""
         flow = self.request.responder.flow
         if flow is not None:
             self._pace = ResponsePace(tell)
@@ -97,7 +97,7 @@ class OpenRequest:
             flow.join(self._pace)
 
     def sent(self, size: int) -> int:
-        """Count a response of `size` bytes, and return what of it counts against the request's flow."""
+        """Count a response of `size` bytes, and return the bytes that count against the request's flow."""
         flow = self.request.responder.flow
         self.moved_s = time.monotonic()
         if self._pace is None or flow is None or self.request.finished:
@@ -107,7 +107,7 @@ class OpenRequest:
         return size
 
     def close(self) -> None:
-        """The child speaks of it no more."""
+        """Note that the child sends no more responses for it."""
         flow = self.request.responder.flow
         if self._pace is not None and flow is not None:
             flow.leave(self._pace)
@@ -115,10 +115,10 @@ class OpenRequest:
 
 
 class OpenRequests:
-    """The open requests of one child, by the keys under which it speaks of them.
+    """The open requests of one child, by the child's keys.
 
-    The loop's thread begins and ends batches; the thread that reads the child's link calls the `handlers`. `tell` hands the
-    child a message of the server's own, from any thread.
+    The loop's thread begins and ends batches; the thread that reads the child's link calls the `handlers`. `tell` sends the
+    child a message, from any thread.
     """
 
     def __init__(self, spec: ModelSpec, tell: Callable[[Taken], None]) -> None:
@@ -127,9 +127,9 @@ class OpenRequests:
         self._outputs = [output.name for output in spec.config.output]
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._next_key = 1
-        self._batches: dict[int, Batch] = {}  # that the child has, by the key of their first request
-        self._open: dict[int, OpenRequest] = {}  # those that no batch's end answers
-        self._answered: set[int] = set()  # of a batch that the child has, before its end
+        self._batches: dict[int, Batch] = {}  # batches that the child has, by the key of their first request
+        self._open: dict[int, OpenRequest] = {}  # requests whose responses come over the link
+        self._answered: set[int] = set()  # answered over the link before their batch's end
         self._changed = threading.Condition()
         self._ended = False
         self._reason = ""  # why the child ended
@@ -141,7 +141,7 @@ class OpenRequests:
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
     def begin(self, batch: Batch) -> int:
-        """Note that the child gets a batch. Return the key of its first request; the others have those that follow."""
+        """Note that the child gets a batch. Return the key of its first request; the others have the next keys."""
         key = self._next_key
         self._next_key += len(batch.requests)
         self._batches[key] = batch
@@ -153,10 +153,10 @@ class OpenRequests:
         return key
 
     def executed(self, key: int) -> None:
-        """End the batch of this key. Those of its requests that are to be answered later are open still."""
+        """End the batch of this key. Its requests that will be answered later stay open."""
         batch = self._batches[key]
         if batch.later:
-            with self._changed:  # their answers may be here already
+            with self._changed:  # their answers may have come already
                 del self._batches[key]
                 self._keep_open(key, batch)
         else:
@@ -165,7 +165,7 @@ class OpenRequests:
             self._fail()
 
     def failed(self, key: int) -> None:
-        """End the batch of this key, with all its requests: the child said that it failed."""
+        """End the batch of this key with all its requests, because it failed."""
         batch = self._batches.pop(key)
         if self._decoupled:
             for own in range(key, key + len(batch.requests)):
@@ -181,11 +181,11 @@ class OpenRequests:
         """Wait until every open request is answered, cancelled or lost with the process."""
         with self._changed:
             while not self._ended and any(not one.request.finished for one in list(self._open.values())):
-                self._changed.wait(0.2)  # a cancelled request tells nobody
+                self._changed.wait(0.2)  # a cancelled request does not notify
 
     # -- on any thread ---------------------------------------------------------------------------------------------
     def overdue(self, bound_s: float) -> bool:
-        """Whether a request that its batch's end does not answer has waited longer than that for its next response."""
+        """Whether a request with responses over the link has waited longer than `bound_s` for the next one."""
         return any(one.overdue(bound_s) for one in list(self._open.values()))
 
     def find(self, key: int) -> InFlightRequest | None:
@@ -194,7 +194,7 @@ class OpenRequests:
         return None if one is None else one.request
 
     def find_all(self, keys: Sequence[int] | None) -> list[InFlightRequest]:
-        """Return the open requests of the keys, or all that are open for None; [] where one of them is answered already."""
+        """Return the open requests of the keys, or all open ones for None; [] if one of them is answered already."""
         if keys is None:
             executing = (
                 [] if self._decoupled else [one for batch in list(self._batches.values()) for one in batch.requests]
@@ -204,14 +204,14 @@ class OpenRequests:
         return [] if None in found else [request for request in found if request is not None]
 
     def _executing(self, key: int) -> OpenRequest | None:
-        """Return the request of a key in a batch that the child has, of a model that is not decoupled."""
+        """Return the request of a key in a batch of a model that is not decoupled."""
         for first, batch in list(self._batches.items()):
             if first <= key < first + len(batch.requests) and key not in self._answered and not self._decoupled:
                 return OpenRequest(batch.requests[key - first], batch.send)
         return None
 
     def close(self, reason: str) -> None:
-        """Fail what is open: the child has ended, as the sentence `reason` says."""
+        """Fail the open requests, because the child has ended. reason: a sentence."""
         self._reason = reason
         self._ended = True
         self._fail()
@@ -219,7 +219,7 @@ class OpenRequests:
             self._changed.notify_all()
 
     def _fail(self) -> None:
-        """Fail what is open for good; the ends of batches answer what is not decoupled."""
+        """Fail the open requests. Batches of a model that is not decoupled are answered when they end."""
         error = worker_died(f"model '{self._spec.name}': {self._reason} before this request's final response")
         for key in list(self._open):
             one = self._forget(key)
@@ -235,14 +235,14 @@ class OpenRequests:
     def _tell_taken(self, key: int, size: int) -> None:
         self._tell({"op": "taken", "key": key, "size": size})
 
-    # -- what the child says of them -------------------------------------------------------------------------------
+    # -- messages of the child -------------------------------------------------------------------------------------
     def _respond(self, message: Mapping[str, Any], memory: Memory) -> None:
         key, final = message["key"], message["final"]
         if not isinstance(key, int) or not isinstance(final, bool):
             raise ProtocolError("a response has no key")
         with self._changed:
             one = self._open.get(key) or self._executing(key)
-        if one is None:  # cancelled, failed or never there: nobody waits
+        if one is None:  # cancelled, failed or unknown
             return
         request = one.request
         response: InferenceResponse | ServingError | None = None
@@ -269,7 +269,7 @@ class OpenRequests:
             self._changed.notify_all()
 
     def _release(self, message: Release, memory: Memory) -> None:
-        """Forget a request that comes again, under another key; its responses so far were read before this."""
+        """Forget a request that will be executed again, under another key; its earlier responses have been read."""
         self._forget(message["key"])
 
     def _cancelled(self, message: Cancelled, memory: Memory) -> AnswerBody:
@@ -278,7 +278,7 @@ class OpenRequests:
 
 
 def quietly(call: Callable[..., object], *arguments: object) -> None:
-    """Call a loop that may be closed: the server has ended meanwhile."""
+    """Call a method of a loop that may be closed, because the server has ended."""
     try:
         call(*arguments)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""A child process of the server: started, talked to, its output logged, ended. Linux only (memory files, pidfd)."""
+"""A child process of the server: its start, messages, output and end. Linux only (memory files, pidfd)."""
 
 import contextlib
 import logging
@@ -36,21 +36,20 @@ _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "V": log
 
 
 class ChildDied(Exception):
-    """The process ended, or had to be ended because it broke the protocol; the text says how."""
+    """The process ended, or was killed because it broke the protocol; the text says how."""
 
 
 class ChildProcess:
-    """One process that runs serving/child_program, and the way to talk to it.
+    """One process that runs serving/child_program, with its channels.
 
     The kernel ends the process when the thread that makes this object ends: that thread must live as long as the process.
 
-    inputs, outputs: the shared memory that the server writes, and that the child writes. freed: segments of the child's that it
-    may write again, to be told with the next batch. channel: the way of batches. link: the connection on which the child speaks
-    first. pidfd: can be read once the process has ended.
+    inputs, outputs: the shared memory that the server and the child write. freed: segments that the child may write again; the
+    next batch tells it. channel: for batches. link: for all other messages. pidfd: can be read when the process has ended.
     """
 
     def __init__(self, name: str, python: Interpreter) -> None:
-        """Start it. `name` is that of the instance, for the log and the list of processes."""
+        """Start the process. name: the instance's, for the log and the list of processes."""
         if not hasattr(os, "memfd_create") or not hasattr(os, "pidfd_open"):
             raise unsupported("models in processes of their own need Linux")
         self.name = name
@@ -58,7 +57,7 @@ class ChildProcess:
         self.outputs = SharedMemoryMap(writable=False)
         self.freed: deque[int] = deque()
         self.heartbeat = Heartbeat()
-        self._killed = ""  # why it had to be
+        self._killed = ""  # why it was killed
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mine.setblocking(False)
         my_link, their_link = socket.socketpair()
@@ -72,7 +71,7 @@ class ChildProcess:
         self._answer.register(mine, select.POLLIN)
         self._answer.register(self.pidfd, select.POLLIN)
         self.link = Channel(my_link, self.pidfd)
-        self._ending = threading.Lock()  # held while it is being ended, or must not be
+        self._ending = threading.Lock()  # held while it is being ended, or must not end
         assert self._process.stdout is not None
         self._log = OutputLog(name, self._process.stdout)
 
@@ -84,7 +83,7 @@ class ChildProcess:
         return not self._end.poll(0)
 
     def listen(self, elapsed_s: float) -> float:
-        """Return for how long it has given no sign of life, `elapsed_s` after the last call. One thread calls this."""
+        """Return the seconds since its last sign of life, `elapsed_s` after the last call. One thread calls this."""
         if not self._ending.acquire(blocking=False):
             return 0.0
         try:
@@ -109,7 +108,7 @@ class ChildProcess:
             ready = [descriptor for descriptor, _ in self._answer.poll(None if timeout_s is None else timeout_s * 1000)]
             if not ready:
                 raise TimeoutError
-            if self.channel.fileno() not in ready:  # what a dead child had sent is still read
+            if self.channel.fileno() not in ready:  # a dead child's last message is still read
                 raise Closed("the process has ended")
             try:
                 answer, descriptors = self.channel.receive()
@@ -121,18 +120,18 @@ class ChildProcess:
             return answer
 
     def tell_again(self, message: Execute) -> None:
-        """Keep for the next message what one that was not sent says of segments."""
+        """Keep the segments in a message that was not sent for the next one."""
         *_, freed, dropped = message
         self.freed.extend(freed)
         self.inputs.keep_dropped(dropped)
 
     def broke(self, error: ProtocolError) -> ChildDied:
-        """End a child that cannot be trusted any more, and return what to raise."""
+        """Kill a child that broke the protocol, and return the exception to raise."""
         self.end(grace_s=0)
         return ChildDied(f"the model's process was ended because it broke the protocol: {error}")
 
     def take_freed(self) -> list[int]:
-        """Return the segments that the child may write again, to be told to it."""
+        """Return, once, the segments that the child may write again."""
         freed = self.freed
         return [freed.popleft() for _ in range(len(freed))] if freed else []
 
@@ -151,11 +150,11 @@ class ChildProcess:
         self.end(max(0.0, deadline - time.monotonic()))
 
     def end(self, grace_s: float = 1.0) -> str:
-        """Wait for the process to end, kill it and its group after the grace, free everything. Return how it ended."""
+        """Wait for the process to end, kill it and its group after the grace, free its resources. Return how it ended."""
         with self._ending:
             if self.pidfd >= 0:
                 self._end.poll(grace_s * 1000)
-                # Not yet reaped, its number is still its own: what it had started goes with it.
+                # The process is not reaped, so its group still has its number; killing the group ends its own children.
                 try:
                     os.killpg(self._process.pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -165,7 +164,7 @@ class ChildProcess:
         return self._killed or how_it_ended(self._process.returncode)
 
     def _free(self) -> None:
-        """Free what is held for a process that has ended."""
+        """Free the server's resources for a process that has ended."""
         self._log.join()
         self.channel.close()
         self.link.close()
@@ -184,7 +183,7 @@ class ChildProcess:
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def give_up(self, reason: str) -> None:
-        """Kill it, unless it is being ended already. Any other thread. `reason`: the sentence of how it ended."""
+        """Kill it, unless it is being ended already. For all other threads. reason: the sentence for how it ended."""
         if self._ending.acquire(blocking=False):
             try:
                 if self.pidfd >= 0:
@@ -195,7 +194,8 @@ class ChildProcess:
                 self._ending.release()
 
     def wait_ended(self) -> str:
-        """Return how a process that is ending ended; it is left for `end` to reap. Only for threads that `_free` waits for."""
+        """Wait for a process that is ending, and return how it ended; `end` reaps it. Only for threads that `_free` waits
+        for."""
         end = select.poll()
         end.register(self.pidfd, select.POLLIN)
         if not end.poll(1000):
@@ -211,16 +211,16 @@ class ChildProcess:
 
 
 class Heartbeat:
-    """Signs of life of a child process: the beats of a thread of its own, or work of the whole process.
+    """Signs of life of a child process: heartbeats of a thread, or work of the whole process.
 
-    A thread of the child beats while its model executes; but native code may hold the interpreter for minutes, and no thread of
-    it runs then. silent_s: how long there has been no sign, as far as `listen` was called.
+    A thread of the child beats while its model executes. But native code may hold the interpreter for minutes, and then that
+    thread cannot run. silent_s: the seconds without a sign, as of the last `listen`.
     """
 
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the child's end, too
         self.silent_s = 0.0
-        self._worked = (0, 0.0)  # pages read from a disk, and seconds on a CPU, when there was last no beat
+        self._worked = (0, 0.0)  # pages read from a disk, and seconds on a CPU, at the last check
 
     def listen(self, pid: int, elapsed_s: float) -> float:
         """Return the time since the last sign of life of the process `pid`, `elapsed_s` after the last call."""
@@ -237,9 +237,9 @@ class Heartbeat:
             return False
 
     def _has_worked(self, pid: int, elapsed_s: float) -> bool:
-        """Whether its main thread computes, or waits for a CPU that others have; or it had a twentieth of one meanwhile (idle
-        threads of a library take less now and then); or pages from a disk: an import of a large library from a slow one holds
-        the interpreter and computes little."""
+        """Whether its main thread runs or waits for a CPU, or the process used a twentieth of one (a library's idle threads use
+        less), or read pages from a disk (importing a large library from a slow disk holds the interpreter and computes
+        little)."""
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
@@ -252,17 +252,17 @@ class Heartbeat:
 class OutputLog:
     """Logs what a child prints, line by line, under the instance's name; pb_utils.Logger marks its level with 0x1e.
 
-    A child that floods its output loses lines and is never held up: LINES_AT_ONCE are logged, then LINES_PER_S, and how many
-    were left out.
+    A child that writes too many lines loses some, but never waits: LINES_AT_ONCE are logged, then LINES_PER_S, and the number
+    of lost lines.
     """
 
     def __init__(self, name: str, stream: IO[bytes]) -> None:
         self._name = name
         self._tail: deque[str] = deque(maxlen=1)
         self._may_log = float(LINES_AT_ONCE)
-        self._counted_s = time.monotonic()  # up to when
+        self._counted_s = time.monotonic()  # when `_may_log` was counted
         self._left_out = 0
-        run = copy_context().run  # what it logs is about the model for which the process was started
+        run = copy_context().run  # its log lines are marked with the model
         self._thread = threading.Thread(target=run, args=(self._run, stream), name=f"{name}-log", daemon=True)
         self._thread.start()
 
@@ -270,7 +270,7 @@ class OutputLog:
         return self._tail[-1] if self._tail else ""
 
     def join(self) -> None:
-        """Wait for what a process that has ended still had to say; what it had started may hold its output open."""
+        """Wait for the last lines of a process that has ended, but not long: its own children may hold its output open."""
         self._thread.join(1.0)
 
     def _run(self, stream: IO[bytes]) -> None:
@@ -287,11 +287,11 @@ class OutputLog:
         self._say_left_out()
 
     def _has_room(self) -> bool:
-        """Whether one more line may be logged."""
+        """Return whether one more line may be logged, and count it."""
         now = time.monotonic()
         self._may_log = min(LINES_AT_ONCE, self._may_log + (now - self._counted_s) * LINES_PER_S)
         self._counted_s = now
-        if self._may_log < (LINES_PER_S if self._left_out else 1):  # a second's lines in one piece, not one by one
+        if self._may_log < (LINES_PER_S if self._left_out else 1):  # lost lines come in one piece, not between others
             self._left_out += 1
             return False
         self._say_left_out()
@@ -316,7 +316,7 @@ def how_it_ended(status: int) -> str:
 
 
 def _spawn(python: Interpreter, ends: tuple[int, ...], name: str) -> "subprocess.Popen[bytes]":
-    # A group of its own: a Ctrl-C meant for the server must not interrupt what it still wants to finish.
+    # A process group of its own, because a Ctrl-C for the server must not interrupt the child's last work.
     return subprocess.Popen(
         python.command(str(_MAIN), *map(str, ends), str(os.getpid()), name),
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""A model's own word on whether it is ready: `is_ready` of TritonPythonModel, asked in its process."""
+"""Asks a model's process whether the model is ready: its method `is_ready` answers."""
 
 import logging
 import threading
@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 
 class ChildReadiness:
-    """Asks one child. One question is under way at a time: whoever asks meanwhile gets its answer.
+    """Asks one child. One question is under way at a time; callers that ask meanwhile share its answer.
 
-    name: of the instance, for the log. tell: hands the child a message of the server's own, from any thread.
+    name: of the instance, for the log. tell: sends the child a message, from any thread.
     """
 
     def __init__(self, name: str, tell: Callable[[IsReady], None]) -> None:
@@ -28,7 +28,7 @@ class ChildReadiness:
         self.handlers: Mapping[str, Handler] = {"is_ready": self._answered}
 
     def ask(self) -> "Future[bool]":
-        """Ask the model. Any thread. The answer may never come in time: the caller decides how long to wait."""
+        """Ask the model. Any thread. The caller decides how long to wait, because the answer may be late."""
         with self._lock:
             if self._asked is not None:
                 return self._asked
@@ -41,11 +41,11 @@ class ChildReadiness:
         return asked
 
     def unheard(self) -> None:
-        """The child gives no sign of life: whoever asks need not wait for it."""
+        """Answer that the model is not ready, because the child gives no sign of life."""
         self._resolve(False)
 
     def close(self) -> None:
-        """The child has ended."""
+        """Answer that the model is not ready, because the child has ended."""
         self._ended = True
         self._resolve(False)
 

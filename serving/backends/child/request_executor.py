@@ -1,7 +1,7 @@
-"""Executes the inferences that a model's process asks of other models (business logic scripting).
+"""Executes the inferences of a model's process on other models (business logic scripting).
 
-An inference is cancelled when the last request that it is made for is. One that ends a sequence is carried out all the same: it
-frees what the other model holds. Triton's class of this name does the same in its python_backend.
+An inference is cancelled when all requests that it is made for are cancelled. An inference that ends a sequence is not, because
+it frees the state of the other model. Triton's class of this name does the same in its python_backend.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,14 @@ from serving.core.errors import safely, unavailable, unexpected
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.resources.runtime import Runtime
 
-MAX_ASKED = 1000  # that one child may have under way
+MAX_INFERENCES = 1000  # that one child may have under way
 
 
 class RequestExecutor:
     """Executes the inferences of one child. Its `handlers` are called on the thread that reads the child's link.
 
-    requests: the child's own requests, which inferences are made for. answer: hands an answer to the child, by the id of its
-    question, and whether it is the last one; any thread may call it.
+    requests: the child's own requests, which inferences are made for. answer: sends the child an answer: the id of the
+    question, the answer, whether it is the last one. Any thread may call it.
     """
 
     def __init__(self, spec: ModelSpec, requests: OpenRequests, answer: Callable[[int, Answer, bool], None]) -> None:
@@ -37,7 +37,7 @@ class RequestExecutor:
         self.handlers: Mapping[str, Handler] = {"infer": self._infer, "cancel": self._cancel}
 
     def close(self) -> None:
-        """Cancel what is under way: the child has ended. On the thread that reads its link."""
+        """Cancel the inferences under way, because the child has ended. On the thread that reads its link."""
         self._ended = True
         runtime = self._spec.runtime
         if runtime is not None:
@@ -49,8 +49,8 @@ class RequestExecutor:
         runtime = self._spec.require_runtime()
         traced_by = self._requests.find(message["trace"])
         made_for = self._requests.find_all(message["made_for"])
-        if len(self._asked) >= MAX_ASKED:
-            raise unavailable(f"a model may have {MAX_ASKED} inferences on other models under way, not more")
+        if len(self._asked) >= MAX_INFERENCES:
+            raise unavailable(f"a model may have {MAX_INFERENCES} inferences on other models under way, not more")
         identifier = message["id"]
         if not isinstance(identifier, int) or identifier in self._asked:
             raise ProtocolError("a question's id is not a new number")
@@ -75,7 +75,7 @@ class RequestExecutor:
         made_for: Sequence[InFlightRequest],
         traced_by: InFlightRequest | None,
     ) -> None:
-        """Queue an inference with its model. `traced_by` is the request under whose trace it belongs."""
+        """Queue an inference with its model. traced_by: the request whose trace it belongs to."""
         if self._ended:
             return
         request = inference.request
@@ -104,7 +104,7 @@ class RequestExecutor:
 
 
 class _Inference:
-    """An inference under way, and those of the requests that it is made for which still wait."""
+    """An inference under way, and the requests that still wait for it."""
 
     __slots__ = ("request", "waits_for")
 
@@ -113,16 +113,17 @@ class _Inference:
         self.waits_for: dict[InFlightRequest, Callable[[], None]] = {}
 
     def cancel_with(self, made_for: Sequence[InFlightRequest]) -> None:
-        """Cancel the inference once all that it is made for are cancelled: as long as it is open, they end no other way."""
+        """Cancel the inference when all requests that it is made for are cancelled; they do not end in another way before
+        it."""
         for one in made_for:
-            if not one.finished:  # not cancelled already, nor only there to fill a batch
+            if not one.finished:  # neither cancelled already, nor only filling a batch
                 self.waits_for[one] = listener = partial(self._given_up, one)
                 one.on_cancel(listener)
         if not self.waits_for:
             self.request.cancel()
 
     def ended(self) -> None:
-        """It has its last answer: nobody's end concerns it any more."""
+        """Forget the requests: the inference has its last answer."""
         waits_for, self.waits_for = self.waits_for, {}
         for one, listener in waits_for.items():
             one.forget_on_cancel(listener)

@@ -1,4 +1,4 @@
-"""Reads what a child process answers to a batch, which is checked: it runs its author's code."""
+"""Reads a child's answer to a batch, and checks it, because the child runs the code of a model's author."""
 
 import weakref
 from collections.abc import Mapping, Sequence
@@ -29,11 +29,11 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
 
 Answer = Any
-"""What a child sent: a Result, or Failed, where it behaves well."""
+"""A child's message, not checked yet; a correct one is a Result or a Failed."""
 
 
 class ResultReader:
-    """Gives the requests of a batch what the child process of their model answered."""
+    """Gives the requests of a batch the responses in their child's answer."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
@@ -43,9 +43,9 @@ class ResultReader:
         self._iterative = spec.config.sequence_batching.iterative_sequence
 
     def open(self, child: ChildProcess, answer: Answer, received: Sequence[int]) -> SharedMemory:
-        """Return the memory that the outputs of an answer lie in: a copy where it is small, else a view whose end frees it.
+        """Return the memory of an answer's outputs: a copy if it is small, else a view whose last reference frees it.
 
-        This, as `read`, raises ProtocolError, or one of MALFORMED, where the answer is none.
+        This and `read` raise ProtocolError, or one of MALFORMED, for a malformed answer.
         """
         if isinstance(answer, dict):
             return b""
@@ -65,11 +65,11 @@ class ResultReader:
         return view
 
     def takes_long(self, memory: SharedMemory) -> bool:
-        """Whether `read` would take the loop long: there may be many strings."""
+        """Whether `read` would hold up the loop, because there may be many strings."""
         return self._has_strings and len(memory) > LOOP_STRING_BYTES
 
     def read(self, answer: Answer, memory: SharedMemory, batch: Batch) -> bool:
-        """Fill the batch's responses; whether it was executed. It was not where the child says that it failed as a whole."""
+        """Fill the batch's responses; return whether it was executed: False if the child says that the whole batch failed."""
         if isinstance(answer, dict):
             if answer["op"] != "failed":
                 raise ProtocolError("the answer to a batch was expected")

@@ -1,4 +1,4 @@
-"""Keeps the process of a model instance alive: starts it again when it has died, later and later where it keeps dying."""
+"""Keeps the process of a model instance alive: restarts it when it has died, with a growing delay if it keeps dying."""
 
 import logging
 import threading
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 FINALIZE_GRACE_S = 10.0
 MAX_BACK_OFF_S = 60.0
-LONGEST_WAIT_S = 2.0  # a request waits this long for a restart that is being held back, not longer
-# A model whose process has been silent for so long is not ready; a shorter time-out halves it.
+LONGEST_WAIT_S = 2.0  # a request waits for a delayed restart at most this long
+# A model whose process has been silent for so long is not ready; half the heartbeat timeout if that is shorter.
 NOT_READY_AFTER_S = 10.0
 
 
 class ModelChild(ChildProcess):
-    """A child process that runs a model, and what answers its own calls."""
+    """A child process that runs a model, and the server's side of its link."""
 
     def __init__(self, name: str, python: Interpreter, spec: ModelSpec) -> None:
         super().__init__(name, python)
@@ -41,10 +41,10 @@ class ModelChild(ChildProcess):
 
 
 class ChildSupervisor:
-    """Keeps one child alive: starts it again when it has died, at once the first time, then ever later.
+    """Keeps one child alive: restarts it when it has died, at once the first time, then with a growing delay.
 
-    Its owner, on the loop's thread, hears of each child that can be used and tells it of each that has died; the watch's thread
-    looks for a child that hangs.
+    On the loop's thread it gives its owner each child that can be used, and the owner reports each child that has died. On the
+    watch's thread it checks whether the child hangs.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class ChildSupervisor:
         on_failed: Callable[[ServingError], None],
         bounds: Bounds,
     ) -> None:
-        """Start the child and have it load the model. ServingError with the whole reason where it does not.
+        """Start the child and have it load the model; ServingError with the whole reason if that fails.
 
         name: of the instance. initialize: the child's first message. python: the interpreter that it runs under. on_started,
-        on_failed: called on the loop's thread with each child that has loaded the model, and with the reason why one that was
-        started again has not. bounds: how long it may take to start, and a decoupled model for its next response.
+        on_failed: called on the loop's thread with each child that has loaded the model, and with the reason why a restarted
+        one has not. bounds: time limits for the start, and for the next response of a decoupled model.
         """
         runtime = spec.require_runtime()
         self._loop = runtime.loop
@@ -76,10 +76,10 @@ class ChildSupervisor:
         self._on_failed = on_failed
         self._deaths = 0
         self._due = 0.0
-        self._down_since: float | None = None  # when the child died that none has followed yet
+        self._down_since: float | None = None  # when the last child died, until the next one is ready
         self._closing = threading.Event()
         self._child: ModelChild | None = None
-        self._loaded = False  # once
+        self._loaded = False  # whether the first load has succeeded
         self._failure = ""  # of the last start
         self._restarting: Future[None] | None = None
         self._has_is_ready = False
@@ -97,7 +97,7 @@ class ChildSupervisor:
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
     def restart(self, died: ModelChild | None) -> None:
-        """End the child that has died, or must, and start another one in the background."""
+        """Free the child that has died, or kill it, and start another one in the background."""
         delay = 0.0 if self._deaths == 0 else min(2.0 ** (self._deaths - 1), MAX_BACK_OFF_S)
         self._deaths += 1
         now = time.monotonic()
@@ -110,16 +110,16 @@ class ChildSupervisor:
         self._restarting = self._thread.submit(lambda: self._restart(died, delay))
 
     def refusal(self) -> ServingError | None:
-        """Return why a batch should not wait for the child that is being started; None where it may."""
+        """Return why a batch should not wait for the next child; None if it may wait."""
         wait = self._due - time.monotonic()
         return unavailable(f"{self._name}: {self._held_back(wait)}") if wait > LONGEST_WAIT_S else None
 
     def succeeded(self) -> None:
-        """Note that a batch was executed: the next restart is at once again."""
+        """Note that a batch was executed, so that the next restart has no delay."""
         self._deaths = 0
 
     def _started(self) -> None:
-        """Hand over the child that the starting thread has made."""
+        """Give the owner the child that the starting thread has made."""
         self._restarting = None
         if self._closing.is_set():
             return
@@ -134,19 +134,19 @@ class ChildSupervisor:
 
     # -- on any thread ---------------------------------------------------------------------------------------------
     def processes(self) -> list[int]:
-        """Return the child's process id, where there is a child."""
+        """Return the child's process id, if there is a child."""
         child = self._child
         return [] if child is None else [child.pid]
 
     def available(self) -> bool:
-        """Return False while the child is silent, or a start is held back for longer than a request would wait."""
+        """Return False while the child is silent, or a restart is delayed for longer than a request would wait."""
         child = self._child
         if child is not None and child.heartbeat.silent_s > self._not_ready_after_s:
             return False
         return self._restarting is None or self._due - time.monotonic() <= LONGEST_WAIT_S
 
     def unready_reason(self) -> str:
-        """Return why it would not answer at once; "" where it would."""
+        """Return why the child would not answer at once; "" if it would."""
         child = self._child
         if child is not None and child.heartbeat.silent_s > self._not_ready_after_s:
             return f"its process has given no sign of life for {child.heartbeat.silent_s:.0f} s"
@@ -156,12 +156,12 @@ class ChildSupervisor:
         return self._held_back(wait) if wait > LONGEST_WAIT_S else "its process is being started again"
 
     def down_s(self) -> float:
-        """Return for how many seconds there has been no child that has loaded the model; 0 where there is one."""
+        """Return for how many seconds no child has had the model loaded; 0 if one has."""
         since = self._down_since
         return 0.0 if since is None else time.monotonic() - since
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model whether it is ready; None where it has no say. It is not while its process is restarted."""
+        """Ask the model whether it is ready: False while its process is restarted, None for a model without `is_ready`."""
         child = self._child
         if not self._has_is_ready:
             return None
@@ -172,7 +172,7 @@ class ChildSupervisor:
         return answer
 
     def check(self, elapsed_s: float) -> None:
-        """End a child that hangs. On the watch's thread."""
+        """Kill a child that hangs. On the watch's thread."""
         child = self._child
         if child is None:
             return
@@ -185,14 +185,14 @@ class ChildSupervisor:
             child.give_up(f"the model's process gave no response for {bound_s:g} s and was ended")
 
     def break_off(self, model: str, reason: str) -> None:
-        """End a child that is loading the model for the first time; what waits for it gets the reason."""
+        """Kill a child that is loading the model for the first time; the load fails with the reason."""
         child = self._child
         if not self._loaded and child is not None and model == self._spec.name:
             child.give_up(f"the model's process was ended, for {reason},")
 
     def close(self) -> None:
-        """Let the model finalize within the grace; a start that is under way is broken off. The loop's thread has let go of
-        the child. On the instance's thread."""
+        """Let the model finalize within the grace, or kill a child that is starting. Called on the instance's thread after the
+        loop's thread has released the child."""
         self._closing.set()
         restarting, child = self._restarting, self._child
         if restarting is not None:
@@ -220,7 +220,7 @@ class ChildSupervisor:
                 died.end()
             if not self._closing.wait(delay):
                 self._start()
-        except Exception as failure:  # whoever waits for the child is told
+        except Exception as failure:  # becomes the answer of the waiting requests
             reason = unexpected(failure, "restarting a model's process").message
         self._failure = reason
         if not self._closing.is_set():
@@ -250,24 +250,25 @@ class ChildSupervisor:
 
 
 class _StartingThread:
-    """Starts the children of one instance: the kernel ends a process with the thread that started it, so this one stays.
+    """Starts the children of one instance. It lives as long as they do, because the kernel kills a process when the thread that
+    started it ends.
 
-    It has the processor affinity of the thread that makes it, and so has every child.
+    It and every child have the processor affinity of the thread that makes it.
     """
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
-        # What it logs, and every child that it starts, is about the model for which it is made.
+        # Its log lines, and those of its children, are marked with the model.
         threading.Thread(target=copy_context().run, args=(self._run,), name=name, daemon=True).start()
 
     def submit(self, job: Callable[[], None]) -> "Future[None]":
-        """Have it run a job behind those that it has. The future gives what the job raises."""
+        """Queue a job. The future is done after the job, with the exception that the job raised."""
         done: Future[None] = Future()
         self._jobs.put((job, done))
         return done
 
     def close(self) -> None:
-        """Let the thread end, once it has no job left."""
+        """Let the thread end after its last job."""
         self._jobs.put(None)
 
     def _run(self) -> None:
@@ -279,4 +280,4 @@ class _StartingThread:
                 done.set_exception(error)
             else:
                 done.set_result(None)
-            del item, job, done  # or a child that failed to start would stay until the next job
+            del item, job, done  # or they would keep a child that failed to start until the next job
