@@ -1,13 +1,13 @@
-"""Golden requests: examples with the answers that are expected, asked of a model before it takes the requests of clients.
+"""Golden requests: example requests with expected answers, sent to a model before it takes the requests of clients.
 
 They run one after another through the model's scheduler and instances, count in no statistics, and neither read nor fill the
-response cache. The steps of an ensemble, and models that a Python model calls, do serve: they count what they do for it.
+response cache. The steps of an ensemble, and models that a Python model calls, serve already: they count these requests.
 
-A version that goes on serving, because a change is taken in place, is asked only what it has not passed yet: such a change
-leaves its answers as they are. What it is asked is a request of its traffic like any other.
+A version that keeps serving, because a change is applied in place, is sent only the golden requests that it has not passed yet:
+such a change leaves its answers as they are. It counts them like requests of clients.
 
-A request of a model with a sequence batcher has to begin and end its sequence itself, and a decoupled model has to answer it
-exactly once: other answers cannot be told apart from the first of many.
+A request of a model with a sequence batcher has to begin and end its sequence itself. A decoupled model has to give it exactly
+one response, because nothing says which of several is the expected one.
 """
 
 import asyncio
@@ -29,12 +29,12 @@ from serving.models.load_report import GoldenResult
 from serving.models.model import Model
 from serving.resources.runtime import Runtime
 
-_STANDS = "the loaded model goes on and passed it before"
+_PASSED = "the loaded model keeps serving and passed it before"
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenCheck:
-    """A golden request, and what is asked of the model for it."""
+    """A golden request, and the inference request that is made of it."""
 
     golden: GoldenRequest
     asked: InferenceRequest
@@ -45,7 +45,7 @@ class GoldenCheck:
 
 
 async def run(model: Model, check: GoldenCheck, runtime: Runtime) -> GoldenResult:
-    """Ask the model, and hold its answer against the expected one. Whatever is raised, or does not come, is a failed check."""
+    """Send the request and compare the answer with the expected one. An error fails the check, and so does no answer."""
     golden = check.golden
     began = time.monotonic()
     passed, detail = False, ""
@@ -63,8 +63,8 @@ async def run(model: Model, check: GoldenCheck, runtime: Runtime) -> GoldenResul
 
 
 def passed_before(version: int, check: GoldenCheck) -> GoldenResult:
-    """Return the result of a golden request that need not be asked again."""
-    return GoldenResult(check.golden.name, version, True, _STANDS, 0.0)
+    """Return the result of a golden request that is not sent again."""
+    return GoldenResult(check.golden.name, version, True, _PASSED, 0.0)
 
 
 async def _ask(model: Model, check: GoldenCheck, runtime: Runtime) -> tuple[bool, str]:
@@ -86,14 +86,13 @@ async def _ask(model: Model, check: GoldenCheck, runtime: Runtime) -> tuple[bool
     if answers.count != 1:
         return (
             False,
-            f"the model is decoupled and gave {answers.count} responses: of such a model only a request can be checked that it "
-            "answers exactly once",
+            f"the model is decoupled and gave {answers.count} responses: a golden request of it has to get exactly one",
         )
     return await runtime.in_thread(_compare, check.golden, answers.outputs)
 
 
 def _compare(golden: GoldenRequest, outputs: Mapping[str, Tensor]) -> tuple[bool, str]:
-    """Compare by the rule that the dashboard has too. Elements that need not be looked at are left out."""
+    """Compare by the rule that the dashboard uses too. The elements of a tensor of another shape are not compared."""
     shapes = {tensor.name: tensor.shape for tensor in golden.expected}
     answered = {
         name: from_array(name, array)
@@ -106,7 +105,7 @@ def _compare(golden: GoldenRequest, outputs: Mapping[str, Tensor]) -> tuple[bool
 
 
 class _Answers:
-    """What a model answers to one request. `ended` raises the error that was answered."""
+    """The responses to one request. `ended` raises the error of one that failed."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -114,7 +113,7 @@ class _Answers:
         self.count = 0
 
     def take(self, answer: Answer, final: bool) -> None:
-        """Keep the first outputs; they are copied, for they may be views of what the model writes anew."""
+        """Keep a copy of the first outputs, which may be views of memory that the model writes again."""
         if self.ended.done():
             return
         if isinstance(answer, ServingError):

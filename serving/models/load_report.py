@@ -1,17 +1,17 @@
-"""What a load of a model goes through: shown while it is under way, and told in its answer.
+"""The steps of a load: shown while it is under way, and listed in its answer.
 
     check -> memory -> load -> warm -> golden -> switch -> drain
 
 check    configurations are completed from the models' files, and checked
-memory   what is to be built has to fit into what is available
-load     of every version that is to serve newly the weights are read and the instances made
-warm     they run their warm-up requests
-golden   they answer the golden requests, as expected; what goes on serving, those that it has not answered yet
-switch   requests go to what is new from here on; what stays takes its new configuration
-drain    what served before finishes its requests; the load does not wait for it
+memory   the new models have to fit into the memory that is available
+load     the weights of the new models are read, and their instances made
+warm     the new models run their warm-up requests
+golden   they answer the golden requests as expected; models that keep serving, those that they have not answered yet
+switch   requests go to the new models from here on; models that keep serving take their new configuration
+drain    replaced models finish their requests; the load does not wait for them
 
-The first step that fails is the last one. A load that finds nothing changed has none, and one that changes a model in place has
-no steps from memory to warm.
+A load ends at the first step that fails. One that finds nothing changed has no steps, and one that changes a model in place
+skips those from memory to warm.
 """
 
 import threading
@@ -40,7 +40,7 @@ class Step(StrEnum):
 
 
 class GoldenResult(NamedTuple):
-    """What became of one golden request on one version; `detail` is a sentence about it."""
+    """How one golden request went on one version; `detail` is a sentence about it."""
 
     name: str
     version: int
@@ -51,7 +51,7 @@ class GoldenResult(NamedTuple):
 
 @dataclass(slots=True)
 class StepReport:
-    """One step that a load went through. checks: of golden requests. under_way: requests of what drains, as the load ends."""
+    """One step of a load. checks: of golden requests. under_way: requests of the replaced models as the load ends."""
 
     step: Step
     ms: float = 0.0
@@ -72,7 +72,7 @@ class StepReport:
 
 @dataclass(slots=True)
 class LoadReport:
-    """What a load has done, in the order of its steps."""
+    """The steps of a load in their order."""
 
     release: int | None = None
     steps: list[StepReport] = field(default_factory=list)
@@ -84,8 +84,8 @@ class LoadReport:
 class LoadStopped(ServingError):
     """A load that failed at the last step of its report, or before the first one.
 
-    reason: the message without Triton's words before it, for who knows which model it is about. handler_status: the
-    HTTP status of a model whose own code could not be loaded; None where that was not why.
+    reason: the message without Triton's words before it, for callers that know the model. handler_status: the HTTP status of
+    a model whose own code could not be loaded; None where the load failed for another reason.
     """
 
     def __init__(
@@ -98,17 +98,17 @@ class LoadStopped(ServingError):
 
     @property
     def worth_trying_again(self) -> bool:
-        """Whether the same load may go better the next time: what golden requests find does not go away."""
+        """Whether the same load may succeed the next time: a golden request that failed would fail again."""
         return not self.report.steps or self.report.steps[-1].step is not Step.GOLDEN
 
 
 class LoadProgress:
-    """A load under way. `versions`: the numbers of those that it is of. Used on the event loop's thread, but for `advance`."""
+    """A load of these versions, under way. Used on the event loop's thread, but for `advance`."""
 
     def __init__(self, versions: Collection[int], release: int | None) -> None:
         self.versions = frozenset(versions)
         self.report = LoadReport(release)
-        self.over = False  # what it replaced is freed
+        self.over = False  # the models that it replaced are freed
         self._release = release
         self._lock = threading.Lock()
         self._done = self._of = 0
@@ -116,7 +116,7 @@ class LoadProgress:
         self._left: Callable[[], int] | None = None
 
     def begin(self, step: Step, of: int = 0) -> StepReport:
-        """End the step before and begin this one. of: how many things it has to do; `expect` may add some."""
+        """End the step before and begin this one. of: how many things it has to do, to which `expect` may add."""
         self.end()
         self._done, self._of, self._began = 0, of, time.monotonic()
         report = StepReport(step)
@@ -129,7 +129,7 @@ class LoadProgress:
             self._of += more
 
     def advance(self) -> None:
-        """Count one of them as done. Any thread."""
+        """Count one thing as done. Any thread."""
         with self._lock:
             self._done += 1
 
@@ -141,7 +141,7 @@ class LoadProgress:
             self._began = 0.0
 
     def drain(self, left: Callable[[], int]) -> None:
-        """Go on to the last step. left: tells how many requests are still under way on what served before."""
+        """Begin the last step. left: returns how many requests the replaced models still have under way."""
         count = left()
         self.begin(Step.DRAIN, count).under_way = count
         self.end()

@@ -2,8 +2,7 @@
 
 submit(request) -> check -> scheduler -> instance -> ModelResponses.batch_done -> request.respond
 
-A request that was admitted is this model's until it ends: `InFlightRequest.respond` gives it back, by whomever and however it
-is answered.
+A model counts a request that it accepted until `InFlightRequest.respond` gives the request back, whichever component answers.
 """
 
 import asyncio
@@ -34,17 +33,17 @@ from serving.telemetry.statistics import ModelStatistics
 
 
 class Model:
-    """Made, loaded and warmed up, it is a candidate; from `enter_service` until `drain` it takes the requests of clients. All
-    methods run on the event loop's thread."""
+    """A model takes the requests of clients from `enter_service` until `drain`; before that it is a candidate. All methods run
+    on the event loop's thread."""
 
     def __init__(self, spec: ModelSpec, statistics: ModelStatistics, runtime: Runtime) -> None:
-        """statistics: what a candidate counts into."""
+        """statistics: where the requests of a candidate are counted."""
         self.spec = spec
         self._statistics = statistics
         self.config = spec.config
         self._loop = runtime.loop
         self._draining = False
-        self._sequences_left: asyncio.Future[None] | None = None  # waits for the end of those that are open
+        self._sequences_left: asyncio.Future[None] | None = None  # done when the open ones have ended
         self._sequences_abandoned = False
         self._drained: asyncio.Future[None] | None = None
         self._in_flight = 0
@@ -86,15 +85,14 @@ class Model:
         self._load_s = self._loop.time() - began
 
     async def warm_up(self, progress: LoadProgress | None = None) -> None:
-        """Run the warm-up requests on every instance, which takes others from then on; raises ServingError and leaves nothing
-        behind. Once."""
+        """Run the warm-up requests on every instance, once after `load`; raises ServingError and leaves nothing behind."""
         began = self._loop.time()
         if self._instances is not None:
             await self._instances.warm_up(self.config, progress)
         self._load_s += self._loop.time() - began
 
     def enter_service(self, statistics: ModelStatistics) -> None:
-        """Take the requests of clients from here on: count them there, and use the response cache."""
+        """Take the requests of clients from here on: count them in these statistics, and use the response cache."""
         self._cache = ModelCache.of(self.config, self._server_cache)
         self._statistics = statistics
         self._responses.enter_service(statistics, self._cache)
@@ -102,7 +100,7 @@ class Model:
         statistics.configure(self.config, self._cache is not None)
 
     async def reconfigure(self, config: ModelConfig) -> None:
-        """Apply a configuration that differs in batching, instances or slipway.* only; what is queued stays queued."""
+        """Apply a configuration that differs in batching, instances or slipway.* only; requests in the queue stay there."""
         if self._instances is not None:
             await self._instances.reconfigure(config)
         self.config = config
@@ -113,8 +111,7 @@ class Model:
         self.scheduler.configure(config)
 
     async def drain(self) -> None:
-        """Take no more requests but those of sequences that are open; once these have ended, finish what was accepted and free
-        everything."""
+        """Accept only requests of open sequences; once these have ended and all requests are answered, free everything."""
         self._draining = True
         if self._server_cache is not None:
             self._server_cache.models_changed()
@@ -130,25 +127,25 @@ class Model:
             await self._instances.free()
 
     def abandon_sequences(self) -> None:
-        """Wait no longer, nor later, for sequences that are open: no further requests will come."""
+        """Have `drain` not wait for open sequences, now or later, because no more of their requests will come."""
         self._sequences_abandoned = True
         if self._sequences_left is not None and not self._sequences_left.done():
             self._sequences_left.set_result(None)
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
     @property
     def instances(self) -> Sequence[Instance]:
         return self._instances.running if self._instances is not None else ()
 
     @property
     def statistics(self) -> ModelStatistics:
-        """Return what it has counted, added up."""
+        """Return the statistics, with the counters of all batches added up."""
         self._statistics.add_up_executions()
         return self._statistics
 
     @property
     def warnings(self) -> list[str]:
-        """Return what an operator should know of the instances: a fallback to the CPU, say."""
+        """Return warnings about the instances, such as a fallback to the CPU."""
         return self._instances.warnings if self._instances is not None else []
 
     @property
@@ -157,7 +154,7 @@ class Model:
 
     @property
     def held(self) -> MemoryUse:
-        """Return what memory budgets count for it."""
+        """Return the memory that budgets count for the model."""
         return self._instances.held if self._instances is not None else NOTHING
 
     @property
@@ -188,27 +185,21 @@ class Model:
         """Whether any of its instances would answer now."""
         return not self.instances or any(instance.available() for instance in self.instances)
 
-    @property
-    def keeps_sequences(self) -> bool:
-        """Whether requests may belong to one that came before."""
-        batching = self.config.sequence_batching
-        return self.config.HasField("sequence_batching") and not batching.iterative_sequence
-
     def sequence_begun(self, identifier: int | str) -> int:
-        """Return when a sequence began that may take further requests, in monotonic ns; 0 where it is not known here."""
+        """Return when an open sequence began, in monotonic ns; 0 for one that is not open here."""
         return self.scheduler.sequence_begun(identifier)
 
     def unready_reasons(self) -> list[str]:
-        """Return why instances of it would not answer now."""
+        """Return the reasons why instances would not answer now."""
         return [reason for instance in self.instances if (reason := instance.unready_reason())]
 
     async def confirm_ready(self) -> bool:
-        """Ask the instances whether they would answer."""
+        """Return whether the instances say that they would answer."""
         return await instances_ready(self.instances)
 
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InFlightRequest) -> None:
-        """Check and queue; raises ServingError (then the request is not answered)."""
+        """Check and queue a request; raises a ServingError, with which the caller answers it."""
         if self._draining and not self._proceeds(request):
             raise unavailable(f"model '{self.spec.name}' is being unloaded")
         try:
@@ -233,17 +224,17 @@ class Model:
                 try:
                     raise failure from None
                 finally:
-                    del failure  # it refers to this frame: the request would stay until cycles are looked for
+                    del failure  # it refers to this frame, which would keep the request until a garbage collection
 
     def _proceeds(self, request: InFlightRequest) -> bool:
-        """Whether it belongs to a sequence that is open, while the model drains."""
+        """Whether a request to a draining model belongs to a sequence that is open."""
         sequence, left = request.sequence, self._sequences_left
         if left is None or left.done() or not sequence.id or sequence.start:
             return False
         return self.scheduler.sequence_begun(sequence.id) > 0
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Let go of those requests that still wait for an instance and are wanted elsewhere; none of sequences."""
+        """Remove and return the requests in the queue that are `wanted` elsewhere; none of sequences."""
         scheduler = self.scheduler
         if self.config.HasField("sequence_batching"):
             return []
@@ -259,7 +250,7 @@ class Model:
         self._responses.count_refusal(request, error)
 
     def request_ended(self, request: InFlightRequest) -> None:
-        """Forget a request that has its final answer, or to which none is owed."""
+        """Forget a request that has its final answer, or gets none from this model."""
         self._in_flight -= 1
         self._loop_time.in_flight -= 1
         if self._drained is not None and not self._in_flight and not self._drained.done():
@@ -268,7 +259,7 @@ class Model:
             safely("forgetting a request in the response cache", self._cache.forget, request)
 
     def request_cancelled(self, request: InFlightRequest) -> None:
-        """Take back a request that nobody waits for any more."""
+        """Remove a request that its client has cancelled."""
         began = time.monotonic_ns()
         self.scheduler.remove(request)
         self._statistics.count_cancel(request)

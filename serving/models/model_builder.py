@@ -1,4 +1,4 @@
-"""Builds what serves a version of a model: the model with its weights, or one that sleeps until its first request."""
+"""Builds the model of a version: with its weights, or asleep until its first request."""
 
 import dataclasses
 from collections.abc import Callable, Coroutine, Iterable
@@ -38,7 +38,7 @@ class ModelBuilder:
         residency: ResidencyManager,
         wake: WakeVersion,
     ) -> None:
-        """wake: see SleepingModel; it is told which version's request came."""
+        """wake: wakes the sleeping model of a version, see SleepingModel."""
         self._identifier = identifier
         self._runtime = runtime
         self._effective_config = effective_config
@@ -60,8 +60,8 @@ class ModelBuilder:
         return await self._runtime.in_thread(self._effective_config, source)
 
     async def shortage(self, plans: Iterable[Plan], *, awake: bool) -> str:
-        """Make room for what is to be built now, and return why it does not fit into the memory that there is then; "" where it
-        does. Only what is sure to be read is counted: a model's files, where its backend keeps them in memory."""
+        """Make room for the models to be built now. Return why they do not fit into the memory that is available then, "" where
+        they do. Only their `least_memory` is counted."""
         if not self._runtime.checks_memory:
             return ""
         needed = least = NOTHING
@@ -77,8 +77,8 @@ class ModelBuilder:
     async def build(
         self, version: ModelVersion, source: VersionSource, config: ModelConfig, *, awake: bool = False
     ) -> Model | SleepingModel:
-        """Build a version, asleep where its residency allows that and it need not be `awake`. What serves is replaced by what
-        serves. It is not warmed up yet."""
+        """Build a version, asleep where its residency allows that and neither `awake` nor an awake model that it replaces
+        forbids it. It is not warmed up yet."""
         spec = self._spec(source, config)
         needed = await self._memory_needed(version, spec)
         if self._sleeps(version, config, needed, awake=awake):
@@ -104,7 +104,7 @@ class ModelBuilder:
         return model
 
     def asleep_again(self, version: ModelVersion, model: Model) -> SleepingModel:
-        """Return what stands in for a model whose weights are let go."""
+        """Return the sleeping model that replaces one whose weights are to be freed."""
         return self._sleeping(version, dataclasses.replace(model.spec, config=model.config), model.held)
 
     async def _load(self, spec: ModelSpec, needed: MemoryUse) -> Model:
@@ -124,7 +124,7 @@ class ModelBuilder:
         )
 
     async def _memory_needed(self, version: ModelVersion, spec: ModelSpec) -> MemoryUse:
-        """Return what the model held the last time; else the size of its files, on each GPU that it may go to as well."""
+        """Return the memory that the model held when it was last awake; else the size of its files, on host and GPUs."""
         if version.memory_awake is not None:
             return version.memory_awake
         size = await self._runtime.in_thread(files_bytes, spec.version_dir)
@@ -145,8 +145,8 @@ class ModelBuilder:
 
 
 def least_memory(spec: ModelSpec) -> MemoryUse:
-    """Return the bytes that a model is sure to need, on the host or the GPUs that its instances are for: those of its files. Of
-    user code nothing is sure: it may read a part of them, or none."""
+    """Return the least memory that a model needs on the host and the GPUs of its instances: the size of its files. User code is
+    counted with nothing, because it may read a part of the files or none."""
     backend = spec.config.backend  # "" of an ensemble
     if backend and backend_class(backend).runs_user_code:
         return NOTHING

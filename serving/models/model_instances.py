@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 async def all_of(works: Iterable[Coroutine[None, None, None]]) -> None:
-    """Await all, whichever fail; then raise what the first that failed has raised."""
+    """Await all, then raise the error of the first one that failed."""
     results = await asyncio.gather(*works, return_exceptions=True)
     failure = next((result for result in results if isinstance(result, BaseException)), None)
     if failure is not None:
@@ -34,10 +34,10 @@ async def all_of(works: Iterable[Coroutine[None, None, None]]) -> None:
 
 
 class ModelInstances:
-    """There are none before `load` and after `free`. Runs on the event loop's thread."""
+    """Has no instances before `load` and after `free`. Runs on the event loop's thread."""
 
     def __init__(self, spec: ModelSpec, runtime: Runtime, scheduler: InstanceScheduler, on_sent: Send) -> None:
-        """scheduler: gives the instances batches, and takes them back. on_sent: takes answers outside of batches."""
+        """scheduler: gives the instances their batches, and takes them back. on_sent: takes answers outside of batches."""
         self.warnings: list[str] = []
         self._spec = spec
         self._runtime = runtime
@@ -47,10 +47,10 @@ class ModelInstances:
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._backend: Backend | None = None
         self._running: list[Instance] = []
-        # Instances that run on only for their sequences; each waits for its future.
+        # Instances that only finish their open sequences; each is stopped once its future is done.
         self._leaving: dict[asyncio.Task[None], asyncio.Future[None]] = {}
         self._files = 0  # bytes
-        self._grown = NOTHING  # what the server's memory grew by when they were loaded and changed
+        self._grown = NOTHING  # growth of the server's memory while they were loaded and changed
 
     @property
     def running(self) -> Sequence[Instance]:
@@ -58,7 +58,7 @@ class ModelInstances:
 
     @property
     def memory(self) -> MemoryUse:
-        """Return what they hold, see serving.resources.memory; what processes of their own hold is read again and again."""
+        """Return the memory that they hold, see serving.resources.memory; that of child processes is measured anew."""
         processes = self._processes()
         if processes:
             return MemoryUse(self._runtime.child_memory.of(processes), self._grown.gpus)
@@ -66,7 +66,7 @@ class ModelInstances:
 
     @property
     def held(self) -> MemoryUse:
-        """Return what memory budgets count for them."""
+        """Return the memory that budgets count for them."""
         return self.memory if self._processes() else at_least(self.memory, self._grown)
 
     async def load(self, config: ModelConfig) -> None:
@@ -97,7 +97,7 @@ class ModelInstances:
             raise unexpected(error, f"loading '{self._spec.name}'") from error
 
     async def reconfigure(self, config: ModelConfig) -> None:
-        """Bring the instances to what another configuration's groups ask for, without reading weights again."""
+        """Make and stop instances until they are those of another configuration, without reading weights again."""
         if self._backend is None:
             return
         before = list(self._running)
@@ -122,7 +122,7 @@ class ModelInstances:
     async def _place(
         self, backend: Backend, config: ModelConfig, start: Callable[[Instance], Coroutine[None, None, None]]
     ) -> None:
-        """Start the instances that the configuration's groups ask for and are missing, then let the surplus go."""
+        """Start the instances that are missing for the configuration's groups, then stop the surplus ones."""
         wanted, self.warnings = placements(config, type(backend), self._spec.strict_devices)
         for warning in self.warnings:
             log.warning("model '%s': %s", self._spec.name, warning)
@@ -137,13 +137,13 @@ class ModelInstances:
         started = [self._make(backend, place) for place in missing]
         try:
             await all_of(start(one) for one in started)
-        except Exception:  # not where the server ends: an instance that is being made would hold it
+        except Exception:  # not CancelledError: at shutdown an instance that is being made would hold the server up
             await asyncio.gather(*(self._stop(instance) for instance in started))
             raise
         for instance in started:
             self._running.append(instance)
             self._scheduler.add_instance(instance)
-        # Several instances are there to run at the same time.
+        # Several instances are meant to run at the same time, so each gets a part of the loop's time.
         bound_ns = int(inline_below_us(config) * 1000) // max(1, len(wanted))
         for instance in self._running:
             instance.set_inline_bound(bound_ns)
@@ -180,7 +180,7 @@ class ModelInstances:
         return batches
 
     async def _let_go(self, instance: Instance) -> None:
-        """Take an instance out of service; sequences that run on it end there, while others begin elsewhere."""
+        """Take an instance out of service. Sequences that it has open end there; new ones begin on other instances."""
         self._running.remove(instance)
         vacated = self._scheduler.vacated(instance)
         if vacated is None:
@@ -195,7 +195,7 @@ class ModelInstances:
         await self._take_away(instance)
 
     async def _take_away(self, instance: Instance) -> None:
-        """Free an instance that the scheduler has, when the batch that it runs is done."""
+        """Remove an instance from the scheduler, and stop it once its batch is done."""
         await self._scheduler.remove_instance(instance)
         await self._stop(instance)
 

@@ -1,8 +1,8 @@
 """The versions of one model: UNAVAILABLE, LOADING, READY, UNLOADING, each with the reason.
 
-A load is of all versions that the policy selects, and succeeds or fails as a whole, as in Triton: what is new is built beside
-what serves and warmed; when all of it is there, each version switches one reference and lets the old one finish its requests.
-When one version does not load, none of the new ones serves, and what served before keeps serving.
+A load covers all versions that the policy selects, and succeeds or fails as a whole, as in Triton: new models are built and
+warmed up beside those that serve; when all are ready, each version switches one reference and lets its old model finish its
+requests. When one version does not load, none of the new models serves, and the old ones keep serving.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ T = TypeVar("T", VersionSource, "Change")
 R = TypeVar("R")
 
 UNLOADED = "it was unloaded"  # why a load was broken off
-UNVERSIONED = ("", "-1", DEFAULT_ALIAS)  # what a client may write to leave the choice of a version to the server
+DEFAULT_NAMES = ("", "-1", DEFAULT_ALIAS)  # with which a client leaves the choice of a version to the server
 
 # Where a request goes: to a model, or to what chooses one of several.
 Destination = Model | SleepingModel | TrafficSplit | SequenceRoute
@@ -55,8 +55,8 @@ Destination = Model | SleepingModel | TrafficSplit | SequenceRoute
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a load makes of one version; `config` is the configuration to serve with, None where nothing changed. `built`: a
-    model is made for it, in place of letting the one that serves go on."""
+    """What a load changes of one version. config: the configuration to serve with, None where nothing changed. built: whether a
+    model is built for it; else the one that serves takes the configuration."""
 
     version: ModelVersion
     source: VersionSource
@@ -65,7 +65,7 @@ class Change:
 
 
 class _Failed(Exception):
-    """A step of a load has failed, of these versions."""
+    """A step of a load has failed for these versions."""
 
     def __init__(self, failures: dict[int, ServingError]) -> None:
         super().__init__(failures)
@@ -87,14 +87,14 @@ class ModelLifecycle:
         self.name = identifier.name
         self.lock = asyncio.Lock()  # held while the model is loaded or unloaded
         self.versions: dict[int, ModelVersion] = {}
-        self.default: Model | SleepingModel | None = None  # what a request that names no version means
-        # Where that request goes: to another model where a rollout or a sequence says so.
+        self.default: Model | SleepingModel | None = None  # the model that a request without a version means
+        # Where such a request goes: a rollout or an open sequence may send it elsewhere.
         self.default_destination: Destination | None = None
         self.aliases: dict[str, int] = {}  # as the configuration that serves has them
-        self._old_aliases: set[str] = set()  # and those before, under which sequences may go on
-        self.expected = False  # it was there at the start, or has served since
-        self.requested = False  # a load was asked for, and no unload since: strict readiness waits for it
-        self.failed = False  # the last load that ended has failed
+        self._old_aliases: set[str] = set()  # earlier ones, under which sequences may go on
+        self.expected = False  # whether it was there at the start, or has served since
+        self.requested = False  # whether a load was requested and no unload since: strict readiness waits for it
+        self.failed = False  # whether the last load that ended failed
         self.error = ""  # why the last load failed before any version could be named
         self._runtime = runtime
         self._loop = runtime.loop
@@ -105,15 +105,15 @@ class ModelLifecycle:
         # By each number and alias, as a client writes it.
         self._models_by_version: dict[str, Model | SleepingModel] = {}
         self._destinations: dict[str, Destination] = {}  # by the same names, and those of sequences that are open still
-        self._progress: LoadProgress | None = None  # of the load that is under way, or whose old models drain
+        self._progress: LoadProgress | None = None  # of the load under way, or whose replaced models drain
         self._checking: asyncio.Task[None] | None = None  # its golden requests
-        self._broken_off = ""  # why they were, as a clause
+        self._broken_off = ""  # why the golden requests were, as a clause
         self._following: asyncio.Task[None] | None = None
         residency.add(self)
 
     # -- requests --------------------------------------------------------------------------------------------------
     def resolve(self, version: str) -> Model | SleepingModel:
-        """Return the model that answers for a version as a client wrote it: a number, an alias, or "" or "-1" for none.
+        """Return the model of a version as a client wrote it: a number, an alias, or "" or "-1" for the default.
 
         NOT_FOUND for a model or version that is unknown, UNAVAILABLE for one that does not serve, INVALID_ARG for what is
         neither a number nor an alias.
@@ -127,7 +127,7 @@ class ModelLifecycle:
         return found if found is not None else self._resolve_unusual(version)
 
     def _resolve_unusual(self, version: str) -> Model | SleepingModel:
-        """Return what a number with leading zeros means; raise why all else has no model."""
+        """Return the model of a number with leading zeros; raise why any other version has no model."""
         if self.default is None and not self.requested and not self.versions:
             raise not_found(f"Request for unknown model: '{self.name}' is not found{self._because()}")
         if version in ("", "-1"):
@@ -165,8 +165,8 @@ class ModelLifecycle:
 
     # -- loading ---------------------------------------------------------------------------------------------------
     async def load(self, sources: list[VersionSource], golden: Sequence[GoldenCheck] = ()) -> LoadReport:
-        """Bring exactly these versions to READY, once they have answered the golden requests. On failure what serves stays, and
-        LoadStopped is raised with the reasons of all versions together."""
+        """Bring exactly these versions to READY, once they have answered the golden requests. On failure the serving models
+        stay, and LoadStopped is raised with the reasons of all versions together."""
         self.error = ""
         numbers = [source.version for source in sources]
         before = self._progress
@@ -181,7 +181,7 @@ class ModelLifecycle:
                 failures = dict.fromkeys(numbers, unexpected(error, f"loading '{self.name}'"))
             failure = self._roll_back(numbers, failures)
             raise LoadStopped(failure, progress.report, _plain_reasons(failures), _handler_status(failures)) from None
-        if not progress.report.steps:  # nothing has changed, and what drains does so still
+        if not progress.report.steps:  # nothing has changed; show the load before while its old models drain
             self._progress = None if before is None or before.over else before
         return progress.report
 
@@ -226,7 +226,7 @@ class ModelLifecycle:
             progress.report.steps.clear()
 
     async def _each(self, things: list[T], work: Callable[[T], Coroutine[None, None, R]]) -> list[R]:
-        """Work on all versions side by side. Return the results; _Failed with what was raised by each version."""
+        """Work on all versions at the same time. Return the results; _Failed with the error of each version that failed."""
         results = await asyncio.gather(*(work(thing) for thing in things), return_exceptions=True)
         sources = [thing.source if isinstance(thing, Change) else thing for thing in things]
         failures = {
@@ -239,7 +239,7 @@ class ModelLifecycle:
         return [result for result in results if not isinstance(result, BaseException)]
 
     async def _plan(self, golden: Sequence[GoldenCheck], source: VersionSource) -> Change:
-        """Complete the configuration, which finds most of what is wrong with a version before any is built."""
+        """Complete the configuration of a version: most of its mistakes are found here, before any model is built."""
         version = self.versions.get(source.version)
         if version is None:
             version = self.versions[source.version] = ModelVersion(self._builder.statistics(source.version))
@@ -252,15 +252,14 @@ class ModelLifecycle:
         return Change(version, source, config, built=not version.takes_in_place(source, config, awake=asked))
 
     async def _prepare_traffic(self, sources: list[VersionSource], changes: list[Change]) -> dict[str, Connected]:
-        """Return the arms of a policy that are on other servers; _Failed where this server may not call them, or they cannot
-        stand for this model."""
+        """Return the remote arms of the policy; _Failed where one may not be called, or its model does not fit this one."""
         policy = traffic_of(sources[0].config)
         if policy is None:
             return {}
         default = _default_of(sources)
         change = next(change for change in changes if change.source.version == default)
         config = change.config
-        if config is None:  # nothing of it has changed
+        if config is None:  # unchanged
             assert change.version.model is not None
             config = change.version.model.config
         try:
@@ -288,11 +287,11 @@ class ModelLifecycle:
             try:
                 await model.warm_up(progress)
             except Exception:
-                change.version.incoming = None  # nothing of it is left
+                change.version.incoming = None  # it has freed itself
                 raise
 
     async def _check_golden(self, changed: list[Change], golden: Sequence[GoldenCheck], progress: LoadProgress) -> None:
-        """Ask every version that changes; _Failed at the first answer that is not as expected, and once it is unloaded."""
+        """Send them to every version that changes; _Failed at the first unexpected answer, or when the model is unloaded."""
         checks = progress.begin(Step.GOLDEN, len(changed) * len(golden)).checks = []
         self._checking = self._loop.create_task(self._ask_golden(changed, golden, checks, progress))
         try:
@@ -321,7 +320,7 @@ class ModelLifecycle:
                     result = passed_before(change.source.version, one)
                 else:
                     model = version.incoming if change.built else version.model
-                    assert isinstance(model, Model)  # awake for it, see `_plan`
+                    assert isinstance(model, Model)  # awake, see `_plan`
                     result = await run(model, one, self._runtime)
                 checks.append(result)
                 progress.advance()
@@ -329,15 +328,16 @@ class ModelLifecycle:
                     raise invalid(f"golden request '{one.golden.name}' failed: {result.detail}")
 
     def break_off(self, reason: str) -> None:
-        """Let a load fail that waits for golden requests, or for a process of the model's own, which may hang. `reason`: a
-        clause. Other loads are not waited for without end, and cannot be broken off."""
+        """Fail a load that waits for golden requests or a child process, which may hang. reason: a clause.
+
+        Other loads cannot be broken off, and end by themselves."""
         self._runtime.child_watch.break_off(self.name, reason)
         if self._checking is not None:
             self._broken_off = reason
             self._checking.cancel()
 
     async def _reconfigure_all(self, changes: list[Change]) -> None:
-        """Let what serves and stays take its new configuration. Where one version does not, all have their old one again."""
+        """Have the models that stay take their new configuration. Where one fails to, all get their old one back."""
         before = {change.source.version: model.config for change in changes if (model := change.version.model)}
         try:
             await self._each(changes, self._reconfigure)
@@ -359,7 +359,7 @@ class ModelLifecycle:
         golden: Sequence[GoldenCheck],
         connected: Mapping[str, Connected],
     ) -> Callable[[], int]:
-        """Let requests go to what is new. Return what tells how many are still under way on what served before."""
+        """Send requests to the new models. Return a function that counts those still under way on the replaced ones."""
         served = [version.model for version in self.versions.values() if version.model is not None]
         passed = frozenset(check.digest for check in golden)
         for change in changes:
@@ -379,7 +379,7 @@ class ModelLifecycle:
         return lambda: sum(model.in_flight for model in replaced)
 
     def _follow_drain(self, progress: LoadProgress, left: Callable[[], int]) -> None:
-        """Show the load until all that it replaced is freed, or another load begins."""
+        """Show the load until the models that it replaced are freed, or another load begins."""
         progress.drain(left)
 
         async def forget() -> None:
@@ -394,7 +394,7 @@ class ModelLifecycle:
             self._progress = None
 
     def loading(self, number: int) -> Loading | None:
-        """Return where the load of a version is that is under way."""
+        """Return how far the load of a version is, None where none is under way."""
         progress = self._progress
         return progress.shown() if progress is not None and number in progress.versions else None
 
@@ -410,11 +410,11 @@ class ModelLifecycle:
                 version.model.enter_service(version.statistics)
             if old is not None:
                 self._drain(version, old)
-        if version.model is not None:  # the server may shut down meanwhile
+        if version.model is not None:  # None where the server began to shut down
             self._serve(version)
 
     def _roll_back(self, numbers: list[int], failures: dict[int, ServingError]) -> ServingError:
-        """Let go of what was built in vain. Return the error of the load; each version says why it does not serve."""
+        """Free the models that were built in vain. Return the error of the load; each version says why it does not serve."""
         error = ServingError(_code(failures), f"load failed for model '{self.name}': {_reasons(failures)}")
         others = f"not loaded, because {_reasons(failures)}"
         for number in numbers:
@@ -435,7 +435,7 @@ class ModelLifecycle:
 
     # -- sleeping --------------------------------------------------------------------------------------------------
     def sleep(self, version: ModelVersion) -> "asyncio.Task[None]":
-        """Let go of a version's weights; its next request brings them back. Return what is done when they are freed."""
+        """Free the weights of a version; its next request loads them again. Return a task that ends when they are freed."""
         model = version.model
         assert isinstance(model, Model)
         version.memory_awake = model.held
@@ -445,9 +445,9 @@ class ModelLifecycle:
         return self._drain(version, model)
 
     async def _wake(self, version: ModelVersion, sleeping: SleepingModel) -> None:
-        """Load for the first request, unless every request that waits for it has been cancelled meanwhile. Where a reload or an
-        unload came first, its outcome is what the requests get."""
-        async with self.lock:
+        """Load for the first request, unless every waiting request has been cancelled. Where a reload or an unload came first,
+        the waiting requests get its outcome."""
+        async with self.lock:  # the only lock that waking takes, so that it never waits for a load that waits for it
             if not sleeping.pending:
                 return
             target = version.model
@@ -466,7 +466,7 @@ class ModelLifecycle:
     async def _load_for_request(self, version: ModelVersion, sleeping: SleepingModel, source: VersionSource) -> Model:
         version.state, version.reason = State.LOADING, ""
         try:
-            # Completed anew: the files may have changed since.
+            # Completed again, because the files may have changed.
             config = await self._builder.effective_config(source)
             model = await self._builder.build_awake(version, source, config)
         except Exception as error:
@@ -480,17 +480,17 @@ class ModelLifecycle:
             version.model = model
             self._serve(version)
             self._choose_models()
-        else:  # the server shuts down: finish what was accepted
+        else:  # the server shuts down: finish the accepted requests
             self._drain(version, model)
         return model
 
     # -- unloading -------------------------------------------------------------------------------------------------
     def unload(self) -> None:
-        """Take no new requests; what is under way finishes. Sequences end: nothing is there any more that would go on."""
+        """Take no new requests; those under way finish. Open sequences end, because no model is left to continue them."""
         self.break_off(UNLOADED)
         for version in self.versions.values():
             self._retire(version, "unloaded")
-            if version.incoming is not None:  # a shutdown does not wait for loads
+            if version.incoming is not None:  # at a shutdown, which does not wait for loads
                 self._drain(version, version.incoming)
                 version.incoming = None
             for model in version.draining:
@@ -501,9 +501,9 @@ class ModelLifecycle:
         self._choose_models()
 
     async def drained(self) -> None:
-        """Return when nothing of this model is being freed any more."""
+        """Return when no version of this model is being freed any more."""
         while self._drains:
-            await asyncio.wait(self._drains)  # who waits may be cancelled; what is being freed goes on
+            await asyncio.wait(self._drains)  # unlike gather it does not cancel them where this caller is cancelled
 
     def _retire(self, version: ModelVersion, reason: str) -> None:
         model = version.retire(reason)
@@ -527,12 +527,12 @@ class ModelLifecycle:
         if version.state is State.UNLOADING and not version.draining:
             version.state = State.UNAVAILABLE
             version.statistics = self._builder.statistics(version.statistics.model_version)
-        del model  # the last reference: what it held goes before memory is given back
-        with suppress(RuntimeError):  # the server has ended without waiting for it: there is no thread left
+        del model  # the last reference: it goes before memory is given back
+        with suppress(RuntimeError):  # the server has ended without waiting: its executor is shut down
             await self._runtime.memory_return.after_free(self._runtime.executor)
 
     def _choose_models(self) -> None:
-        """Choose the model that each name of a version means from here on; that of none is `default`'s, else the highest's."""
+        """Set the model of each name of a version; without a name it is that of the alias `default`, else the highest."""
         serving = {number: version.model for number, version in sorted(self.versions.items()) if version.model}
         models = {str(number): model for number, model in serving.items()}
         models |= {name: serving[number] for name, number in self.aliases.items() if number in serving}
@@ -551,11 +551,11 @@ class ModelLifecycle:
             configs = {number: model.config for number, model in serving.items()}
             rollout.attach(self.default.spec.version, configs, serving)
             split = rollout.split
-            destinations |= {name: split for name in UNVERSIONED if name in destinations}
+            destinations |= {name: split for name in DEFAULT_NAMES if name in destinations}
         here = [model for version in self.versions.values() for model in version.models]
         elsewhere = self._rollouts.elsewhere(self.identifier)
         several = len(here) + len(elsewhere) > 1 or not self._old_aliases <= self.aliases.keys()
-        if serving and several and any(model.keeps_sequences for model in here):
+        if serving and several and any(_keeps_sequences(model.config) for model in here):
             self._route_sequences(destinations, here, elsewhere, split)
         self._destinations = destinations
         self.default_destination = destinations.get("")
@@ -567,10 +567,10 @@ class ModelLifecycle:
         elsewhere: list[RemoteModel],
         split: TrafficSplit | None,
     ) -> None:
-        """Put before each name what knows the models that may have a sequence of it open."""
-        for name in (self.aliases.keys() | self._old_aliases) - {*UNVERSIONED}:
+        """Put a SequenceRoute before each name under which several models may have a sequence open."""
+        for name in (self.aliases.keys() | self._old_aliases) - {*DEFAULT_NAMES}:
             destinations[name] = SequenceRoute(here, self._fresh(name, destinations))
-        for name in UNVERSIONED:
+        for name in DEFAULT_NAMES:
             destinations[name] = SequenceRoute([*here, *elsewhere], self._fresh(name, destinations), split)
         for number, version in self.versions.items():
             if version.draining:
@@ -578,20 +578,20 @@ class ModelLifecycle:
                 destinations[name] = SequenceRoute(version.models, self._fresh(name, destinations))
 
     def _fresh(self, name: str, destinations: dict[str, Destination]) -> Callable[[InFlightRequest], None]:
-        """Return where the requests for a name go that belong to no open sequence; it raises where nothing serves under it."""
+        """Return where requests for a name go that belong to no open sequence; it raises where no model has the name."""
         found = destinations.get(name)
         return found.submit if found is not None else lambda request: self._resolve_unusual(name).submit(request)
 
 
 class MalformedVersion(ServingError):
-    """What a client wrote is neither a version's number nor an alias of the model."""
+    """The version in a request is neither a number nor an alias of the model."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)
 
 
 def parse_requested_version(version: str, aliases: Collection[str] = ()) -> int:
-    """Return the number of a version as a client wrote it; INVALID_ARG for anything else. aliases: those that there are."""
+    """Return the number of a version as a client wrote it; INVALID_ARG for anything else. aliases: for its message."""
     if not version.isdecimal() or len(version) > 18:
         known = f" or an alias: {', '.join(sorted(aliases))}" if aliases else ""
         raise MalformedVersion(
@@ -601,13 +601,18 @@ def parse_requested_version(version: str, aliases: Collection[str] = ()) -> int:
 
 
 def check_requested_version(version: str) -> None:
-    """Raise INVALID_ARG for what can be neither a version's number nor an alias."""
+    """Raise INVALID_ARG for a text that can be neither a version's number nor an alias."""
     if not is_alias(version):
         parse_requested_version(version)
 
 
+def _keeps_sequences(config: ModelConfig) -> bool:
+    """Whether a request may continue a sequence that an earlier one began."""
+    return config.HasField("sequence_batching") and not config.sequence_batching.iterative_sequence
+
+
 def _default_of(sources: list[VersionSource]) -> int:
-    """Return the version that answers where none is named and no rollout has a say."""
+    """Return the version that answers a request without a version where there is no rollout."""
     return aliases_of(sources[0].config).get(DEFAULT_ALIAS, sources[-1].version)
 
 
@@ -643,7 +648,7 @@ def _by_reason(failures: dict[int, ServingError]) -> dict[str, list[str]]:
 
 
 def _handler_status(failures: dict[int, ServingError]) -> int | None:
-    """Return the status that a model's own code has for a load that failed; None where that was not why."""
+    """Return the HTTP status with which a model's own code refused to load; None where the load failed for another reason."""
     return next((error.status for error in failures.values() if isinstance(error, HandlerFailed)), None)
 
 

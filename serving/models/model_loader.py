@@ -1,11 +1,10 @@
-"""Loads and unloads models: reads them from the repositories, loads an ensemble's steps first, and tries again.
+"""Loads and unloads models: reads them from the repositories, loads an ensemble's steps first, and retries.
 
 load(name) -> identifiers of that name -> lock of each model -> files read -> steps loaded -> ModelLifecycle.load
 
-An ensemble's lock comes before those of its steps: its load holds it while the steps load, each under its own lock. Nothing
-that holds a step's lock asks for an ensemble's, and an ensemble that would contain itself is refused before its steps load:
-so no load waits for itself. Waking takes the lock of the woken model alone, and puts only models to sleep whose locks nobody
-holds.
+Locks are taken from an ensemble down to its steps: its load holds its own lock while the steps load, each under theirs. No task
+that holds a step's lock waits for an ensemble's, and an ensemble that would contain itself is refused before its steps load, so
+that no load waits for itself. Waking takes the lock of the woken model alone; only unlocked models go to sleep for it.
 """
 
 import asyncio
@@ -49,26 +48,26 @@ MAX_NESTED = 32
 
 
 class LoadFailed(ServingError):
-    """No version could be tried; `reason` says why, the message begins with the words that Triton has for it."""
+    """The load failed before any version; `reason` says why, the message begins with Triton's words for it."""
 
-    said = "load failed for model '{}'"
+    prefix = "load failed for model '{}'"
 
     def __init__(self, name: str, reason: ServingError) -> None:
-        super().__init__(reason.code, f"{self.said.format(name)}: {reason.message}")
+        super().__init__(reason.code, f"{self.prefix.format(name)}: {reason.message}")
         self.reason = reason.message
 
 
 class NotPolled(LoadFailed):
-    """What lies in the repository under that name cannot be read as a model; what was loaded of it before goes on serving."""
+    """The repository has no readable model of that name; what was loaded of it before keeps serving."""
 
-    said = "failed to load '{}', failed to poll from model repository"
+    prefix = "failed to load '{}', failed to poll from model repository"
 
 
 class Reading(NamedTuple):
     """A model's files as they are to be loaded."""
 
     sources: list[VersionSource]
-    override: str  # the configuration that came with a load request, this or an earlier one
+    override: str  # the configuration of this load request, or of an earlier one
     files: Files  # of its folder
 
 
@@ -95,7 +94,7 @@ class ModelLoader:
         self._overrides = Overrides()
         self._loads: set[asyncio.Task[LoadReport]] = set()
         self._waiting_loads: dict[ModelIdentifier, asyncio.Task[LoadReport]] = {}
-        self._loading: dict[ModelIdentifier, set[ModelIdentifier]] = {}  # under way: the steps that each will have
+        self._loading: dict[ModelIdentifier, set[ModelIdentifier]] = {}  # the steps of each model that is being loaded
 
     # -- loading ---------------------------------------------------------------------------------------------------
     async def load(
@@ -107,8 +106,8 @@ class ModelLoader:
     ) -> LoadReport:
         """Load or reload the model of that name in each namespace that has one; files make one in the namespace "".
 
-        Of an ensemble the models of its steps, too, that are not loaded. Loading what has not changed does nothing. LoadStopped
-        tells why a load failed, and how far it came.
+        An ensemble's steps are loaded first where they are not. Loading an unchanged model does nothing. LoadStopped tells
+        why a load failed, and how far it came.
         """
         if files:
             loads = [self._begin(ModelIdentifier(name), config, files, golden)]
@@ -130,13 +129,13 @@ class ModelLoader:
         return report
 
     async def load_many(self, names: list[str]) -> list[tuple[str, ServingError]]:
-        """Load all side by side. Return the failures."""
+        """Load all at the same time. Return the failures."""
         return await failures({name: self.load(name) for name in names})
 
     async def load_identified(
         self, model: ModelIdentifier, config: str = "", golden: Sequence[GoldenCheck] = ()
     ) -> LoadReport:
-        """Load one model. Loads of one model run one after another; those that wait for the same are one."""
+        """Load one model. Its loads run one after another; those that wait for their turn with nothing to add are one."""
         if config or golden:
             return await self._begin(model, config, {}, golden)
         task = self._waiting_loads.get(model)
@@ -148,7 +147,7 @@ class ModelLoader:
     async def _begin(
         self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenCheck]
     ) -> LoadReport:
-        """Load with what a request brought. It goes on where nobody waits for it any more."""
+        """Load with a request's configuration and files. The load goes on where its caller is cancelled."""
         return await asyncio.shield(self._task(self._load_alone(model, config, files, golden)))
 
     def _task(self, load: Coroutine[None, None, LoadReport]) -> "asyncio.Task[LoadReport]":
@@ -160,7 +159,7 @@ class ModelLoader:
     def _forget(self, task: "asyncio.Task[LoadReport]") -> None:
         self._loads.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, even where every caller has gone
+            task.exception()  # so that asyncio does not log it where every caller has gone
 
     def _load_ended(self, model: ModelIdentifier, task: "asyncio.Task[LoadReport]") -> None:
         if self._waiting_loads.get(model) is task:
@@ -180,8 +179,8 @@ class ModelLoader:
             completing = partial(self._effective_config, model.namespace)
             lifecycle = ModelLifecycle(model, self._runtime, completing, self._residency, self._rollouts)
             self._models.add(lifecycle)
-        async with lifecycle.lock:
-            self._waiting_loads.pop(model, None)  # whoever asks from here on may mean newer files
+        async with lifecycle.lock:  # held while steps load under theirs: see the module's docstring
+            self._waiting_loads.pop(model, None)  # a later request may mean newer files
             requested = lifecycle.requested
             self._models.set_requested(lifecycle, True)
             try:
@@ -239,9 +238,9 @@ class ModelLoader:
 
     # -- reading ---------------------------------------------------------------------------------------------------
     async def _find(self, name: str) -> list[ModelIdentifier]:
-        """Return the models of a name: what the repositories have, else what was loaded before.
+        """Return the models of a name: those of the repositories, else those that were loaded before.
 
-        The cloud is asked for what is unknown: it may have been published a moment ago. NotPolled where there is nothing.
+        The cloud is asked for an unknown one, which may have been published a moment ago. NotPolled where there is none.
         """
         try:
             found = self._identifiers(name)
@@ -259,11 +258,11 @@ class ModelLoader:
 
     @property
     def _refreshes(self) -> bool:
-        """Whether a load asks the cloud for its newest; else polls say what there is."""
+        """Whether a load asks the cloud for the newest files; else only polls do."""
         return self._options.model_control_mode == "explicit"
 
     async def _read_model(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Reading:
-        """Return what is there to be loaded; LoadFailed where its versions are not, NotPolled without a model."""
+        """Return the files to load; LoadFailed where no version can be served, NotPolled without a readable model."""
         try:
             if files:
                 folder: Path | None = await self._runtime.in_thread(self._overrides.write, model, config, files)
@@ -277,7 +276,7 @@ class ModelLoader:
             raise NotPolled(model.name, error) from error
 
     def _read_with_override(self, model: ModelIdentifier, folder: Path, config: str) -> Reading:
-        """Read with the override that is given, else with the one before, unless the files have changed since."""
+        """Read with this override, else with the last one, unless the files have changed since."""
         files = fingerprint(folder) if folder.is_dir() else ()
         for sentence in ignored_folders(folder) if files else ():
             log.warning("'%s': %s", model, sentence)
@@ -293,7 +292,7 @@ class ModelLoader:
         return read_source(model.name, folder, override, options.model_config_name or "", strict=strict)
 
     def _fetch(self, model: ModelIdentifier) -> Path | None:
-        """Return the folder of the model's files, on this machine by then."""
+        """Return the folder of the model's files, copied to this machine where they lie in the cloud."""
         return self._repositories.fetch(model, refresh=self._refreshes)
 
     # -- steps of ensembles ----------------------------------------------------------------------------------------
@@ -313,11 +312,11 @@ class ModelLoader:
                 await self.load_identified(step)
 
     async def _refuse_cycle(self, ensemble: ModelIdentifier, steps: Sequence[ModelIdentifier]) -> None:
-        """Raise INVALID_ARG for an ensemble that would contain itself, by what is loaded, is being loaded and would be.
+        """Raise INVALID_ARG for an ensemble that would contain itself, by the steps of all models that are or will be loaded.
 
-        Before this load waits for another it is known with its steps: of two that name each other the later one is refused.
+        This load's steps are noted before it waits for another: of two ensembles that name each other the later is refused.
         """
-        read: dict[ModelIdentifier, set[ModelIdentifier]] = {}  # of what is not loaded
+        read: dict[ModelIdentifier, set[ModelIdentifier]] = {}  # of models that are not loaded
         while unread := self._refuse_known_cycle(ensemble, steps, read):
             for model in unread:
                 read[model] = await self._runtime.in_thread(self._steps_in_files, model)
@@ -329,10 +328,10 @@ class ModelLoader:
         steps: Sequence[ModelIdentifier],
         read: Mapping[ModelIdentifier, set[ModelIdentifier]],
     ) -> list[ModelIdentifier]:
-        """Return the models below the ensemble whose steps have still to be read; INVALID_ARG where it is below itself, or too
+        """Return the models below the ensemble whose steps have to be read; INVALID_ARG where it is below itself, or where too
         many levels are below and above it."""
         unread: dict[ModelIdentifier, None] = {}
-        level = {step: step for step in steps}  # to the step of the ensemble by way of which it is there
+        level = {step: step for step in steps}  # to the step of the ensemble above it
         left = MAX_NESTED - self._levels_above(ensemble)
         while level:
             left -= 1
@@ -353,7 +352,7 @@ class ModelLoader:
         return list(unread)
 
     def _levels_above(self, ensemble: ModelIdentifier) -> int:
-        """Return how many levels of ensembles that serve are above one that is loaded again."""
+        """Return how many levels of serving ensembles are above this one, which is loaded again."""
         lifecycle = self._models.get(ensemble)
         if lifecycle is None or not lifecycle.versions:
             return 0
@@ -369,12 +368,12 @@ class ModelLoader:
     def _known_steps(
         self, model: ModelIdentifier, read: Mapping[ModelIdentifier, set[ModelIdentifier]]
     ) -> set[ModelIdentifier] | None:
-        """Return the steps of a model as it is being loaded, is loaded or was read; None where it has to be read."""
+        """Return the steps of a model that is being loaded, is loaded or was read; None where it has to be read."""
         if model in self._loading:
             return self._loading[model]
         lifecycle = self._models.get(model)
         if lifecycle is not None and lifecycle.default is not None:
-            # A step may mean a model of another namespace for as long as that of its own is loading, as it is now.
+            # While the model of its own namespace loads, a step may mean that of another one, as it does now.
             own = {ModelIdentifier(name, model.namespace) for name in self._step_names(lifecycle)}
             return {one for one in own if self._models.get(one)} | {step.identifier for step in self._steps(lifecycle)}
         return read.get(model)
@@ -392,7 +391,7 @@ class ModelLoader:
         }
 
     def break_off(self, name: str) -> None:
-        """Let a load of a model that is under way fail, where it waits for what may hang; the next one need not wait for it."""
+        """Fail the load of a model that waits for something that may hang, so that the next load need not wait for it."""
         for lifecycle in self._models.named(name):
             lifecycle.break_off("the load was broken off")
 
@@ -400,13 +399,13 @@ class ModelLoader:
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
         """Begin to drain a model, in each namespace; with `unload_dependents` also the models that only its steps call.
 
-        Unloading what is not there does nothing, as in Triton.
+        Unloading an unknown model does nothing, as in Triton.
         """
         for lifecycle in self._models.named(name):
             await self._unload(lifecycle, unload_dependents)
 
     async def unload_identified(self, model: ModelIdentifier, reason: str = "") -> None:
-        """Begin to drain one model, where it is loaded; the repository index shows the reason."""
+        """Begin to drain one model, where it is loaded. reason: shown by the repository index."""
         lifecycle = self._models.get(model)
         if lifecycle is not None:
             await self._unload(lifecycle)
@@ -422,11 +421,11 @@ class ModelLoader:
             self._overrides.drop(lifecycle.identifier)
         with about(lifecycle.name):
             log.info("unloading '%s'", lifecycle.identifier)
-        for step in steps:
+        for step in steps:  # without the ensemble's lock: a load of it may wait for a step
             await self._unload(step, unload_dependents=True)
 
     def _steps(self, lifecycle: ModelLifecycle) -> list[ModelLifecycle]:
-        """Return the models that an ensemble's steps mean, each once."""
+        """Return the models of an ensemble's steps, each once."""
         found = {}
         for name in self._step_names(lifecycle):
             with suppress(ServingError):
@@ -444,7 +443,7 @@ class ModelLoader:
 
 
 def _report(result: "LoadReport | BaseException") -> LoadReport:
-    """Return what a load has told, also one that failed; what is not a ServingError is raised."""
+    """Return the report of a load that succeeded or failed; raise any error that is not a ServingError."""
     if isinstance(result, LoadReport):
         return result
     if isinstance(result, ServingError):
@@ -453,7 +452,7 @@ def _report(result: "LoadReport | BaseException") -> LoadReport:
 
 
 async def failures(loads: Mapping[K, Coroutine[None, None, object]]) -> list[tuple[K, ServingError]]:
-    """Await loads side by side. Return those that failed; what is not a ServingError is raised."""
+    """Await loads at the same time. Return the failures; raise any error that is not a ServingError."""
     results = await asyncio.gather(*loads.values(), return_exceptions=True)
     found = []
     for key, result in zip(loads, results, strict=True):

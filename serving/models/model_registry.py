@@ -1,8 +1,8 @@
-"""Every model that is or was loaded and is not forgotten since, and which of them a name means.
+"""Every model that is or was loaded and not forgotten since, and which of them a name means.
 
-Clients and Python models name a model and nothing else: that means the one model of the name whose load was requested and that
-was not unloaded since, and no model where several namespaces have one. A step of an ensemble prefers the ensemble's own
-namespace. Source: Triton's core, FindModelIdentifier and FindNode in model_repository_manager.cc.
+Clients and Python models give a name alone: it means the one model of that name whose load was requested and that was not
+unloaded since, and none where several namespaces have one. A step of an ensemble prefers the ensemble's own namespace.
+Source: Triton's core, FindModelIdentifier and FindNode in model_repository_manager.cc.
 """
 
 from collections import defaultdict
@@ -16,10 +16,10 @@ from serving.models.sleeping_model import SleepingModel
 
 
 class ModelRegistry:
-    """Changed on the event loop's thread; what steps of ensembles mean is asked on others as well, and nothing waits."""
+    """Changed on the event loop's thread; other threads ask for the models of steps, without a lock."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, ModelLifecycle] = {}  # what a bare name means; read for every request
+        self.by_name: dict[str, ModelLifecycle] = {}  # the model of a bare name; read for every request
         self._all: dict[tuple[str, str], ModelLifecycle] = {}
         self._namesakes: defaultdict[str, list[ModelLifecycle]] = defaultdict(list)
 
@@ -44,7 +44,7 @@ class ModelRegistry:
             self.by_name.pop(lifecycle.name, None)
 
     def set_requested(self, lifecycle: ModelLifecycle, requested: bool) -> None:
-        """Say whether a model's load has been requested, or its unload."""
+        """Note that a model's load was requested, or its unload."""
         lifecycle.requested = requested
         self._update_by_name(lifecycle.name)
 
@@ -63,7 +63,7 @@ class ModelRegistry:
         else:
             self.by_name[name] = (requested or namesakes)[0]
 
-    # -- what a name means -----------------------------------------------------------------------------------------
+    # -- names -----------------------------------------------------------------------------------------------------
     def find(self, name: str) -> ModelLifecycle:
         """Return the model that a bare name means; NOT_FOUND without one, INVALID_ARG for a name of several models."""
         lifecycle = self.by_name.get(name)
@@ -74,12 +74,12 @@ class ModelRegistry:
         return lifecycle
 
     def step_model(self, namespace: str, name: str, version: int) -> Model | SleepingModel:
-        """Return the model that answers for a step of an ensemble in that namespace; version -1 leaves the choice."""
+        """Return the model of a step of an ensemble in that namespace; version -1 means the default one."""
         return self.find_step(name, namespace).resolve("" if version < 1 else str(version))
 
     def find_step(self, name: str, namespace: str) -> ModelLifecycle:
-        """Return the model that a step means now: that of the ensemble's own namespace, unless it has yet to load or is
-        unloaded and one other of the name serves."""
+        """Return the model that a step means now: that of the ensemble's own namespace, or the one other of its name where that
+        is unloaded or has yet to load."""
         own = self._all.get((name, namespace))
         if own is not None and own.default is not None:
             return own
@@ -89,7 +89,7 @@ class ModelRegistry:
         return own or self.find(name)
 
     def identify_step(self, name: str, namespace: str, found: Collection[ModelIdentifier]) -> ModelIdentifier:
-        """Return the model that a step means once it is loaded; `found`: those that the repositories have of that name."""
+        """Return the model that a step means once it is loaded. found: the models of that name in the repositories."""
         namesakes = self.named(name)
         choices = {*found, *(lifecycle.identifier for lifecycle in namesakes if lifecycle.requested)}
         own = ModelIdentifier(name, namespace)

@@ -1,4 +1,4 @@
-"""The models of one server, behind one object: which there are, loading and unloading them, and which answers a request."""
+"""All models of one server behind one object: their loading and unloading, and the choice of one for a request."""
 
 import asyncio
 from collections import Counter
@@ -55,7 +55,7 @@ class ModelRepositoryManager:
         control: ModelControl | None = None,
         memory: Callable[[], RequestMemory] = RequestMemory,
     ) -> None:
-        """memory: of the server's requests, counted by what rollouts hold."""
+        """memory: of the server's requests, with which the requests that rollouts keep are counted."""
         self._executor = ThreadPoolExecutor(options.model_load_thread_count, thread_name_prefix="load")
         self._repositories = ModelRepositories(options)
         self._models = ModelRegistry()
@@ -108,10 +108,10 @@ class ModelRepositoryManager:
             try:
                 raise failure from None
             finally:
-                del failure  # it refers to this frame, and that to the request
+                del failure  # it refers to this frame, which refers to the request
 
     def resolve_counted(self, name: str, version: str) -> Model | SleepingModel:
-        """Return the model by whose configuration a request is read, as `resolve` does; count one that does not serve."""
+        """Return the model whose configuration a request is read by, as `resolve` does; count one that does not serve."""
         try:
             return self.resolve(name, version)
         except ServingError as error:
@@ -119,11 +119,11 @@ class ModelRepositoryManager:
             raise
 
     def _count_unserved(self, name: str, error: ServingError) -> None:
-        if error.code == Code.UNAVAILABLE:  # of other names clients could make up any number
+        if error.code == Code.UNAVAILABLE:  # other names would let clients add any number of counters
             self.unserved[name] += 1
 
     def infer_step(self, namespace: str, request: InFlightRequest) -> None:
-        """Queue a request of an ensemble, which is in that namespace, with the model of one of its steps."""
+        """Queue a request of a step with its model. namespace: of the ensemble."""
         lifecycle = self._models.find_step(request.asked.model_name, namespace)
         lifecycle.destination(request.asked.model_version).submit(request)
 
@@ -136,7 +136,7 @@ class ModelRepositoryManager:
             raise self._not_yet(name, error) from None
 
     def _not_yet(self, name: str, error: ServingError) -> ServingError:
-        """Return the error of a model of which no version serves; another one where somebody is about to load it."""
+        """Return the error of a model of which no version serves; NotYet where it is about to be loaded."""
         lifecycle = self._by_name.get(name)
         if self._wanted_models is None or (lifecycle and lifecycle.default) or name not in self._wanted_models:
             return error
@@ -150,21 +150,21 @@ class ModelRepositoryManager:
         except ServingError:  # unloaded since it has answered
             return {}
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
     def names(self) -> list[str]:
         """Return the names of all models of the repositories, sorted, each once."""
         return list(dict.fromkeys(model.name for model in self._repositories.models()))
 
     @property
     def all_listed(self) -> bool:
-        """Return whether each repository has been there once, so that it is known what there is to serve."""
+        """Whether each repository has been readable once, so that all models to serve are known."""
         return self._repositories.all_listed
 
     def has(self, name: str) -> bool:
         """Return whether a model of that name is or was loaded, or is in a repository."""
         try:
             return self.knows(name) or bool(self._repositories.identifiers(name))
-        except ServingError:  # no name of a model, or one that is in two places
+        except ServingError:  # not a valid name, or one that two repositories have
             return False
 
     def knows(self, name: str) -> bool:
@@ -180,11 +180,11 @@ class ModelRepositoryManager:
 
     @property
     def has_remote(self) -> bool:
-        """Whether a repository lies in the cloud."""
+        """Whether a repository is in the cloud."""
         return bool(self._repositories.remote)
 
     def missing_repositories(self) -> list[Path]:
-        """Return the folders that were not there at start and have not come."""
+        """Return the folders that were missing at start and still are."""
         return self._repositories.missing
 
     @property
@@ -196,7 +196,7 @@ class ModelRepositoryManager:
         return self._runtime.cache
 
     def processes(self, name: str, version: str) -> list[ModelProcess]:
-        """Return the processes of the instances of a version that serves; none where it sleeps, or needs none."""
+        """Return the child processes of a version's instances; none where it sleeps, or runs in this process."""
         model = self.resolve(name, version)
         memory = self._runtime.child_memory
         return [
@@ -206,27 +206,26 @@ class ModelRepositoryManager:
         ]
 
     def downtimes_s(self, name: str, version: str) -> list[float]:
-        """Return for how many seconds the process of each instance of a version has been gone; 0 for one that runs."""
+        """Return how many seconds the process of each instance of a version has been down; 0 for one that runs."""
         model = self.resolve(name, version)
         return [instance.down_s() for instance in model.instances] if isinstance(model, Model) else []
 
     async def drained(self, name: str) -> None:
-        """Return when what was taken out of service of a model is freed."""
+        """Return when every retired version of a model is freed."""
         await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models.named(name)))
 
     def forget(self, name: str) -> None:
-        """Know no longer of a model that is unloaded and has left the repository, as if it had never been loaded."""
+        """Forget a model that is unloaded and no longer in the repository, as if it had never been loaded."""
         for lifecycle in self._models.named(name):
             if not lifecycle.requested and not lifecycle.lock.locked() and not lifecycle.busy():
                 self._models.remove(lifecycle)
                 self._residency.remove(lifecycle)
 
     async def refresh_memory(self) -> None:
-        """Return when what models hold in processes of their own has been read anew, or that takes too long."""
+        """Return when the memory of child processes has been measured anew, or that takes too long."""
         await self._runtime.child_memory.refreshed()
 
     # -- life ------------------------------------------------------------------------------------------------------
-
     async def shutdown(self) -> None:
         """Finish every request, then unload: a request under way may still call other models (steps, Python models)."""
         self._residency.stop()

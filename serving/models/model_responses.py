@@ -1,7 +1,7 @@
 """How one model answers its requests: from batches, from an ensemble's steps, from a stream of responses, from the cache.
 
-A request gets one final answer. Each callback counts it, gives it the form that the client asked for, and sends it; whatever is
-raised on the way is the request's answer.
+A request gets one final answer. Each callback counts it, gives it the form that the client asked for, and sends it; an error
+that is raised on the way is the request's answer.
 """
 
 import time
@@ -21,7 +21,7 @@ from serving.extensions.tensor_parameters import apply_targets
 from serving.resources.response_cache import ModelCache
 from serving.telemetry.statistics import ModelStatistics, Phases
 
-# A request with this parameter is answered with the time it spent in the queue and in its batch, beside the outputs.
+# A request with this parameter gets, beside the outputs, the time that it spent in the queue and in its batch.
 TIMING = "slipway_timing"
 
 
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 def _fails_the_request(
     callback: "Callable[Concatenate[ModelResponses, InFlightRequest, P], None]",
 ) -> "Callable[Concatenate[ModelResponses, InFlightRequest, P], None]":
-    """Decorate a callback for one request: what it raises is the request's answer."""
+    """Decorate a callback for one request: an error that it raises is the request's answer."""
 
     @wraps(callback)
     def guarded(
@@ -75,7 +75,7 @@ class ModelResponses:
 
     @_fails_the_request
     def rejected(self, request: InFlightRequest, error: ServingError) -> None:
-        """Answer a request that its scheduler took and will not execute."""
+        """Answer a request that its scheduler has accepted and will not execute."""
         self.count_refusal(request, error)
         request.respond(error)
 
@@ -84,7 +84,7 @@ class ModelResponses:
         safely("counting a refusal", self._statistics.count_failure, request, reason)
 
     def fail(self, request: InFlightRequest, error: Exception) -> None:
-        """Answer with what was raised on the way to a request's answer, if it has none yet."""
+        """Answer a request that has no answer yet with an error that was raised."""
         failure = unexpected(error, f"answering a request of '{self._spec.name}'")
         if not request.finished:
             safely("dropping a request", self._withdraw, request)
@@ -103,7 +103,7 @@ class ModelResponses:
 
     @_fails_the_request
     def ensemble_answered(self, request: InFlightRequest, answer: Answer, steps: Phases) -> None:
-        """Answer for an ensemble that is done, with its last response or behind it. steps: how long its steps took."""
+        """Answer for an ensemble that is done. answer: its last response; None where that was sent. steps: their durations."""
         if isinstance(answer, ServingError):
             self._statistics.count_failure(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
             request.respond(answer)
@@ -146,7 +146,7 @@ class ModelResponses:
 
     @_fails_the_request
     def answered_late(self, request: InFlightRequest, answer: Answer, _: bool) -> None:
-        """Send the one response of a model that is not decoupled and sent it after its batch."""
+        """Send the one response that a model which is not decoupled has given after its batch."""
         if request.finished or answer is None:
             return
         if isinstance(answer, ServingError):
@@ -163,7 +163,7 @@ class ModelResponses:
         request.respond(finished)
 
     def batch_done(self, batch: Batch) -> None:
-        """Answer the requests of a batch that has run, each whatever becomes of the others, and count them."""
+        """Answer the requests of a batch that has run, each even where another fails, and count them."""
         started, ended = batch.started_ns, batch.ended_ns
         waited: list[int] = []
         took: list[int] = []
@@ -202,7 +202,7 @@ class ModelResponses:
             unexpected(error, "counting a batch")
 
     def _mirror_done(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
-        """Answer a request that no client has asked, which counts by itself; return whether its one response is there."""
+        """Answer a mirrored request, which is counted apart. Return whether it has its one response."""
         if type(answer) is not InferenceResponse or request.finished or request in batch.rescheduled:
             return False
         if self._cache is not None:
@@ -213,19 +213,19 @@ class ModelResponses:
         return True
 
     def _executed(self, batch: Batch, request: InFlightRequest) -> None:
-        """Tell those who follow a request that its batch has run."""
+        """Tell a request's observers that its batch has run."""
         if request.stream is not None:
             request.stream.executing = False
         for observer in request.observers:
             safely("observing an execution", observer.executed, request, batch)
 
     def _computed(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
-        """Answer a request of a batch that has no response in it. Return whether it counts as computed all the same."""
+        """Answer a request without a response in its batch. Return whether it counts as computed."""
         if request in batch.rescheduled:
             return False
         if answer is None and (self._decoupled or request in batch.later):
-            return not request.cancelled  # its responses may have come already, or come later
-        if not request.finished:  # else it was cancelled while it ran, or is a stand-in
+            return not request.cancelled  # its responses come apart from the batch
+        if not request.finished:  # else it was cancelled meanwhile, or only fills its batch
             error = (
                 answer
                 if isinstance(answer, ServingError)

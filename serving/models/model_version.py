@@ -1,4 +1,4 @@
-"""One version of a model: what serves of it, its state and the reason for it, and when it was last used."""
+"""One version of a model: the model that serves it, its state with the reason, and when it was last used."""
 
 from dataclasses import dataclass, field
 from enum import Enum
@@ -29,29 +29,29 @@ class State(Enum):
 
 @dataclass(slots=True, eq=False)
 class ModelVersion:
-    """What a model's lifecycle knows of one version, from its first load on.
+    """A version of a model from its first load on.
 
-    `model` takes the requests, or will from the first one on when it sleeps; it stays while `incoming` is built beside it.
+    `model` takes the requests, asleep or awake; it stays while `incoming` is built beside it.
     """
 
     statistics: ModelStatistics
     state: State = State.UNAVAILABLE
     reason: str = ""
-    retired: bool = False  # taken out of service; nothing is wrong with that
-    failed: bool = False  # its last load failed, whatever serves
+    retired: bool = False  # taken out of service on purpose
+    failed: bool = False  # its last load failed, even if an earlier one serves
     model: Model | SleepingModel | None = None
     source: VersionSource | None = None  # of `model`
-    release: int | None = None  # that `model` serves
-    # Golden requests, by their digests, that what was built of `source` has passed.
+    release: int | None = None  # of `model`
+    # The digests of the golden requests that the model has passed since it was built.
     answered: frozenset[str] = frozenset()
-    incoming: Model | SleepingModel | None = None  # built, until every version of its load is
+    incoming: Model | SleepingModel | None = None  # built; waits for the other versions of its load
     draining: list[Model | SleepingModel] = field(default_factory=list)
     residency: Residency = ALWAYS
     last_used: float = 0.0  # of the monotonic clock
-    memory_awake: MemoryUse | None = None  # what it held before it was put to sleep
+    memory_awake: MemoryUse | None = None  # that it held before it was put to sleep
     _requests: int = 0  # finished ones, as of `last_used`
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
     @property
     def asleep(self) -> bool:
         return isinstance(self.model, SleepingModel)
@@ -75,7 +75,7 @@ class ModelVersion:
 
     @property
     def held(self) -> MemoryUse:
-        """Return what memory budgets count for it."""
+        """Return the memory that budgets count for it."""
         return sum((model.held for model in self._resident), NOTHING)
 
     @property
@@ -83,16 +83,16 @@ class ModelVersion:
         return [*self.models, self.incoming] if self.incoming else self.models
 
     def takes_in_place(self, source: VersionSource, config: ModelConfig, *, awake: bool) -> bool:
-        """Whether what serves can go on with a new configuration: same files, same build, and no need to wake up. awake: it
-        is to be awake whatever its residency says."""
+        """Whether the serving model can take a new configuration: same files, same build, and no need to wake up. awake: it
+        has to be awake whatever its residency says."""
         if self.model is None or self.source is None or self.source.files != source.files:
             return False
         must_wake = self.asleep and (awake or residency_of(config).mode == PINNED)
         return same_build(self.model.config, config) and not must_wake
 
-    # -- its states ------------------------------------------------------------------------------------------------
+    # -- changes of state ------------------------------------------------------------------------------------------
     def begin_load(self, statistics: ModelStatistics) -> None:
-        """Load a version that does not serve. Its statistics are new: what was unloaded and still drains keeps the old."""
+        """Load a version that does not serve. Its statistics are new: a model that still drains keeps the old ones."""
         self.state, self.retired, self.statistics = State.LOADING, False, statistics
 
     def serve(self, failure: str = "") -> None:
@@ -104,12 +104,12 @@ class ModelVersion:
             self.state, self.reason = State.READY, failure
 
     def fail(self, reason: str, *, draining: bool) -> None:
-        """Set the state of a version that did not load and does not serve. draining: what was built of it is being freed."""
+        """Set the state of a version that did not load and does not serve. draining: the model built for it is being freed."""
         self.state, self.reason = State.UNLOADING if draining else State.UNAVAILABLE, reason
         self.failed = True
 
     def retire(self, reason: str) -> Model | SleepingModel | None:
-        """Take no more requests. Return what has to finish its requests, None where nothing served."""
+        """Take no more requests. Return the model that has to finish its own, None where none served."""
         model, self.model = self.model, None
         self.retired, self.failed, self.release = True, False, None
         if model is not None:
@@ -118,7 +118,7 @@ class ModelVersion:
             self.state, self.reason = State.UNAVAILABLE, reason
         return model
 
-    # -- its use ---------------------------------------------------------------------------------------------------
+    # -- use -------------------------------------------------------------------------------------------------------
     def mark_used(self, now: float) -> None:
         self._requests, self.last_used = self._finished(), now
 

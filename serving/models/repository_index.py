@@ -1,6 +1,6 @@
-"""What the server tells of its models: the repository index, which models are ready, and the statistics of each version.
+"""The repository index, the readiness of models, and the statistics of each version.
 
-An ensemble is only as ready as the models of its steps.
+An ensemble is ready only while the models of its steps are.
 """
 
 import asyncio
@@ -22,11 +22,10 @@ from serving.telemetry.statistics import Loading, ModelStatistics, VersionStatus
 
 
 class IndexRow(NamedTuple):
-    """A row of the repository index: Triton's fields, and what this server tells beside them.
+    """A row of the repository index: Triton's fields, and those of this server.
 
-    `version` and `state` are "" for a model of which no version was ever loaded. `failed`: the last load failed. `release`: the
-    one that the version serves, where its configuration names one. `aliases`: the names of the version. `loading`: where a load
-    of it is that is under way.
+    `version` and `state` are "" for a model of which no version was ever loaded. `failed`: the last load failed. `release`: as
+    the configuration has it. `aliases`: of the version. `loading`: how far a load under way is.
     """
 
     name: str
@@ -49,11 +48,11 @@ class RepositoryIndex:
 
     # -- the index -------------------------------------------------------------------------------------------------
     def on_disk(self) -> dict[ModelIdentifier, str]:
-        """Return every model of the repositories, and why it cannot be loaded whatever is in its folder. Reads folders."""
+        """Return every model of the repositories with the reason why its name cannot be loaded, or "". Reads folders."""
         return {model: self._repositories.conflict(model) for model in self._repositories.models()}
 
     def rows(self, ready: bool, on_disk: Mapping[ModelIdentifier, str]) -> list[IndexRow]:
-        """Return every model that is or was loaded, a row for each version, and those on disk; or what is READY only."""
+        """Return a row for each version of a model that is or was loaded, and one for others on disk; or READY ones only."""
         rows: list[IndexRow] = []
         for model in sorted({*on_disk, *(lifecycle.identifier for lifecycle in self._models)}):
             lifecycle, name = self._models.get(model), model.name
@@ -75,7 +74,7 @@ class RepositoryIndex:
             yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed, *told)
 
     def _shown(self, lifecycle: ModelLifecycle, version: ModelVersion) -> tuple[State, Condition, str]:
-        """Return the state and condition of a version, and why its steps are not ready."""
+        """Return the state and condition of a version, and why a step of it is not ready."""
         unready = ""
         if version.state is State.READY and version.model is not None:
             unready = self.unready_step(version.model, lifecycle.identifier.namespace)
@@ -83,7 +82,7 @@ class RepositoryIndex:
 
     # -- readiness -------------------------------------------------------------------------------------------------
     def unready_step(self, model: Model | SleepingModel, namespace: str) -> str:
-        """Return why an ensemble could not answer now: a step of it, or of an ensemble in it, that is not ready; else ""."""
+        """Return why a step of an ensemble, or of an ensemble in it, is not ready; "" where all are."""
         for step in model.config.ensemble_scheduling.step:
             try:
                 found = self._models.step_model(namespace, step.model_name, step.model_version)
@@ -94,10 +93,10 @@ class RepositoryIndex:
         return ""
 
     def all_ready(self, despite_new: bool = False) -> bool:
-        """Whether every model that was requested serves; one whose first load is under way does not count against.
+        """Whether every requested model serves, but for those whose first load is under way.
 
-        A model that failed counts until it serves: readiness must not flicker each time that it is tried again.
-        despite_new: a model that was found after the start and has not served yet does not count either."""
+        A model that failed counts until it serves, so that readiness does not flicker each time that it is tried again.
+        despite_new: leave out models that were found after the start and have not served yet, too."""
         return all(
             lifecycle.default is not None
             or (lifecycle.lock.locked() and not lifecycle.failed)
@@ -106,12 +105,12 @@ class RepositoryIndex:
         )
 
     def expect_requested(self) -> None:
-        """The start is over: every model that was requested by now is expected to serve."""
+        """Expect every model that was requested by now, at the end of the start, to serve."""
         for lifecycle in self._models.requested():
             lifecycle.expected = True
 
     async def confirm_all_ready(self) -> bool:
-        """Whether every model that serves says that it is ready, where it has a say."""
+        """Whether every serving model says that it is ready, where its backend can tell."""
         versions = [
             version
             for lifecycle in self._models.requested()
@@ -123,19 +122,19 @@ class RepositoryIndex:
 
     # -- statistics ------------------------------------------------------------------------------------------------
     def statistics(self, model: ModelIdentifier | None = None, ready: bool = False) -> list[ModelStatistics]:
-        """Return those of every version, of one model or of all, that takes requests or, unless only these are asked for, still
-        has some."""
+        """Return the statistics of the versions of one model or all that take requests or still have some. ready: of those that
+        take requests alone."""
         found = self._models if model is None else filter(None, [self._models.get(model)])
         return self._statistics(found, lambda version: version.model is not None if ready else bool(version.models))
 
     def all_statistics(self) -> list[ModelStatistics]:
-        """Return those of every version that is or was loaded; those of an unloaded one are zero."""
+        """Return the statistics of every version that is or was loaded; those of an unloaded one are zero."""
         return self._statistics(self._models, lambda version: True)
 
     def _statistics(
         self, lifecycles: Iterable[ModelLifecycle], chosen: Callable[[ModelVersion], bool]
     ) -> list[ModelStatistics]:
-        """Return the statistics of the chosen versions, with their status of this moment."""
+        """Return the statistics of the chosen versions, with their present status."""
         found = []
         for lifecycle in lifecycles:
             for version in filter(chosen, lifecycle.versions.values()):

@@ -1,4 +1,4 @@
-"""Follows the model repositories: lists what lies in the cloud and, in poll mode, takes up what changed."""
+"""Follows the model repositories: lists those in the cloud and, in poll mode, loads models that changed."""
 
 import logging
 
@@ -30,13 +30,12 @@ class RepositoryPoller:
         self._network = network
         self._loader = loader
         self._listed = False
-        self._warned: set[str] = set()  # of folders that cannot be models
-        self._fingerprints: dict[
-            ModelIdentifier, object
-        ] = {}  # of each model's files at its last load; None: load it again
+        self._warned: set[str] = set()  # the sentences about folders that cannot be models
+        # Of each model's files at its last load; None: load it again.
+        self._fingerprints: dict[ModelIdentifier, object] = {}
 
     async def list_models(self) -> list[tuple[str, ServingError]]:
-        """List what is in the cloud. Return the addresses that did not answer.
+        """List the models in the cloud. Return the addresses that did not answer.
 
         In poll mode a change must be seen twice, but for the first list.
         """
@@ -51,7 +50,7 @@ class RepositoryPoller:
         return await self._network.run(self._repositories.list_remote, until_stable=until_stable)
 
     async def poll(self) -> list[tuple[str, ServingError]]:
-        """Take up what changed in the repositories since the last poll. Return the failures.
+        """Load and unload models that changed in the repositories since the last poll. Return the failures.
 
         A model that fails is tried again when its files change, or when it could not be copied.
         """

@@ -1,6 +1,6 @@
-"""Which models of `slipway.residency` go to sleep: those that are idle, and those that must make room under a memory budget.
+"""Puts models to sleep by their `slipway.residency`: idle ones, and the least recently used ones when a memory budget is full.
 
-Requests pay nothing for it: once a second the manager looks at the counters of the models that may go.
+Requests pay nothing for it: once a second the manager looks at the counters of the models that may sleep.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ PERIOD_S = 1.0
 
 
 class ResidentModel(Protocol):
-    """What the manager needs of a model; ModelLifecycle is one."""
+    """The part of ModelLifecycle that the manager needs."""
 
     name: str
     lock: asyncio.Lock  # held while the model is loaded or unloaded
@@ -48,7 +48,7 @@ class ResidencyManager:
         self._models.remove(model)
 
     def watch(self, version: ModelVersion) -> None:
-        """Follow a version that has been loaded or put to sleep, where its residency lets it go."""
+        """Follow a version that was loaded or put to sleep, where its residency allows sleep."""
         version.mark_used(time.monotonic())
         if version.residency.mode != PINNED and self._idle_task is None:
             self._idle_task = asyncio.get_running_loop().create_task(self._run())
@@ -63,7 +63,7 @@ class ResidencyManager:
 
     @asynccontextmanager
     async def reserve(self, needed: MemoryUse, name: str) -> AsyncIterator[None]:
-        """Hold room for a load of the model `name`, see `make_room`. Where no other model may go, the load goes over the
+        """Reserve memory for a load of the model `name`, see `make_room`. Where no other may go to sleep, the load exceeds the
         budget, and the log says so."""
         if device := await self.make_room(needed, name):
             log.warning("loading '%s' goes over the budget of the %s: no other model may go", name, device)
@@ -74,8 +74,8 @@ class ResidencyManager:
             self._reserved.remove(needed)
 
     async def make_room(self, needed: MemoryUse, name: str) -> str:
-        """Let the least recently used models go to sleep until the budgets have room for the model `name`. Return whose budget
-        is too small all the same, "" for none."""
+        """Put the least recently used models to sleep until the budgets have room for the model `name`. Return the device whose
+        budget is too small all the same, "" for none."""
         while (device := self._exceeded(needed)) is not None:
             victim = self._least_recently_used(device)
             if victim is None:
@@ -83,12 +83,12 @@ class ResidencyManager:
             model, version = victim
             with about(model.name):
                 log.info("'%s' makes room for '%s'", model.name, name)
-            # Not for what an earlier load left of that model: its requests may wait for the very model that needs the room.
+            # Wait for this version alone: an earlier one that drains may have requests that wait for the model `name`.
             await asyncio.wait({model.sleep(version)})
         return ""
 
     def _exceeded(self, needed: MemoryUse) -> str | None:
-        """Return whose budget is too small for what is held and needed: "host", "gpu:0"; None where it fits."""
+        """Return the device whose budget is exceeded by the memory held and needed: "host", "gpu:0"; None without one."""
         if not (self._host_budget or self._gpu_budget):
             return None
         total = sum((version.held for _, version in self._versions()), sum(self._reserved, needed))
@@ -98,7 +98,7 @@ class ResidencyManager:
         return f"gpu:{over[0]}" if over else None
 
     def _least_recently_used(self, device: str) -> tuple[ResidentModel, ModelVersion] | None:
-        """Return the version on that device that may sleep and was not used for the longest time."""
+        """Return the least recently used version on that device that may sleep."""
         now = time.monotonic()
         for _, version in self._versions():
             version.notice_use(now)
@@ -119,7 +119,7 @@ class ResidencyManager:
                 log.exception("looking for idle models failed; trying again")
 
     async def _let_go(self, now: float) -> None:
-        """Put to sleep what is idle, and what grew over a budget since it was loaded."""
+        """Put idle models to sleep, and others while the models together exceed a budget."""
         for model, version in self._versions():
             version.notice_use(now)
             mode, idle_seconds = version.residency

@@ -1,8 +1,8 @@
-"""Where a request of a sequence goes: to the version that has the sequence open, whatever its name means by now.
+"""Routes each request of a sequence to the model that has the sequence open, whatever version its name means by now.
 
-A name may come to mean another version in the middle of a sequence: an alias is moved, a release or a rollout's weight changes
-what answers, a version is replaced or retired. Who has a sequence open its scheduler knows, also while it drains, and what asks
-another server; where several know the same correlation ID, the one that began last.
+A name may come to mean another version in the middle of a sequence: an alias moves, a release or a rollout's weight chooses
+another version, a version is replaced or retired. A model's scheduler knows its open sequences, also while the model drains; a
+RemoteModel knows those on its server. Where several know the same correlation ID, the sequence that began last counts.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ Keeps = Model | SleepingModel | RemoteModel
 
 
 class SequenceRoute:
-    """Stands before what takes the requests for a name, where more than one model may have a sequence of it open."""
+    """Stands before the destination of a name where more than one model may have a sequence of it open."""
 
     def __init__(
         self,
@@ -25,7 +25,7 @@ class SequenceRoute:
         submit: Callable[[InFlightRequest], None],
         split: TrafficSplit | None = None,
     ) -> None:
-        """submit: takes what belongs to no open sequence; raises where nothing does. split: of a rollout, which counts."""
+        """submit: takes requests of no open sequence; raises where none serves. split: of a rollout, counts the others."""
         self._models = models
         self._submit = submit
         self._split = split
@@ -44,7 +44,7 @@ class SequenceRoute:
             self._split.proceed(request, model, 0 if isinstance(model, RemoteModel) else model.spec.version)
 
     def _having(self, identifier: int | str) -> Keeps | None:
-        """Return the model that has a sequence open; None where none has."""
+        """Return the model in which a sequence is open; None without one."""
         found, latest = None, 0
         for model in self._models:
             begun = model.sequence_begun(identifier)

@@ -1,6 +1,6 @@
 """A model version whose weights are not in memory. It takes the place of a Model: the first request loads it.
 
-submit(request) -> it waits -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
+submit(request) -> the request waits -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
 """
 
 import asyncio
@@ -29,14 +29,14 @@ Wake = Callable[["SleepingModel"], Coroutine[None, None, None]]
 
 
 class SleepingModel:
-    """`config` is complete and checked, so that metadata and configuration are answered without the weights."""
+    """`config` is complete and checked, so that metadata and configuration are answered without loading the weights."""
 
     memory = held = NOTHING
 
     def __init__(
         self, spec: ModelSpec, statistics: ModelStatistics, wake: Wake, labels: Labels, has_room: Callable[[], bool]
     ) -> None:
-        """has_room: whether its weights fit beside what is in memory."""
+        """has_room: returns whether its weights fit beside the models in memory."""
         self.spec = spec
         self._has_room = has_room
         self._needs_eviction = False
@@ -44,12 +44,12 @@ class SleepingModel:
         self.config = spec.config
         self.statistics = statistics
         self.warnings: list[str] = []
-        self.labels = labels  # for ensembles that it has answered a moment ago
+        self.labels = labels  # for an ensemble that had an answer of it before it went to sleep
         self._wake = wake
         self._waiters: Waiters[InFlightRequest] = Waiters(self._may_go)
         self._awake: Model | SleepingModel | None = None  # while requests are handed over to it
         self._task: asyncio.Task[None] | None = None
-        self._failure = ""  # of the last try
+        self._failure = ""  # of the last load
         self._failed_at = 0.0
 
     @property
@@ -67,7 +67,7 @@ class SleepingModel:
         return self._needs_eviction
 
     def submit(self, request: InFlightRequest) -> None:
-        """Keep the request and begin to load. UNAVAILABLE where the last try has failed a moment ago."""
+        """Keep the request and begin to load. UNAVAILABLE where the last load failed less than RETRY_S ago."""
         if self._failure and time.monotonic() < self._failed_at + RETRY_S:
             self.statistics.count_failure(request, "REJECTED")
             raise unavailable(self._failure)
@@ -77,18 +77,12 @@ class SleepingModel:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Let go of those requests that wait and are wanted elsewhere; none of sequences."""
+        """Remove and return the waiting requests that are `wanted` elsewhere; none of sequences."""
         taken = [request for request in self._waiters if wanted(request) and not request.sequence.id]
         for request in taken:
             self._waiters.withdraw(request)
             request.reset()
         return taken
-
-    @property
-    def keeps_sequences(self) -> bool:
-        """Whether requests may belong to one that came before."""
-        batching = self.config.sequence_batching
-        return self.config.HasField("sequence_batching") and not batching.iterative_sequence
 
     def sequence_begun(self, identifier: int | str) -> int:
         """Return when the first waiting request of a sequence came, in monotonic ns; 0 where none waits."""
@@ -98,7 +92,7 @@ class SleepingModel:
         return []
 
     async def confirm_ready(self) -> bool:
-        """Return True: it waits for its first request, and nothing of it runs that could be asked."""
+        """Return True: it waits for its first request, and has no instances to ask."""
         return True
 
     async def reconfigure(self, config: ModelConfig) -> None:
@@ -140,9 +134,9 @@ class SleepingModel:
         request.respond(unavailable(self._failure))
 
     def request_ended(self, request: InFlightRequest) -> None:
-        """Do nothing: a request that was cancelled has been told so."""
+        """Do nothing: the waiters have forgotten it."""
 
     def request_cancelled(self, request: InFlightRequest) -> None:
-        """Nobody waits for the request any more."""
+        """Remove a request that its client has cancelled."""
         self._waiters.withdraw(request)
         self.statistics.count_cancel(request)

@@ -261,7 +261,7 @@ async def test_what_goes_on_serving_is_asked_what_it_has_not_answered_yet(tmp_pa
         assert [step.step for step in report.steps] == [Step.CHECK, Step.GOLDEN, Step.SWITCH, Step.DRAIN]
         assert report.release == 4
         assert [(one.name, one.passed, one.detail) for one in report.steps[1].checks] == [
-            ("one", True, "the loaded model goes on and passed it before"),
+            ("one", True, "the loaded model keeps serving and passed it before"),
             ("two", True, "all values are equal"),
         ]
         (counted,) = server.statistics()
