@@ -1,4 +1,4 @@
-"""The arms of a rollout: what answers there, and what is counted of the requests that it is given."""
+"""The arms of a rollout: the model that answers for each, and counts of its requests."""
 
 import time
 from collections.abc import Callable
@@ -12,36 +12,36 @@ from serving.core.rollout_arm import ArmObserver, arm_of
 from serving.traffic.figures import ArmFigures
 
 STABLE, CANDIDATE = "stable", "candidate"
-# Errors with these codes are the client's: no failures of an arm.
+# Errors with these codes are mistakes of the client, and not counted as failures of an arm.
 _CLIENTS = (Code.INVALID_ARG, Code.NOT_FOUND, Code.UNSUPPORTED, Code.ALREADY_EXISTS)
 
 
 class Target(Protocol):
-    """What answers for an arm: a model of this server, asleep or awake, or one of another server."""
+    """The model that answers for an arm: one of this server, asleep or awake, or of another server."""
 
     @property
     def pending(self) -> int:
-        """How many requests wait there."""
+        """How many requests wait for it."""
 
     @property
     def needs_eviction(self) -> bool:
         """Whether it sleeps, and other models would have to be evicted to load it."""
 
     def submit(self, request: InFlightRequest) -> None:
-        """Take a request; raises ServingError (then the request is not answered)."""
+        """Take a request; raises a ServingError, with which the caller answers it."""
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Let go of those requests that have only waited so far and are wanted elsewhere; none of sequences."""
+        """Remove and return the waiting requests that are `wanted` elsewhere; none of sequences."""
 
 
 class AsksCandidate(Protocol):
-    """Asks the candidate, for comparison, what the stable arm has answered: a Mirror."""
+    """Sends requests that the stable arm has answered to the candidate too, to compare the answers: a Mirror."""
 
     def wants(self) -> bool:
         """Whether it takes the next request that the stable arm answers."""
 
     def offer(self, request: InFlightRequest, answer: Answer, took_ns: int) -> None:
-        """Take a request and its answer, which is about to go out."""
+        """Take a request with its answer, which is about to be sent."""
 
 
 class Arm:
@@ -61,11 +61,11 @@ class Arm:
 
     @property
     def words(self) -> str:
-        """Return what it is, for a log."""
+        """Return the name of its model for a log."""
         return f"the model at {self.remote.url}" if self.remote is not None else f"version {self.version}"
 
     def submit(self, request: InFlightRequest) -> None:
-        """Hand a request to what answers here at present, without counting it."""
+        """Submit a request to the present model of the arm, without counting it."""
         target = self.target
         if target is None:
             raise ServingError(Code.UNAVAILABLE, f"the {self.name} version of the rollout does not serve")
@@ -78,7 +78,7 @@ class Arm:
         return self.target is not None and self.target.needs_eviction
 
     def take_back(self) -> list[InFlightRequest]:
-        """Return the requests that were given to this arm and have only waited so far: another is to answer them."""
+        """Remove and return the requests of this arm that still wait, for the other arm to answer."""
         if self.target is None:
             return []
         taken = safely("taking back what waits for an arm", self.target.take_back, self._counts) or []
@@ -114,10 +114,10 @@ class ArmCounter(ArmObserver):
         self._figures.begin()
 
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        """An arm counts answers."""
+        """Do nothing: an arm counts answers."""
 
     def step(self, child: InFlightRequest) -> None:
-        """What a model asks of others is counted where those are."""
+        """Do nothing: the arms of the called model count this request."""
 
     def context(self) -> str:
         return ""

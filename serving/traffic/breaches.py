@@ -1,7 +1,7 @@
-"""Breaches of guardrails, in a file: a server that restarts does not give a candidate requests again that it had taken out.
+"""Breaches of guardrails, kept in a file, so that a restarted server gives no requests to a candidate that it had taken out.
 
-The policy on disk still says the weight at which the breach was until somebody writes another. A breach belongs to the name of
-its rollout, so that a policy with another name is not held back.
+The policy on disk keeps the weight of the breach until somebody writes another. A breach belongs to the name of its rollout, so
+that a policy with another name begins anew.
 """
 
 import json
@@ -18,8 +18,8 @@ from repository.files import storage
 
 log = logging.getLogger(__name__)
 
-LOCK_S = 1.0  # that another server may take to write
-ROOM_BYTES = 16 << 10  # kept on the disk for the next change: a full disk may be why a candidate is taken out
+LOCK_S = 1.0  # to wait while another server writes
+ROOM_BYTES = 16 << 10  # reserved on the disk for the next change, because a full disk may cause a breach
 _FAR_FUTURE = 1e11  # unix time
 
 
@@ -32,14 +32,14 @@ class Breach(NamedTuple):
     at: float
 
 
-Change = Callable[[dict[str, Breach]], object]  # of what the file holds
+Change = Callable[[dict[str, Breach]], object]  # of the content of the file
 
 
 class Breaches:
-    """Those of one server, by the key of the model. Without a path they last as long as the process.
+    """The breaches of one server, by the key of the model. Without a path they last as long as the process.
 
-    Where several servers were given one file, each writes its own changes into what the others have left there. What changes
-    holds at once, and a thread of its own writes it: the disk may be slow, and another server may hold the lock.
+    Several servers may share a file: each adds its changes to those of the others. A change takes effect at once and is written
+    by a thread, because the disk may be slow, and another server may hold the lock.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -48,8 +48,8 @@ class Breaches:
         self._unwritten: list[Change] = []
         self._lock = threading.Lock()  # of the list above
         self._thread = ThreadPoolExecutor(1, "breaches")
-        self._written = True  # there was room when that was tried last, for the next change too
-        self._write(LOCK_S)  # a file that cannot be written is told of now, not when the first breach is lost
+        self._written = True  # whether the last write succeeded, with room for the next change
+        self._write(LOCK_S)  # so that the log tells of a file that cannot be written before a breach is lost
 
     def of(self, model: str, rollout: str) -> Breach | None:
         """Return the breach of a rollout; None where there was none."""
@@ -57,23 +57,23 @@ class Breaches:
         return found if found is not None and found.rollout == rollout else None
 
     def keep(self, model: str, breach: Breach) -> None:
-        """Remember one, and have it written; where that fails it is said in the log, and holds all the same."""
+        """Keep a breach, and have it written; it holds even where that fails, which is logged."""
         self._known[model] = breach
         self._change(lambda known: known.update({model: breach}))
 
     def forget(self, model: str) -> None:
-        """The model's policy has another name, or there is none any more."""
+        """Forget the breach of a model whose policy has gone or has another name."""
         before = self._known.pop(model, None)
         if before is not None:
             self._change(lambda known: known.pop(model) if known.get(model) == before else None)
 
     def tick(self) -> None:
-        """A second has passed: try again what could not be written, for the disk may have room by now."""
+        """Try a failed write again, once a second: the disk may have room by now."""
         if not self._written:
             self._thread.submit(self._write, 0.0)
 
     def close(self) -> None:
-        """Return when all has been written, or could not be. Not for the event loop's thread."""
+        """Return when every change has been written, or could not be. Not for the event loop's thread."""
         self._thread.shutdown()
 
     def _change(self, change: Change) -> None:
@@ -83,7 +83,7 @@ class Breaches:
             self._thread.submit(self._write, LOCK_S)
 
     def _write(self, wait_s: float) -> None:
-        """Bring what the file holds up to date."""
+        """Apply the changes to the file."""
         path = self._path
         if path is None:
             return
@@ -112,7 +112,7 @@ class Breaches:
 
 
 def _read(path: Path) -> dict[str, Breach]:
-    """Return what an earlier process left; {} where there is nothing, or nothing that can be read, which is logged."""
+    """Return the breaches of earlier processes; {} without a readable file, which is logged."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -123,7 +123,7 @@ def _read(path: Path) -> dict[str, Breach]:
     rows = content.items() if isinstance(content, dict) else [("", content)]
     known = {model: Breach(**row) for model, row in rows if _whole(row)}
     if len(known) < len(rows):
-        log.error("%s holds what is no breach of a rollout: that is passed over", path)
+        log.error("%s has entries that are no breach of a rollout: they are passed over", path)
     return known
 
 

@@ -1,14 +1,13 @@
-"""How far the candidate's answer to a request lies from the stable version's.
+"""Compares the candidate's answer to a request with the answer of the stable version.
 
 compare(stable, candidate, tolerance, classes) -> Comparison
 
-Elements agree where |candidate - stable| <= absolute + relative * |stable|, as in numpy's allclose. The relative difference
-that is told is |candidate - stable| / max(|candidate|, |stable|), so that a stable value of 0 makes none infinite. NaN agrees
-with NaN, and an infinity with the same one; an element that is finite in one answer alone does not agree, and counts in no
-difference.
-BYTES agree where they are equal, or where both are JSON whose numbers agree and all else is equal, as many services
-answer. The first class of each row is compared where an output has one axis of at least two numbers beside the batch's, and of
-JSON that is an object of numbers. Nothing here knows a request: it may run on any thread.
+Elements agree where |candidate - stable| <= absolute + relative * |stable|, as in numpy's allclose. The reported relative
+difference is |candidate - stable| / max(|candidate|, |stable|), which stays finite for a stable value of 0. NaN agrees with
+NaN, and an infinity with the same one; an element that is finite in one answer alone does not agree, and counts in no
+difference. BYTES agree where they are equal, or where both are JSON (as many services answer) whose numbers agree and whose
+rest is equal. The first class of each row is compared where an output has, beside the batch's, one axis of at least two
+numbers, and in JSON that is an object of numbers. Any thread may call this.
 """
 
 import math
@@ -23,14 +22,14 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelOutput
 
 from serving.core.datatypes import Tensor, datatype_of
 
-WORST = 1e9  # the score of what cannot be compared as numbers
-_MOST = 1e6  # that of numbers, at most
-_MAX_JSON = 1 << 20  # bytes of an element that is looked at as JSON
+WORST = 1e9  # the score of values that cannot be compared as numbers
+_MOST = 1e6  # the highest score of numbers
+_MAX_JSON = 1 << 20  # bytes of an element that is parsed as JSON
 _MAX_DETAILS = 5
-_SMALL = 64 << 10  # bytes that are first looked at as such: most answers of a good candidate are equal
-_LARGEST = 1e290  # that a difference is told as: sums of many stay finite, for JSON has no infinity
-_TINY = 5e-324  # in place of a divisor of 0; what is divided is 0 too, or the quotient infinite
-_AT_ONCE = 1 << 16  # elements, which become doubles
+_SMALL = 64 << 10  # bytes that are compared as a whole first: most answers of a good candidate are equal
+_LARGEST = 1e290  # reported difference, so that sums stay finite: JSON has no infinity
+_TINY = 5e-324  # in place of a divisor of 0: the quotient is 0 or infinite
+_AT_ONCE = 1 << 16  # elements that are converted to doubles at a time
 
 
 class Tolerance(NamedTuple):
@@ -42,14 +41,14 @@ class Tolerance(NamedTuple):
 
 @dataclass(slots=True)
 class Comparison:
-    """What two answers to one request have in common.
+    """How two answers to one request compare.
 
-    mismatched: names, shapes or datatypes differ. disagreed: that, or an element beyond the tolerance.
+    mismatched: names, shapes or datatypes differ. disagreed: they do, or an element is beyond the tolerance.
     max_absolute, max_relative: the greatest differences of elements; mean_absolute: over all numbers of all outputs. They are
-    finite, whatever overflows.
+    finite even where numbers overflow.
     top1_compared, top1_agreed: rows with classes, and those whose first class is the same.
-    score: how bad it is: how many times the tolerance the worst element is off; WORST for what are no numbers to compare.
-    details: what differs, as clauses.
+    score: the greatest difference in multiples of the tolerance; WORST for values that are no numbers.
+    details: the differences, as clauses.
     """
 
     mismatched: bool = False
@@ -65,24 +64,24 @@ class Comparison:
     _count: int = 0
 
     def tell(self, detail: str) -> None:
-        """Say what differs; of many things the first."""
+        """Note a difference; of many the first ones."""
         if len(self.details) < _MAX_DETAILS:
             self.details.append(detail)
 
     def mismatch(self, detail: str) -> None:
-        """The answers cannot be compared there."""
+        """Note outputs that cannot be compared."""
         self.mismatched = True
         self.differ(detail)
 
     def differ(self, detail: str) -> None:
-        """What are no numbers is not equal."""
+        """Note values other than numbers that are not equal."""
         self.disagreed = True
         self.score = WORST
         self.tell(detail)
 
     def count_difference(self, stable: NDArray[Any], candidate: NDArray[Any], tolerance: Tolerance) -> int | None:
-        """Count numbers, and return how many lie beyond the tolerance; None, and nothing is counted, where one of them is not
-        finite."""
+        """Count the differences of numbers. Return how many are beyond the tolerance; None, without counting, where a number is
+        not finite."""
         if not stable.size:
             return 0
         difference = np.abs(candidate - stable)
@@ -105,7 +104,7 @@ class Comparison:
         return found
 
     def count_equal(self, size: int) -> None:
-        """Count so many numbers that are equal."""
+        """Count `size` numbers that are equal."""
         self._count += size
         self.mean_absolute = self._sum / max(1, self._count)
 
@@ -113,7 +112,7 @@ class Comparison:
 def compare(
     stable: Mapping[str, Tensor], candidate: Mapping[str, Tensor], tolerance: Tolerance, classes: frozenset[str]
 ) -> Comparison:
-    """Compare the outputs of two answers. classes: the outputs of which the first class is compared."""
+    """Compare the outputs of two answers. classes: the outputs whose first class is compared."""
     found = Comparison()
     with np.errstate(all="ignore"):  # of numbers that overflow when they are subtracted
         for name in dict.fromkeys((*stable, *candidate)):
@@ -127,8 +126,8 @@ def compare(
 
 
 def class_outputs(config: ModelConfig) -> frozenset[str]:
-    """Return the outputs whose elements may be classes: those with labels; where none has, those with a single axis beside the
-    batch's, which a model that does not batch by itself may have declared as 1 or -1."""
+    """Return the outputs whose elements may be classes: those with labels; without labels, those with a single axis beside the
+    batch's. A model that does not batch by itself may declare its batch axis as 1 or -1."""
     labelled = frozenset(output.name for output in config.output if output.label_filename)
     return labelled or frozenset(output.name for output in config.output if _has_one_axis(config, output))
 

@@ -1,7 +1,7 @@
-"""What an arm of a rollout has done: in all, and in the time that guardrails look at.
+"""Counts of an arm of a rollout: since it began, and in the window that guardrails evaluate.
 
-Counting adds to cumulative values only; once a second `tick` keeps a reading of them, and a window is the difference of two
-readings. Nothing here is cleaned up request by request.
+A request only adds to cumulative values; once a second `tick` keeps a reading of them, and a window is the difference of two
+readings.
 """
 
 from collections import Counter, deque
@@ -10,18 +10,18 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from repository.core.histogram import Counts, Histogram, merge, subtract
 
-READINGS = 60  # of a window: it is right to a 60th of its length
+READINGS = 60  # of a window, whose length is exact to a 60th
 LONGEST_WAIT_S = 15
 MOST_SECONDS = 600
-# Failures that are closer to each other may have one cause: a batch, a process that ends, a moment without memory.
+# Failures less than this apart may have one cause: a batch, a process that ends, a moment without memory.
 MOMENT_NS = 250_000_000
-GIVEN_UP_NS = 1_000_000_000  # what its client cancelled after so long counts as a failure
+GIVEN_UP_NS = 1_000_000_000  # a request that its client cancels after waiting this long counts as a failure
 
 
 class Window(NamedTuple):
-    """What an arm did in the last so many seconds. latency: of the requests that did not fail, which took `sum_ns` together.
-    given_up: how long those had waited that their clients cancelled. refused: those that it took for the client's mistake.
-    begun: those that came. moments: of their own at which requests failed, or were given up as too late."""
+    """Counts of an arm in its last seconds. latency: of the requests that did not fail, which took `sum_ns` together. given_up:
+    how long cancelled requests had waited. refused: requests answered with an error of the client. begun: requests that came.
+    moments: at which requests failed or were cancelled as too late; one for failures less than MOMENT_NS apart."""
 
     requests: int
     errors: int
@@ -33,7 +33,7 @@ class Window(NamedTuple):
     moments: int
 
     def since(self, earlier: "Window") -> "Window":
-        """Return what was counted between two cumulative readings."""
+        """Return the difference to an earlier cumulative reading."""
         return Window(
             self.requests - earlier.requests,
             self.errors - earlier.errors,
@@ -47,7 +47,7 @@ class Window(NamedTuple):
 
 
 def rounded_s(window_s: float, most: float) -> float:
-    """Return how long a window is, rounded up while it grows: what changes every second is news to all who listen."""
+    """Return the length of a window, rounded up while it grows: a value that changes each second is sent each second."""
     rounded = 10.0
     while rounded < window_s:
         rounded *= 2
@@ -55,23 +55,23 @@ def rounded_s(window_s: float, most: float) -> float:
 
 
 def lasted(window: Window) -> Counts:
-    """Return how long requests took at least, those that clients gave up too."""
+    """Return the least durations of requests, with those that clients cancelled."""
     return merge([window.latency, window.given_up])
 
 
 class Compared(NamedTuple):
-    """How many mirrors came to an end in the last so many seconds, and how many of them differed or failed."""
+    """How many mirrors ended in the last seconds, and how many of them differed or failed."""
 
     compared: int
     disagreed: int
 
     def since(self, earlier: "Compared") -> "Compared":
-        """Return what was found between two cumulative readings."""
+        """Return the difference to an earlier cumulative reading."""
         return Compared(self.compared - earlier.compared, self.disagreed - earlier.disagreed)
 
 
 class Reading(Protocol):
-    """Cumulative values, whose difference to earlier ones is what was counted between the two."""
+    """Cumulative values, whose difference to earlier ones is the count between the two."""
 
     def since(self, earlier: Self) -> Self: ...
 
@@ -80,15 +80,15 @@ T = TypeVar("T", bound=Reading)
 
 
 class Windowed(Generic[T]):
-    """Figures that are looked at in a window: it keeps cumulative readings of them, one a second or a few seconds apart.
+    """Counts in a window, by cumulative readings that are one or a few seconds apart.
 
-    seconds: what was counted in each second of the window, the oldest first.
+    seconds: the counts of each second of the window, the oldest first.
     """
 
     __slots__ = ("_before", "_readings", "_second", "_step_s", "_window_s", "seconds")
 
     def set_window(self, window_s: float) -> None:
-        """Look at so many seconds from here on; the window is short until it has filled."""
+        """Begin a window of this length, which is shorter until it has filled."""
         self._window_s = max(1, int(window_s))
         self._step_s = max(1, self._window_s // READINGS)
         self._second = 0
@@ -106,26 +106,26 @@ class Windowed(Generic[T]):
         self._before = now
 
     def window(self) -> T:
-        """Return what was counted since the oldest reading."""
+        """Return the counts since the oldest reading."""
         return self._reading().since(self._readings[0])
 
     @property
     def window_s(self) -> int:
-        """For how many seconds the window goes back by now, to a 60th of it."""
+        """The present length of the window in seconds, to a 60th of it."""
         return min(self._second, self._window_s)
 
     def _reading(self) -> T:
-        """Return what was counted so far."""
+        """Return the cumulative counts."""
         raise NotImplementedError
 
 
 class ArmFigures(Windowed[Window]):
     """Counts of one arm since its rollout began on this server.
 
-    begun: requests that it was given. requests: those that it answered or failed; errors: of them, those that failed by no
-    fault of the client. withdrawn: those that count for neither, being cancelled, or refused as the client's mistake.
-    latency: from the decoded request to the answer, of the requests that did not fail. given_up: how long those had waited
-    that their clients cancelled, which are withdrawn too: their answers would have taken longer still.
+    begun: requests that it was given. requests: those that it answered, with an output or an error; errors: those of them that
+    failed without a mistake of the client. withdrawn: requests in neither count, because they were cancelled, or refused as the
+    client's mistake. latency: from the decoded request to the answer, of the requests that did not fail. given_up: how long
+    cancelled requests had waited; their answers would have taken longer still.
     """
 
     __slots__ = (
@@ -146,16 +146,16 @@ class ArmFigures(Windowed[Window]):
         self._failed_ns = -MOMENT_NS
         self.latency = Histogram()
         self.given_up = Histogram()
-        self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S + 1)  # `begun`, as of now and each second before
+        self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S + 1)  # `begun`, one reading a second
         self.set_window(window_s)
 
-    # -- counted with each request ---------------------------------------------------------------------------------
+    # -- with each request -----------------------------------------------------------------------------------------
     def begin(self) -> None:
-        """The arm is given a request."""
+        """Count a request that the arm is given."""
         self.begun += 1
 
     def count(self, took_ns: int, failed: bool, at_ns: int = 0) -> None:
-        """It has answered one after so many nanoseconds, or failed: now, or at a moment of the monotonic clock."""
+        """Count a request that was answered or failed after so many nanoseconds. at_ns: monotonic; 0 for now."""
         self.requests += 1
         if failed:
             self.errors += 1
@@ -164,12 +164,12 @@ class ArmFigures(Windowed[Window]):
             self.latency.add(took_ns)
 
     def refuse(self) -> None:
-        """It has taken one for the client's mistake."""
+        """Count a request that was refused as the client's mistake."""
         self.withdrawn += 1
         self.refused += 1
 
     def give_up(self, waited_ns: int, at_ns: int = 0) -> None:
-        """A client has cancelled one."""
+        """Count a request that its client cancelled."""
         self.withdrawn += 1
         self.given_up.add(waited_ns)
         if waited_ns >= GIVEN_UP_NS:
@@ -181,14 +181,14 @@ class ArmFigures(Windowed[Window]):
             self._failed_ns = now
             self.moments += 1
 
-    # -- read once a second ----------------------------------------------------------------------------------------
+    # -- once a second ---------------------------------------------------------------------------------------------
     def tick(self) -> None:
         """A second has passed."""
         self._begun_before.append(self.begun)
         super().tick()
 
     def waiting(self, seconds: int) -> int:
-        """Return how many requests, at least, have been without an answer for so many seconds (1 to LONGEST_WAIT_S)."""
+        """Return how many requests, at least, have waited so many seconds (1 to LONGEST_WAIT_S) for their answer."""
         if len(self._begun_before) <= seconds:
             return 0
         return max(0, self._begun_before[-1 - seconds] - self.requests - self.withdrawn)
@@ -200,14 +200,14 @@ class ArmFigures(Windowed[Window]):
 
 
 class ShadowFigures(Windowed[Compared]):
-    """What comparing both arms' answers to the same requests has found since the rollout began on this server.
+    """Results of comparing both arms' answers to the same requests, since the rollout began on this server.
 
-    compared: pairs of answers. disagreed: of them, those beyond the tolerance, the mismatched ones among them.
-    mismatched: those whose outputs have other names, shapes or datatypes.
+    compared: pairs of answers. disagreed: pairs beyond the tolerance or mismatched. mismatched: pairs whose outputs have other
+    names, shapes or datatypes.
     top1_compared, top1_agreed: of outputs with classes, how often the first class is the same.
     max_absolute, max_relative: the greatest differences of any element; sum_absolute: of each pair's mean difference.
     failed: mirrors that the candidate did not answer. dropped: mirrors that were not sent, by reason.
-    trouble: what the candidate said last in place of an answer, and when (unix seconds).
+    trouble: the last error of the candidate, and when (unix seconds).
     stable_latency, candidate_latency: of the same requests.
     """
 

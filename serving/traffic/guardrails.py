@@ -1,13 +1,14 @@
 """Guardrails: whether a candidate is worse than the stable version by more than is allowed, beyond chance.
 
-Each is judged once a second against what the stable version did in the same time: in the whole window, and in its latest part,
-which shows sooner what is wrong since a moment. It is breached where the p-value of "the candidate keeps to the limit" is below
-the policy's alpha (significance.py), and holds where both arms have enough samples besides. Failures need no number of samples:
-at several moments of their own they are beyond chance, however few the requests. A candidate that does not answer at
-all is judged too: requests that wait too long count as errors, and as slow ones. Where clients ask again only when they are
-answered these are few, and all of one moment: so how long it stands still counts as well. Clients may give up sooner: what they
-cancelled took at least as long as they waited. And it may refuse, as a client's mistake, what stable answers. Both arms are
-looked at alike, for clients cancel for reasons of their own, and make mistakes.
+Once a second, each guardrail compares the candidate with the stable version in the same time: in the whole window, and in its
+latest part, which shows a new fault sooner. A guardrail is breached where the p-value of "the candidate keeps to the limit" is
+below the policy's alpha (significance.py), and holds where it is not and both arms have enough samples. Failures need no
+minimum of samples: at several separate moments they are beyond chance, however few the requests.
+
+A candidate may not answer at all: requests that wait too long count as errors and as slow. Clients that wait for each answer
+leave only a few such requests, of one moment, so that the time without any answer counts as well. Clients may cancel sooner: a
+cancelled request took at least as long as it waited. The candidate may also refuse, as the client's mistake, requests that
+stable answers. Both arms are counted in the same way, because some clients cancel and make mistakes anyway.
 """
 
 import logging
@@ -47,19 +48,19 @@ from serving.traffic.stable_memory import Known
 
 log = logging.getLogger(__name__)
 
-UNANSWERED_S = 10  # a request that waits for so long counts as an error
-STILL_S = 5  # a pause that is shorter accuses nobody
-GIVEN_UP_S = 1  # so does one that its client cancelled after so long
-# The latest parts of the window: what is wrong since a moment is soon found there. They have as many requests of the candidate,
-# or the policy's `min_samples`.
+UNANSWERED_S = 10  # a request that waits this long counts as an error
+STILL_S = 5  # a shorter pause is no evidence
+GIVEN_UP_S = 1  # a request that its client cancels after this long counts as an error
+# The latest parts of the window, where a new fault is soon found. They have so many requests of the candidate, or the policy's
+# `min_samples`.
 LATEST_S, LATEST_SAMPLES = 30, 1000
-# Failures at so many moments of their own are several. An arm with fewer than `min_samples` is looked at with each further
-# request, which is as often as it has some, in each of the steps of a day.
+# The separate moments of failure that count as several. An arm with fewer than `min_samples` requests is judged again with each
+# further request, in each of the steps of a day.
 SEVERAL = 5
 STEPS_OF_A_DAY = 100
-BEYOND_QUANTILE = 20  # requests on the rarer side of a quantile that tell where it is
-# How many moments of a second are looked at as having nothing to do with each other: what fails fails at once, while a pause of
-# a second makes all of its requests slow.
+BEYOND_QUANTILE = 20  # requests beyond a quantile, on its rarer end, that are enough to know it
+# How many moments of a second count as independent: a failure is over at once, while a pause of a second makes all of its
+# requests slow.
 MOMENTS_OF_ERRORS, MOMENTS_OF_LATENCY = 4, 1
 
 _NOTHING: Counted = (0.0, 0.0)
@@ -68,9 +69,9 @@ WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
 
 
 class Values(Protocol):
-    """Readings of a Prometheus metric, those of the window, of both arms at the same moments. counted: each is what was counted
-    since the reading before, and in how many requests; else a value, and 1. remembered: stable's are those of a smaller weight.
-    problem: why there are none, or none any more."""
+    """Readings of a Prometheus metric in the window, of both arms at the same moments. counted: each is the growth of a counter
+    and the number of requests since the last reading; else a value and 1. remembered: stable's are of a smaller weight.
+    problem: why there are no readings, or no more."""
 
     @property
     def stable(self) -> Sequence[Counted]: ...
@@ -85,7 +86,7 @@ class Values(Protocol):
 
 
 class GuardrailState(NamedTuple):
-    """How a guardrail stands. limit: what the candidate's value may not pass. samples: of the stable arm, of the candidate."""
+    """The state of a guardrail. limit: of the candidate's value. samples: of the stable arm, of the candidate."""
 
     metric: str
     stable: float | None
@@ -98,7 +99,7 @@ class GuardrailState(NamedTuple):
 
 
 class _Finding(NamedTuple):
-    """What a metric's function found. p: None while it waits."""
+    """The result of a metric's function. p: None while it waits for samples."""
 
     detail: str
     stable: float | None = None
@@ -109,8 +110,8 @@ class _Finding(NamedTuple):
 
 
 class _Arm(NamedTuple):
-    """An arm's window, second by second, with the requests that it leaves without an answer. waiting: how many, for so many
-    seconds. window_s: how long the window is by now. remembered: of when it is; "" where it is of this moment."""
+    """An arm's window, second by second. waiting: returns how many requests have had no answer for so many seconds. window_s:
+    its present length. remembered: the time of an earlier window; "" for the present one."""
 
     window: Window
     seconds: Sequence[Window]
@@ -129,7 +130,7 @@ class _Mirrored(NamedTuple):
 
 
 class _Sample(NamedTuple):
-    """What the functions look at."""
+    """The arguments of a metric's function."""
 
     stable: _Arm
     candidate: _Arm
@@ -139,8 +140,8 @@ class _Sample(NamedTuple):
 
 
 class _Counts(NamedTuple):
-    """What was counted of an arm. whole: in its window. counter: counts one of its seconds, in order. late: what has
-    no answer, by the second in which it came."""
+    """Counts of an arm. whole: of its window. counter: counts one of its seconds. late: requests without an answer, by the
+    second in which they came."""
 
     whole: Counted
     seconds: Sequence[Any]
@@ -152,7 +153,7 @@ class _Counts(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """What was counted in the whole window, or in its latest seconds (then `latest` of them), and for what it is evidence."""
+    """Counts in the whole window, or in its `latest` seconds, and their evidence that the candidate is worse."""
 
     stable: Counted
     candidate: Counted
@@ -161,15 +162,15 @@ class _Span(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """exceeds: from the candidate's and the stable arm's counts, the evidence that the candidate is worse than it may be.
-    moments: of a second."""
+    """exceeds: returns, by the counts of the candidate and the stable arm, the evidence that the candidate is worse than
+    allowed. moments: of a second that count as independent."""
 
     exceeds: Callable[[Counted, Counted], float]
     moments: float
 
 
 class Guardrails:
-    """Those of one rollout. `values`: readings for the guardrails with a Prometheus metric, by their place in the policy."""
+    """The guardrails of one rollout. `values`: readings of those with a Prometheus metric, by their place in the policy."""
 
     def __init__(
         self,
@@ -180,17 +181,17 @@ class Guardrails:
         values: Mapping[int, Values],
     ) -> None:
         self._stable, self._candidate, self._shadow = stable, candidate, shadow
-        self._failed: set[Guardrail] = set()  # of which the log tells
-        self._last: _Arm | None = None  # the stable arm, while it had enough requests
-        self._last_mirrored: _Mirrored | None = None  # while enough were
+        self._failed: set[Guardrail] = set()  # those whose failure was logged
+        self._last: _Arm | None = None  # the last window of stable with enough requests
+        self._last_mirrored: _Mirrored | None = None  # the last one with enough mirrors
         self.configure(policy, values)
 
     def configure(self, policy: TrafficPolicy, values: Mapping[int, Values]) -> None:
-        """Judge by this policy from here on, with the figures that there are."""
+        """Judge by this policy from here on, with the present figures."""
         self.policy, self._values = policy, values
 
     def known(self) -> tuple[Known | None, Known | None]:
-        """Return what the stable arm did, and what was mirrored, while that was enough: for a server that restarts."""
+        """Return the last windows of stable and of the mirrors that had enough requests, to keep over a restart."""
         stable, mirrored = self._last, self._last_mirrored
         return (
             stable and Known(stable.window, stable.window_s, stable.remembered),
@@ -198,14 +199,14 @@ class Guardrails:
         )
 
     def recall(self, stable: Known | None, mirrored: Known | None) -> None:
-        """Take what an earlier process knew."""
+        """Take the last windows of an earlier process."""
         if stable is not None and isinstance(stable.window, Window):
             self._last = _Arm(stable.window, (), lambda seconds: 0, stable.window_s, stable.at)
         if mirrored is not None and isinstance(mirrored.window, Compared):
             self._last_mirrored = _Mirrored(mirrored.window, (), mirrored.window_s, mirrored.at)
 
     def evaluate(self) -> list[GuardrailState]:
-        """Judge every guardrail, once a second, behind the figures' `tick`."""
+        """Judge every guardrail, once a second, after the figures' `tick`."""
         stable, candidate, mirrored = self._stable_arm(), _arm(self._candidate), self._mirrored()
         return [
             self._state_of(guardrail, _Sample(stable, candidate, mirrored, self._values.get(place), self.policy))
@@ -213,7 +214,7 @@ class Guardrails:
         ]
 
     def _stable_arm(self) -> _Arm:
-        """Return the stable arm; at a weight where it gets too few requests the last of it that had enough."""
+        """Return the stable arm; where its weight leaves it too few requests, its last window that had enough."""
         arm = _arm(self._stable)
         if arm.window.requests >= self.policy.min_samples:
             self._last = arm._replace(seconds=(), waiting=lambda seconds: 0, remembered=_now())
@@ -222,7 +223,7 @@ class Guardrails:
         return arm if may_come or self._last is None else self._last
 
     def _mirrored(self) -> _Mirrored | None:
-        """Return what is mirrored; where all is the candidate's to answer, what was so last."""
+        """Return the shadow's window; where the candidate answers all requests, its last one with enough mirrors."""
         if self._shadow is None:
             return None
         found = _Mirrored(self._shadow.window(), self._shadow.seconds, self._shadow.window_s)
@@ -279,8 +280,8 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _judge_few(sample: _Sample, margin: float) -> _Span | None:
-    """Return what accuses an arm that has had few requests, None where nothing does yet: each moment at which it failed counts
-    as one failure, however many requests failed then. What it refused is left out: a few such requests may be one client's."""
+    """Return the span in which a candidate with few requests is worse than allowed; None while there is none. Each moment of
+    failure counts once, however many requests failed then. Refused requests are left out: a few may come from one client."""
     stable, candidate = (
         _counts(arm, _failed_itself, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate)
     )
@@ -293,7 +294,7 @@ def _judge_few(sample: _Sample, margin: float) -> _Span | None:
 
 
 def _seldom(policy: TrafficPolicy, of: float) -> float:
-    """Return the evidence that an arm with few requests needs less, as it is looked at less often anew."""
+    """Return how much less evidence an arm with few requests needs, because it is judged less often."""
     return math.log(max(1.0, LOOKS / (STEPS_OF_A_DAY * max(1, policy.min_samples)))) if of < policy.min_samples else 0.0
 
 
@@ -304,13 +305,13 @@ def _failed(window: Window) -> Counted:
 
 
 def _failed_itself(window: Window) -> Counted:
-    """Return the same without those that it refused as the client's mistake."""
+    """Return the same without requests that were refused as the client's mistake."""
     given_up = _beyond(window.given_up, _GIVEN_UP)
     return window.errors + given_up, window.requests + given_up
 
 
 def _bucket_beyond(limit_ms: float) -> int:
-    """Return the first bucket of those that surely took so long: that are beyond the limit as a whole."""
+    """Return the first bucket that lies wholly beyond the limit."""
     return bisect_left(BOUNDS_US, limit_ms * 1000) + 1
 
 
@@ -324,8 +325,8 @@ def _beyond(lasted: Counts, first: int) -> int:
 def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     """A quantile of the latency, against so many times the stable version's.
 
-    Where the candidate keeps to that, no larger a share of its requests takes longer than the limit than is beyond the
-    quantile, or than of stable's just then.
+    A candidate that keeps to the limit has no larger a share of slower requests than lies beyond the quantile, or than stable
+    has at the same time.
     """
     q = guardrail.quantile
     before = quantiles_ms(lasted(sample.stable.window), [q])[0]
@@ -371,7 +372,7 @@ def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
         told = f"{samples[0]} of {sample.policy.min_samples} mirrored requests in {_round(sample, found.window_s)}"
         return _Finding(told, samples=samples)
     mirrored = _Counts(whole, found.seconds, _differed)
-    known = _Counts(whole, (), _differed)  # the limit is: nothing is held against stable's own
+    known = _Counts(whole, (), _differed)  # in place of stable's: the limit is fixed
     asked = _Question(lambda mine, _: share_above(mine, guardrail.limit), MOMENTS_OF_ERRORS)
     span = _judge(sample.policy, known, mirrored, asked, sample.policy.min_samples)
     differed = span.candidate[0] / span.candidate[1]
@@ -414,11 +415,11 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Finding:
-    """Return what a guardrail has found, or that the candidate stands still where that breaches it.
+    """Return a guardrail's finding, or that the candidate has stopped answering where that breaches it.
 
-    The candidate has ended nothing for so many seconds, in which requests waited, and the stable arm went on or had nothing to
-    do: clients that wait for the candidate may be all there are. Where nothing is wrong a second in which an arm ends nothing
-    is as rare as before, and so is a request that takes so long.
+    It has stopped when it ended no request for seconds in which requests waited, while the stable arm went on or had none: all
+    clients may be waiting for the candidate. Without a fault, seconds in which an arm ends no request are as rare as before,
+    and so are requests that take as long.
     """
     least_s = UNANSWERED_S if guardrail.metric == "errors" else max(STILL_S, math.ceil((found.limit or 0.0) / 1000) + 1)
     stable, candidate, seconds = sample.stable, sample.candidate, sample.candidate.seconds
@@ -446,23 +447,23 @@ def _ended(second: Window) -> int:
     return second.requests + second.refused + sum(second.given_up.values())
 
 
-# -- what they share ---------------------------------------------------------------------------------------------------
+# -- counts and spans ----------------------------------------------------------------------------------------------------
 def _counts(arm: _Arm, count: Callable[[Window], Counted], late: Sequence[Counted] = ()) -> _Counts:
     return _Counts(_sum([count(arm.window), *late]), arm.seconds, count, late)
 
 
 def _late(arm: _Arm, waited_s: int) -> list[Counted]:
-    """Return the requests that have waited for so long, and longer, by the second in which they came."""
+    """Return the requests that have waited at least so long, by the second in which they came."""
     waiting = [arm.waiting(seconds) for seconds in range(waited_s, LONGEST_WAIT_S + 1)]
     came = [older_too - older for older_too, older in pairwise([*waiting, 0])]
     return [(count, count) for count in reversed(came) if count > 0]
 
 
 def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Question, enough: int) -> _Span:
-    """Return what accuses the candidate: the whole window, or its latest seconds where only these do, and have `enough`."""
+    """Return the span with the evidence: the whole window, or its latest seconds with `enough` requests."""
     whole = _Span(stable.whole, candidate.whole, asked.exceeds(candidate.whole, stable.whole))
     seldom = _seldom(policy, candidate.whole[1])
-    if p_value(whole.evidence + seldom) < policy.alpha:  # only then is it worth while to look closer
+    if p_value(whole.evidence + seldom) < policy.alpha:  # else the costly look is not needed
         whole = _looked_at(whole, candidate.all(), stable.all(), asked)
     if p_value(whole.evidence) < policy.alpha:
         return whole
@@ -489,7 +490,7 @@ def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Q
 
 
 def _looked_at(span: _Span, candidate: list[Counted], stable: list[Counted], asked: _Question) -> _Span:
-    """Return a span with what its evidence is worth."""
+    """Return a span with its evidence weighed by how requests of one moment go together."""
     worth = clustered(span.evidence, candidate, stable), of_moments(span.evidence, candidate, asked.moments)
     return span._replace(evidence=max(worth))
 
@@ -502,13 +503,13 @@ def _sum(counted: Iterable[Counted]) -> Counted:
 
 
 def _known_by(quantile: float, policy: TrafficPolicy) -> int:
-    """Return by how many requests a quantile is known: what most requests have is seen in few."""
+    """Return how many requests a quantile needs: fewer near the median than at the ends."""
     rarer = min(quantile, 1.0 - quantile)
     return min(policy.min_samples, math.ceil(BEYOND_QUANTILE / rarer)) if rarer > 0.0 else policy.min_samples
 
 
 def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
-    """Return that an arm has too few samples to be judged; None where both have enough."""
+    """Return the finding that an arm has too few samples; None where both have enough."""
     samples = int(arms[0].whole[1]), int(arms[1].whole[1])
     for name, arm, count in zip(("stable", "the candidate"), (sample.stable, sample.candidate), samples, strict=True):
         if count < max(1, enough):
@@ -520,7 +521,7 @@ def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
 
 
 def _lasted(arm: _Arm, span: _Span) -> Counts:
-    """Return how long the requests of a span took at least."""
+    """Return the least durations of the requests of a span."""
     if not span.latest:
         return lasted(arm.window)
     return merge(map(lasted, islice(reversed(arm.seconds), span.latest)))

@@ -1,19 +1,19 @@
-"""Mirrors: requests that stable has answered are asked of the candidate too, and the two answers are compared.
+"""Mirrors: copies of requests that stable has answered, sent to the candidate, whose answers are compared with stable's.
 
 wants() -> the client is answered -> take: inputs and answer are held -> the loop's next turn: candidate.submit -> compare
 
-Before the client has its answer there is the draw of `wants`, and an object around the responder. Everything else comes
-after it, and is given up, and counted by its reason, wherever it could hold up requests of clients:
+Before its answer, a client's request pays for the draw of `wants` and an object around its responder. All other work comes
+later. A mirror that could delay requests of clients is dropped, and counted by the reason:
 
 in_flight   as many mirrors are under way as the policy allows
-memory      they hold as many bytes as they may, the server's memory for requests is scarce, or the candidate sleeps and other
-            models would have to for its sake
+memory      mirrors hold as many bytes as they may, the server's memory for requests is scarce, or other models would have to be
+            evicted to load the candidate
 loop        the event loop is behind, or busy most of the time
 queue       requests wait for stable, or for the candidate
-refused     the candidate takes none now: its queue is full, it is being unloaded, its server is not there or permits nothing
-too_large   one request with its answer is more than mirrors hold
-unfit       it cannot be asked again as it was: sequences, decoupled models, classes and shared memory as outputs, a GPU's or a
-            client's memory as inputs, what the other server's JSON cannot carry
+refused     the candidate takes none now: its queue is full, it is being unloaded, its server is unreachable or refuses
+permission too_large   one request with its answer is larger than all mirrors may be
+unfit       the request cannot be repeated: it has a sequence, a decoupled model, classes or shared memory as outputs, memory
+            of a GPU or a client as inputs, or values that the other server's JSON cannot carry
 """
 
 import asyncio
@@ -46,14 +46,14 @@ from serving.traffic.spare_time import SpareTime
 TIMEOUT_S = 10.0  # for the candidate to answer a mirror
 MAX_BYTES = 64 << 20  # of all mirrors of a model
 MAX_ELEMENTS = 1 << 16  # of BYTES, which are counted one by one
-LATE_NS = 20_000_000  # of one turn of the loop
-SHORT_QUEUE = 32  # requests, which one turn of the loop may bring; or four batches, where these are more
-COMPARED_ON_LOOP = 64 << 10  # bytes of two answers
+LATE_NS = 20_000_000  # for one turn of the loop
+SHORT_QUEUE = 32  # requests that one turn of the loop may bring; four batches where these are more
+COMPARED_ON_LOOP = 64 << 10  # bytes of two answers that are compared without a thread
 
 
 class MirroredArm(NamedTuple):
-    """What a mirror needs of an arm. pending: requests that wait there. outputs: those that it can give; None for all.
-    needs_eviction: it sleeps, and other models would have to be evicted to load it."""
+    """The part of an arm that a mirror needs. pending: requests that wait for it. outputs: those that it can give; None for
+    all. needs_eviction: it sleeps, and other models would have to be evicted to load it."""
 
     submit: Callable[[InFlightRequest], None]
     pending: Callable[[], int]
@@ -74,7 +74,7 @@ class Mirror:
         memory: RequestMemory,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """config: of the model. memory: where what mirrors hold is counted beside the requests of clients."""
+        """config: of the model. memory: counts the tensors of mirrors with those of clients."""
         self.figures = figures
         self.mismatches = Mismatches(shadow.keep, memory)
         self._stable = stable
@@ -102,7 +102,7 @@ class Mirror:
             self.figures.trouble = None
 
     def close(self) -> None:
-        """Give up what is under way, and forget what is kept."""
+        """Cancel the mirrors under way, and forget the mismatches."""
         self._closed = True
         for mirrored in list(self._under_way):
             request = mirrored.request
@@ -115,7 +115,7 @@ class Mirror:
 
     # -- before the client is answered -----------------------------------------------------------------------------
     def wants(self) -> bool:
-        """Return whether the next request of stable shall be mirrored: the draw, and then whether there is room."""
+        """Return whether to mirror the next request of stable: whether it is drawn, and there is room."""
         if random.random() >= self._share or self._closed:
             return False
         reason = self._no_room() or ("" if self._spare.left() else "loop")
@@ -137,9 +137,9 @@ class Mirror:
         elif answer is None:  # the end of a decoupled model's stream
             self.figures.dropped["unfit"] += 1
 
-    # -- after it --------------------------------------------------------------------------------------------------
+    # -- after the client is answered ------------------------------------------------------------------------------
     def take(self, request: InFlightRequest, answer: InferenceResponse, took_ns: int) -> None:
-        """Hold what is needed of a request that has been answered, and ask the candidate in the next turn of the loop."""
+        """Hold the tensors of a request that has been answered, and submit it to the candidate in the next turn of the loop."""
         asked = request.asked
         if _unfit(request, answer):
             self.figures.dropped["unfit"] += 1
@@ -155,7 +155,7 @@ class Mirror:
         asyncio.get_running_loop().call_soon(self._ask, mirrored, again, time.monotonic_ns())
 
     def _again(self, request: InFlightRequest, mirrored: "_Mirrored") -> InFlightRequest:
-        """Return what asks the candidate the same. What models ask others for its sake goes where that of the client went."""
+        """Return a copy of the request for the candidate. Requests that it causes take the same arms as the client's."""
         asked = request.asked
         same = InferenceRequest(
             asked.model_name,
@@ -183,13 +183,13 @@ class Mirror:
         return True
 
     def _requested(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what is asked of the candidate: no more than both arms can give."""
+        """Return the outputs to request of the candidate: those that both arms can give."""
         if self._outputs is None:
             return names
         return tuple(name for name in names or sorted(self._outputs) if name in self._outputs)
 
     def _ask(self, mirrored: "_Mirrored", again: InFlightRequest, taken_ns: int) -> None:
-        """Submit it to the candidate, unless the loop or the candidate is behind."""
+        """Submit a mirror to the candidate, unless the loop or the candidate is behind."""
         if self._closed:
             return
         mirrored.asked_ns = time.monotonic_ns()
@@ -250,7 +250,7 @@ class Mirror:
         return {name: tensor for name, tensor in outputs.items() if name in self._outputs}
 
     def _found(self, mirrored: "_Mirrored", candidate: Mapping[str, Tensor], took_ns: int, found: Comparison) -> None:
-        """Count what a comparison has found, and keep it where it is among the worst."""
+        """Count the result of a comparison, and keep it where it is among the worst."""
         figures = self.figures
         figures.compared += 1
         figures.disagreed += found.disagreed
@@ -268,10 +268,10 @@ class Mirror:
         self._end(mirrored, kept)
 
     def _failed(self, mirrored: "_Mirrored", error: Answer) -> None:
-        """The candidate has not answered: it takes none, which says nothing of its answers, or it fails."""
+        """Count a mirror without an answer: dropped where the candidate takes none now, else failed."""
         if mirrored not in self._under_way:
             return
-        if isinstance(error, ServingError) and self.mismatches.keeps:  # whose words may quote an input
+        if isinstance(error, ServingError) and self.mismatches.keeps:  # the message may quote an input
             self.figures.trouble = error.message, time.time()
         if isinstance(error, ServingError) and error.code is Code.UNAVAILABLE and not isinstance(error, NoAnswer):
             self._drop(mirrored, "refused")
@@ -287,7 +287,7 @@ class Mirror:
         self._end(mirrored)
 
     def _end(self, mirrored: "_Mirrored", kept: bool = False) -> None:
-        """Forget a mirror, and give back its memory unless that is kept with a mismatch."""
+        """Forget a mirror, and give back its memory unless a mismatch keeps it."""
         if mirrored not in self._under_way:
             return
         self._under_way.remove(mirrored)
@@ -300,7 +300,7 @@ class Mirror:
 
 
 class _AfterAnswer:
-    """In place of a request's responder, for its last answer: answers as that, and then has the request mirrored."""
+    """Replaces a request's responder for its last answer: answers through it, then mirrors the request."""
 
     __slots__ = ("_mirror", "_request", "_responder", "_took_ns", "flow")
 
@@ -320,7 +320,7 @@ class _AfterAnswer:
 
 
 class _Mirrored:
-    """One mirror: what stable was asked and has answered, and how the candidate is being asked."""
+    """One mirror: the inputs and outputs of the request to stable, and the request to the candidate."""
 
     __slots__ = ("asked_ns", "inputs", "outputs", "request", "size", "timer", "took_ns")
 
@@ -357,7 +357,7 @@ def _unfit(request: InFlightRequest, answer: InferenceResponse) -> bool:
 
 
 def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
-    """Return the bytes of tensors, of BYTES those of their elements; more than mirrors hold where these are too many."""
+    """Return the bytes of tensors; for BYTES those of the elements, and more than MAX_BYTES for too many elements."""
     size = 0
     for tensor in (*inputs.values(), *outputs.values()):
         if tensor.dtype.kind != "O":
@@ -370,8 +370,8 @@ def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
 
 
 def _held(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors that stay as they are after their request: copies of small ones. Large ones are referred to, as a
-    connection refers to them that has still to send them (`raw_bytes`)."""
+    """Return tensors that outlive their request: copies of small ones, and references to large ones, which a connection that
+    has still to send them keeps in the same way (`raw_bytes`)."""
     return {
         name: tensor if tensor.nbytes > COPIED_BYTES and tensor.flags.c_contiguous else np.array(tensor)
         for name, tensor in tensors.items()

@@ -1,6 +1,6 @@
 """The worst mismatches of a shadow, with their inputs and both answers, within the policy's count, bytes and days.
 
-They lie in memory alone, and end with the rollout or the server: whoever wants them longer fetches them by their numbers.
+They are kept in memory until the rollout or the server ends; the dashboard fetches them by their numbers.
 """
 
 import itertools
@@ -21,8 +21,8 @@ DAY_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """id: grows with each, over restarts of the server too. at: unix seconds. score: of the Comparison. The tensors are copies,
-    of `size` bytes in all."""
+    """id: grows with each, also over restarts of the server. at: unix seconds. score: of the Comparison. size: bytes of all
+    tensors, which are copies."""
 
     id: int
     at: float
@@ -36,23 +36,23 @@ class Mismatch:
 
 
 class Mismatches:
-    """Used on the event loop's thread. What is kept counts in the server's request memory."""
+    """Used on the event loop's thread. Kept tensors count in the server's request memory."""
 
     def __init__(self, keep: Keep | None, memory: RequestMemory) -> None:
-        """keep: None where nothing of inputs and outputs may be kept."""
+        """keep: None where no inputs and outputs may be kept."""
         self._keep = keep
         self._memory = memory
         self._kept: dict[int, Mismatch] = {}
         self._bytes = 0
-        self._ids = itertools.count(time.time_ns() // 1_000_000)  # a later start begins beyond those of an earlier one
+        self._ids = itertools.count(time.time_ns() // 1_000_000)  # so that a restarted server goes on with higher ones
 
     @property
     def keeps(self) -> bool:
-        """Whether something of inputs and outputs may be kept."""
+        """Whether inputs and outputs may be kept."""
         return self._keep is not None
 
     def configure(self, keep: Keep | None) -> None:
-        """Keep no more than that from here on."""
+        """Keep no more than this from here on."""
         self._keep = keep
         self._shrink()
 
@@ -69,7 +69,7 @@ class Mismatches:
         candidate: Mapping[str, Tensor],
         size: int,
     ) -> bool:
-        """Keep a mismatch if it is among the worst. Return whether: then its memory is given back from here."""
+        """Keep a mismatch if it is among the worst. Return whether it is kept, and its memory given back here later."""
         keep = self._keep
         if keep is None or size > keep.bytes or not self._has_place(keep, found, size):
             return False
@@ -84,7 +84,7 @@ class Mismatches:
         return True
 
     def after(self, identifier: int) -> list[Mismatch]:
-        """Return those that are kept and have come after the one with this number, the oldest first."""
+        """Return the kept mismatches after the one with this number, the oldest first."""
         return [one for one in self._kept.values() if one.id > identifier]
 
     def clear(self) -> None:
@@ -92,12 +92,12 @@ class Mismatches:
         self.forget(math.inf)
 
     def forget(self, until: float) -> None:
-        """Forget those that were found until then, in unix seconds."""
+        """Forget mismatches that were found until then, in unix seconds."""
         for one in [one for one in self._kept.values() if one.at <= until]:
             self._forget(one.id)
 
     def _has_place(self, keep: Keep, found: Comparison, size: int) -> bool:
-        """Return whether keeping it would push out none that is as bad."""
+        """Return whether it can be kept without pushing out one that is as bad."""
         count, bytes_ = len(self._kept) + 1, self._bytes + size
         for one in sorted(self._kept.values(), key=_badness):
             if count <= keep.count and bytes_ <= keep.bytes:
@@ -121,7 +121,7 @@ class Mismatches:
 
 
 def _owned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with memory of their own: what they are views of may be larger, or wanted back."""
+    """Return tensors with memory of their own: a view may keep a larger buffer, or one that is used again."""
     return {name: tensor if tensor.base is None else np.array(tensor) for name, tensor in tensors.items()}
 
 

@@ -1,8 +1,8 @@
 """Readings of the Prometheus metrics that guardrails ask for: from this server's own page, or from a Prometheus server.
 
-A page's gauge is read as it is, a counter as what it grew by since the last reading, and for how many requests of the arm, for
-the arms get different shares of the traffic. A query is asked as it stands and gives one number for each arm. A reading is of
-both arms at one moment.
+A gauge of the page is read as it is. A counter is read as its growth since the last reading, for each request of the arm,
+because the arms get different shares of the traffic. A query is sent as it stands and gives one number for each arm. A reading
+is of both arms at one moment.
 Source of the query's form: Prometheus, HTTP API, instant queries.
 """
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 MAX_ANSWER = 256 << 10  # bytes of a query's answer, which is one number
 MIN_READINGS = 20
-TOO_LARGE = 1e100  # to be reckoned with; NaN and the infinities are no numbers either
+TOO_LARGE = 1e100  # for sums of squares; NaN and infinities are refused as well
 PAGE_INTERVAL_S = 1.0
 QUERY_INTERVAL_S = 5.0
 MAX_READINGS = 600
@@ -35,7 +35,7 @@ _COUNTER_ENDS = ("_total", "_sum", "_count", "_bucket")
 
 
 class PageReading(NamedTuple):
-    """What a page says of one metric. value: of all series with the labels together; None where there is none."""
+    """One metric of a page. value: the sum of all series with the labels; None without one."""
 
     counter: bool
     value: float | None
@@ -57,18 +57,18 @@ def read_page(page: str, name: str, labels: dict[str, str]) -> PageReading:
 
 
 def _escaped(text: str) -> str:
-    """Return a label's value as it stands on a page."""
+    """Return a label's value as a page writes it."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Readings:
-    """The latest readings of both arms, as many of each: what was read, and 1; or where it is `counted` what was counted, and
-    in how many requests. problem: why there are none, or no further ones; "" where there are.
+    """The latest readings of both arms, as many of each: the value and 1; or, where it is `counted`, the growth of a counter
+    and the number of requests. problem: why there are no readings, or no further ones; else "".
 
-    remembered: whether stable's are those of a smaller weight, for it gets no requests any more."""
+    remembered: whether stable's readings are of a smaller weight, because it gets no more requests."""
 
     def __init__(self, most: float, stable: Iterable[Counted] = ()) -> None:
-        """stable: to be remembered."""
+        """stable: remembered readings."""
         self.stable = deque(stable, maxlen=max(MIN_READINGS, min(MAX_READINGS, int(most))))
         self.candidate: deque[Counted] = deque(maxlen=self.stable.maxlen)
         self.remembered = bool(self.stable)
@@ -82,7 +82,7 @@ class Readings:
         self.problem = ""
 
     def miss(self, problem: str) -> None:
-        """There is none at this moment; what was read before grows old."""
+        """Note a missing reading, and drop the oldest one."""
         self.problem = problem
         for arm in (self.candidate,) if self.remembered else (self.stable, self.candidate):
             if arm:
@@ -99,7 +99,7 @@ class PageReader:
         self.readings = readings
         self.name = guardrail.name
         self._arms = arms
-        self._before: list[Counted] = []  # each arm's counter, and its requests then
+        self._before: list[Counted] = []  # each arm's counter and requests at the last reading
 
     def read(self, page: str) -> None:
         found = {name: read_page(page, self.name, labels) for name, (labels, _) in self._arms.items()}
@@ -134,7 +134,7 @@ class QueryReader:
         self._fetch = fetch
 
     async def read(self) -> None:
-        """Ask once; what goes wrong is the readings' problem."""
+        """Send the queries once; an error becomes the readings' `problem`."""
         asked = self._guardrail
         try:
             queries = [asked.candidate] if self.readings.remembered else [asked.stable, asked.candidate]
@@ -156,7 +156,7 @@ class QueryReader:
 def query_value(answer: bytes) -> float:
     """Return the number of an instant query's answer: a scalar, or the one sample of a vector.
 
-    ValueError for anything else; it says what the query does.
+    ValueError for anything else, with a clause about the query.
     """
     if len(answer) > MAX_ANSWER:
         raise ValueError(f"finds more than {MAX_ANSWER >> 10} KiB; sum the series up")
@@ -173,25 +173,24 @@ def query_value(answer: bytes) -> float:
     try:
         if abs(number := float(value)) < TOO_LARGE:
             return number
-    except (TypeError, ValueError):  # told as what is no number is
+    except (TypeError, ValueError):  # refused below
         pass
     raise ValueError(f"gives {str(value)[:20]}, which is no number to compare")
 
 
 class PrometheusValues:
-    """The readers of one rollout's guardrails, and the tasks that have them read."""
+    """The metric readers of one rollout's guardrails, and their tasks."""
 
     def __init__(self, page: Callable[[], Iterable[str]], fetch: Callable[[str], Awaitable[bytes]]) -> None:
-        """page: renders what this server's own metrics have of the rollout's model, in pieces."""
+        """page: renders this server's metrics of the rollout's model, in pieces."""
         self._page = page
         self._fetch = fetch
         self._tasks: list[asyncio.Task[None]] = []
         self._read: dict[Guardrail, Readings] = {}
-        self._stable: ArmFigures | None = None  # of which arm these are
+        self._stable: ArmFigures | None = None  # of the stable arm that was read
 
     def begin(self, policy: TrafficPolicy, arms: dict[str, tuple[dict[str, str], ArmFigures]]) -> dict[int, Readings]:
-        """Have what a policy's guardrails ask for read from here on, and nothing else. Return the readings by the guardrail's
-        place."""
+        """Read the metrics of a policy's guardrails alone from here on. Return the readings by the guardrail's place."""
         self.close()
         asked = [one for one in policy.guardrails if one.metric == "prometheus"]
         same = arms["stable"][1] is self._stable
@@ -212,7 +211,7 @@ class PrometheusValues:
         self._tasks.clear()
 
     async def _read_pages(self, readers: list[PageReader]) -> None:
-        await asyncio.sleep(random.uniform(0, PAGE_INTERVAL_S))  # many rollouts are not read in one moment
+        await asyncio.sleep(random.uniform(0, PAGE_INTERVAL_S))  # so that many rollouts are not read at the same moment
         while True:
             try:
                 page = "".join(piece for piece in self._page() if any(reader.name in piece for reader in readers))
@@ -226,7 +225,7 @@ class PrometheusValues:
 
 
 def _begun(guardrail: Guardrail, window_s: float, before: Readings | None) -> Readings:
-    """Return readings that begin. before: at a smaller weight."""
+    """Return new readings. before: those of a smaller weight."""
     most = window_s / (QUERY_INTERVAL_S if guardrail.url else PAGE_INTERVAL_S)
     return Readings(most, before.stable if before is not None and len(before.stable) >= MIN_READINGS else ())
 

@@ -2,9 +2,8 @@
 
 The model's lifecycle makes it, changes it in place and ends it.
 
-What is counted, and a breach, belong to the policy's name: they go on while that stays, whatever else of the policy changes. An
-arm that comes to mean another version counts from zero. A breach keeps the candidate without requests for as long as the policy
-has its name.
+Counts and a breach belong to the name of the policy: they stay while the name does, whatever else of the policy changes. An arm
+that gets another version counts from zero. A breach keeps requests from the candidate for as long as the policy has its name.
 """
 
 import logging
@@ -39,9 +38,9 @@ JsonObject = dict[str, object]
 
 
 class RolloutServices(NamedTuple):
-    """What rollouts use of their server. page: renders its metrics of one model, in pieces. fetch: gets a URL of another one,
-    where it may. memory: where what mirrors hold is counted beside the requests of clients. stable: what was known of stable
-    arms before a restart."""
+    """The parts of the server that rollouts use. page: renders its metrics of one model, in pieces. fetch: gets a URL of a
+    listed server. memory: counts the tensors of mirrors with those of clients. stable: figures of stable arms from before a
+    restart."""
 
     breaches: Breaches
     stable: StableMemory
@@ -51,7 +50,7 @@ class RolloutServices(NamedTuple):
 
 
 class Connected(NamedTuple):
-    """A model on another server, ready to answer. seen: the configuration of the model here, as far as it matters there."""
+    """A model on another server, ready to answer. seen: the parts of the configuration here that matter to it."""
 
     remote: Remote
     access: RemoteAccess
@@ -65,23 +64,23 @@ class Rollout:
     def __init__(self, identifier: ModelIdentifier, policy: TrafficPolicy, services: RolloutServices) -> None:
         self.identifier = identifier
         self.policy = policy
-        self.release: int | None = None  # that the policy belongs to
+        self.release: int | None = None  # of the policy
         self._services = services
         self.breached = services.breaches.of(str(identifier), policy.rollout)
         self._arms = {name: self._arm(name, 0) for name in (STABLE, CANDIDATE)}
         self._shadow_figures = ShadowFigures(policy.window_s)
         self.mirror: Mirror | None = None
-        self._mirrored: list[frozenset[str] | None] = []  # the outputs of the arms that it was made for
+        self._mirrored: list[frozenset[str] | None] = []  # the outputs of the arms for which the mirror was made
         self.connected: dict[str, Connected] = {}  # by the names of arms
         self.split = TrafficSplit(policy.rollout, ArmCounter(self.stable), ArmCounter(self.candidate))
         self._values = PrometheusValues(lambda: services.page(identifier), services.fetch)
         self._guardrails = self._new_guardrails()
         self._states: list[GuardrailState] = []  # of the last evaluation; after a breach, as they stood then
-        self._logged = ""  # what the log said of it last
-        self._differs = ""  # what is declared of the candidate that is not of stable
+        self._logged = ""  # its last line in the log
+        self._differs = ""  # how the tensors that the candidate declares differ from those of stable
         self.configure(policy, None)
 
-    # -- what takes part -------------------------------------------------------------------------------------------
+    # -- arms ------------------------------------------------------------------------------------------------------
     @property
     def stable(self) -> Arm:
         return self._arms[STABLE]
@@ -93,21 +92,20 @@ class Rollout:
     def configure(
         self, policy: TrafficPolicy, release: int | None, connected: Mapping[str, Connected] = MappingProxyType({})
     ) -> None:
-        """Take another policy of the same name; requests under way end with the arm that they were given to.
+        """Take another policy of the same name; requests under way stay with their arm.
 
-        connected: those arms that are on other servers."""
+        connected: the arms on other servers."""
         if (policy.window_s, policy.weight) != (self.policy.window_s, self.policy.weight):
-            # A window is of one weight: with two, one arm's requests would be of other minutes than the other's.
+            # A window has one weight: else the two arms would be compared by requests of different minutes.
             for figures in self._all_figures():
                 figures.set_window(policy.window_s)
-            self._note_stable(at_once=True)  # less of it may come from here on
+            self._note_stable(at_once=True)  # stable may get fewer requests from here on
         self.policy, self.release, self.connected = policy, release, dict(connected)
         self._states = []
         self.split.set_sticky(policy.sticky)
 
     def attach(self, default: int, configs: Mapping[int, ModelConfig], targets: Mapping[int, Target]) -> None:
-        """Say which version answers where none is named, and what takes the requests of each version from here on. configs: of
-        the versions."""
+        """Set the version that answers a request without one, and the model of each version. configs: of the versions."""
         versions = {STABLE: default, CANDIDATE: self.policy.candidate}
         others = False
         for name, version in versions.items():
@@ -129,13 +127,8 @@ class Rollout:
         self._differs = "" if candidate is None else _difference(configs[default], candidate)
         self._share()
         if self.breached is not None:
-            self._states = self._evaluate()  # told with the first word
+            self._states = self._evaluate()  # before the rollout is first shown
         self._log()
-
-    def detach(self) -> None:
-        """Nothing of the model serves."""
-        for arm in self._arms.values():
-            arm.target = None
 
     def _new_guardrails(self) -> Guardrails:
         figures = self.stable.figures, self.candidate.figures, self._shadow_figures
@@ -146,7 +139,7 @@ class Rollout:
         return guardrails
 
     def _note_stable(self, *, at_once: bool = False) -> None:
-        """Have what is known of the stable arm outlive this process."""
+        """Have the figures of the stable arm kept for a process after this one."""
         stable, mirrored = self._guardrails.known()
         if stable is not None or mirrored is not None:
             memory = Memory(self.policy.rollout, self._words(), stable, mirrored)
@@ -156,7 +149,7 @@ class Rollout:
         return self.stable.words, self.candidate.words
 
     def _configure_mirror(self, config: ModelConfig, others: bool) -> None:
-        """Have the mirror that the policy asks for. others: the arms are not those that it was made for."""
+        """Make, change or close the mirror by the policy. others: the arms are not those for which it was made."""
         shadow = self.policy.shadow
         stable, candidate = (
             MirroredArm(arm.submit, arm.pending, _outputs(arm), arm.needs_eviction) for arm in self._arms.values()
@@ -178,7 +171,7 @@ class Rollout:
         return [*(arm.figures for arm in self._arms.values()), self._shadow_figures]
 
     def _read_values(self) -> Mapping[int, Values]:
-        """Have the metrics read that guardrails ask for."""
+        """Begin to read the metrics of the guardrails."""
         labels = {"model": self.identifier.name}
         arms = {name: (labels | {"version": str(arm.version)}, arm.figures) for name, arm in self._arms.items()}
         return self._values.begin(self.policy, arms)
@@ -193,15 +186,15 @@ class Rollout:
     # -- weights ---------------------------------------------------------------------------------------------------
     @property
     def weight(self) -> float:
-        """Return per cent of the requests that the candidate is given now."""
+        """Return the per cent of requests that the candidate gets now."""
         return 0.0 if self.breached is not None or self.candidate.target is None else self.policy.weight
 
     def share(self, arm: Arm) -> float:
-        """Return per cent of the requests that an arm is given now."""
+        """Return the per cent of requests that an arm gets now."""
         return self.weight if arm is self.candidate else 100.0 - self.weight
 
     def breach(self, guardrail: int, reason: str) -> None:
-        """Give the candidate no more requests. guardrail: its place in the policy."""
+        """Give the candidate no more requests. guardrail: the place in the policy of the one that was breached."""
         name = self.policy.rollout
         self.breached = Breach(name, guardrail, storable(reason), time.time())
         self._share()  # at once: the disk may be slow
@@ -209,7 +202,7 @@ class Rollout:
         self._log()
 
     def _share(self) -> None:
-        """Have requests shared, and mirrored, as they are to be now."""
+        """Share and mirror requests by the present weight."""
         self.split.set_weight(self.weight)
         taken_out = self.breached is not None or self.candidate.target is None
         self.split.set_mirror(None if taken_out else self.mirror)
@@ -219,7 +212,7 @@ class Rollout:
 
     # -- once a second ---------------------------------------------------------------------------------------------
     def tick(self) -> None:
-        """Judge the candidate."""
+        """Evaluate the guardrails."""
         for figures in self._all_figures():
             figures.tick()
         if self.mirror is not None:
@@ -235,7 +228,7 @@ class Rollout:
                     return
 
     def _evaluate(self) -> list[GuardrailState]:
-        """Return how the guardrails stand; the one that was breached before a restart is."""
+        """Return the states of the guardrails; one that was breached before a restart stays so."""
         states = self._guardrails.evaluate()
         if self.breached is not None and self.breached.guardrail < len(states):
             place = self.breached.guardrail
@@ -243,15 +236,16 @@ class Rollout:
         return states
 
     def close(self) -> None:
-        """The rollout is over, or the model is unloaded."""
-        self.detach()
+        """End the rollout, which is over or whose model is unloaded."""
+        for arm in self._arms.values():
+            arm.target = None
         self._values.close()
         if self.mirror is not None:
             self.mirror.close()
 
-    # -- what it tells ---------------------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------------------------
     def _log(self) -> None:
-        """Say which requests the candidate gets, where that is news: a server may have no dashboard that tells."""
+        """Log which requests the candidate gets, where that has changed: the server may have no dashboard."""
         stable, candidate, asked = self.stable.words, self.candidate.words, f"{self.policy.weight:g} %"
         said = f"{candidate} gets {asked} of the requests that name no version, {stable} the others"
         if self.policy.shadow is not None:
@@ -267,7 +261,7 @@ class Rollout:
             log.log(level, "rollout '%s' of '%s': %s", self.policy.rollout, self.identifier, said)
 
     def told(self) -> JsonObject:
-        """Return what the live feed and the route of the control API say."""
+        """Return the rollout as the live feed and the control API show it."""
         breach = self.breached
         return {
             "model": self.identifier.name,
@@ -298,7 +292,7 @@ def _arm_told(arm: Arm, window_s: float) -> JsonObject:
 
 
 def _window_told(figures: ArmFigures, window_s: float) -> JsonObject:
-    """Return what guardrails look at. window_s: how long that becomes."""
+    """Return the window that guardrails evaluate. window_s: its length once it has filled."""
     window = figures.window()
     latency = {"total": sum(window.latency.values()), "sum_ns": window.sum_ns, "counts": window.latency}
     return {
@@ -337,7 +331,7 @@ def _histogram_told(histogram: Histogram) -> JsonObject:
 
 
 def _difference(stable: ModelConfig, candidate: ModelConfig) -> str:
-    """Return which input or output that stable has the candidate has not, or narrower, as clients see them; "" for none."""
+    """Return the first input or output of stable that the candidate lacks or declares narrower, as a clause; "" for none."""
     for kind, known, found in (
         ("input", _declared(stable, stable.input), _declared(candidate, candidate.input)),
         ("output", _declared(stable, stable.output), _declared(candidate, candidate.output)),

@@ -1,4 +1,4 @@
-"""All rollouts of one server, and what they share: the clock of their guardrails, and the headers that clients are known by."""
+"""All rollouts of one server; they share the clock of their guardrails and the names of sticky headers."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from serving.traffic.stable_memory import StableMemory
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-LOOKED_AT = 10  # rollouts in one turn of the loop
+LOOKED_AT = 10  # rollouts that are evaluated in one turn of the loop
 
 
 class Rollouts:
@@ -37,7 +37,7 @@ class Rollouts:
         self._memory = memory
         self._allow_list = RemoteAllowList(options.traffic_remotes)
         self._pages: RemotePages | None = None
-        # Models on other servers that answer what they were given, and go on with the sequences that they have open.
+        # Retired models on other servers, which finish their requests and their open sequences.
         self._leaving: dict[asyncio.Task[None], tuple[ModelIdentifier, RemoteModel]] = {}
         self._breaches = Breaches(options.traffic_state)
         # Renders the server's metrics, in pieces; set by the frontend that serves them.
@@ -49,7 +49,7 @@ class Rollouts:
         self._rollouts: dict[ModelIdentifier, Rollout] = {}
         self._looking: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
-        self.headers: frozenset[str] = frozenset()  # by which clients are told apart, in lower case
+        self.headers: frozenset[str] = frozenset()  # that policies are sticky by, in lower case
 
     def __iter__(self) -> Iterator[Rollout]:
         return iter(list(self._rollouts.values()))
@@ -58,23 +58,23 @@ class Rollouts:
         return self._rollouts.get(identifier)
 
     def on_headers(self, listener: Callable[[], None]) -> None:
-        """Call `listener` whenever `headers` are others."""
+        """Call `listener` whenever `headers` change."""
         self._listeners.append(listener)
 
     def note_headers(self, request: InFlightRequest, headers: Mapping[str, str]) -> None:
-        """Let a client's request carry those of its headers that rollouts ask for."""
+        """Keep those headers of a client's request that policies are sticky by."""
         noted = {name: headers[name] for name in self.headers if name in headers}
         if noted:
             request.observe(ClientHeaders(noted))
 
-    # -- begun, changed, ended -------------------------------------------------------------------------------------
+    # -- begin, change, end ----------------------------------------------------------------------------------------
     async def prepare(
         self, identifier: ModelIdentifier, policy: TrafficPolicy, config: ModelConfig, labels: Callable[[], Labels]
     ) -> dict[str, Connected]:
-        """Return the arms of a policy that are on other servers, before it is taken.
+        """Return the arms of a policy that are on other servers, before the policy takes effect.
 
-        config: of the version that answers without a policy, completed. labels: its names of classes. ServingError where this
-        server may not call another one, or what is there cannot stand for this model.
+        config: of the default version, completed. labels: its names of classes. ServingError where this server may not call the
+        other one, or its model does not fit this one.
         """
         allowed = {url: await asyncio.to_thread(self._allow_list.of, url) for url in policy.urls}
         seen = _seen(config)
@@ -97,10 +97,10 @@ class Rollouts:
         default: int,
         connected: Mapping[str, Connected],
     ) -> list[InFlightRequest]:
-        """Let a model serve with this policy from here on; its rollout goes on where that has the same name.
+        """Let a model serve with this policy from here on; its rollout goes on where the policy has the same name.
 
-        default: the version that answers without a policy. Return the requests that waited for the candidate of a rollout which
-        is over, unless that has become the default: they are nobody's."""
+        default: the version that answers without a policy. Return the requests that waited for the candidate of a rollout that
+        is over, for the caller to submit again; none where the candidate has become the default."""
         key = str(identifier)
         rollout = self._rollouts.get(identifier)
         before = rollout.connected if rollout is not None else {}
@@ -123,12 +123,12 @@ class Rollouts:
         return left
 
     def discard(self, identifier: ModelIdentifier, connected: Mapping[str, Connected]) -> None:
-        """A policy that was prepared is not taken."""
+        """Close the arms that were prepared for a policy which does not take effect."""
         rollout = self._rollouts.get(identifier)
         self._leave(identifier, connected, rollout.connected if rollout is not None else {})
 
     def end(self, identifier: ModelIdentifier) -> None:
-        """End the rollout of a model that is unloaded, if it has one; a breach is remembered."""
+        """End the rollout of a model that is unloaded, if it has one; its breach stays on record."""
         rollout = self._rollouts.pop(identifier, None)
         if rollout is not None:
             rollout.close()
@@ -138,7 +138,7 @@ class Rollouts:
         self._follow()
 
     def elsewhere(self, identifier: ModelIdentifier) -> list[RemoteModel]:
-        """Return the models on other servers that may have sequences open of this one: the arms, and those that leave."""
+        """Return the models on other servers that may have sequences of this model open: the arms, and retired ones."""
         rollout = self._rollouts.get(identifier)
         arms = rollout.connected.values() if rollout is not None else ()
         leaving = [model for of, model in self._leaving.values() if of == identifier]
@@ -162,7 +162,7 @@ class Rollouts:
         await asyncio.to_thread(self._breaches.close)
 
     def _leave(self, of: ModelIdentifier, left: Mapping[str, Connected], kept: Mapping[str, Connected]) -> None:
-        """Let go of models on other servers, once they have answered what they were given and their sequences have ended."""
+        """Close models on other servers once they have answered their requests and their sequences have ended."""
         there = [one.model for one in kept.values()]
         for one in left.values():
             if one.model not in there:
@@ -171,13 +171,13 @@ class Rollouts:
                 task.add_done_callback(self._leaving.pop)
 
     async def _fetch(self, url: str) -> bytes:
-        """Get a page of another server that is listed."""
+        """Get a page of a listed server."""
         if self._pages is None:
             self._pages = RemotePages(self._allow_list, self._memory())
         return await self._pages.fetch(url)
 
     def _follow(self) -> None:
-        """See to the clock and to the headers."""
+        """Start or stop the clock, and update the headers."""
         policies = [rollout.policy for rollout in self._rollouts.values()]
         names = frozenset(one.sticky.name for one in policies if one.sticky is not None and one.sticky.by == "header")
         if names != self.headers:
@@ -198,13 +198,13 @@ class Rollouts:
                 if self.of(rollout.identifier) is rollout:
                     safely("looking at a rollout", rollout.tick)
                 if place % LOOKED_AT == 0:
-                    await asyncio.sleep(0)  # with many rollouts it takes long: requests go first
+                    await asyncio.sleep(0)  # let requests through: many rollouts take long
             self._breaches.tick()
             self._stable.tick(self._loop)
 
 
 def _seen(config: ModelConfig) -> bytes:
-    """Return the configuration of a model as far as it matters to one that stands for it elsewhere."""
+    """Return the parts of a configuration that matter to a model on another server."""
     seen = ModelConfig()
     seen.CopyFrom(config)
     for field in ("parameters", "version_policy", "instance_group", "dynamic_batching"):

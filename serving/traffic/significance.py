@@ -1,32 +1,32 @@
-"""How sure it is that a candidate is worse than allowed, from counts and readings.
+"""The statistical evidence that a candidate is worse than allowed, from counts and readings.
 
-Evidence is the logarithm of a likelihood ratio: how many times likelier what was seen is where each arm has its own share than
-where the candidate keeps to its limit, at best. The probability to see so much of it where nothing is wrong is about
-exp(-evidence): a bound for a known share (Chernoff 1952), and close to Fisher's exact test for two samples. That holds for
-requests that have nothing to do with each other. Those of one moment fail, and are slow, together, so that the evidence is
-divided by how much more than chance the seconds of an arm differ (Rao and Scott 1981). And guardrails look again every second:
-`p_value` is the probability to be accused by any look of a day (Bonferroni).
+Evidence is the logarithm of a likelihood ratio: how many times likelier the counts are if each arm has its own share than if
+the candidate keeps to its limit, at best. Without a fault, the probability of so much evidence is about exp(-evidence): a
+bound for a known share (Chernoff 1952), and close to Fisher's exact test for two samples. That holds for independent requests.
+Requests of one moment fail, and are slow, together, so that the evidence is divided by how much more than by chance the
+seconds of an arm differ (Rao and Scott 1981). Guardrails look again every second, so that `p_value` is the probability of a
+false breach at any look of a day (Bonferroni).
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, zip_longest
 
-LOOKS = 3 * 86_400  # of a day: each second at the whole window and at two latest parts of it
+LOOKS = 3 * 86_400  # a day: each second at the whole window and at two latest parts of it
 
-MOMENT_S = 5  # for which a noisy neighbour, or a pause, may well last
+MOMENT_S = 5  # which a noisy neighbour or a pause may last
 
 Counted = tuple[float, float]  # how many, of how many
 _NOTHING = (0.0, 0.0)
 
 
 def p_value(evidence: float) -> float:
-    """Return the probability of so much evidence on a day on which nothing is wrong."""
+    """Return the probability of so much evidence on a day without a fault."""
     return min(1.0, LOOKS * math.exp(-evidence))
 
 
 def share_above(counted: Counted, share: float) -> float:
-    """Return the evidence for: the true share is above this one."""
+    """Return the evidence that the true share is above this one."""
     count, of = counted
     if count <= of * share:
         return 0.0
@@ -34,11 +34,14 @@ def share_above(counted: Counted, share: float) -> float:
 
 
 def share_exceeds(candidate: Counted, stable: Counted, margin: float) -> float:
-    """Return the evidence for: the candidate's share is above the stable one's, which is not known either, and the margin."""
+    """Return the evidence that the candidate's share exceeds stable's, which is estimated too, by more than the margin."""
     seen = [count / of if of else 0.0 for count, of in (candidate, stable)]
     if seen[0] <= seen[1] + margin:
         return 0.0
-    low, high = seen[1], min(seen[0] - margin, 1.0 - margin)  # the stable share that explains both best is between them
+    low, high = (
+        seen[1],
+        min(seen[0] - margin, 1.0 - margin),
+    )  # the stable share that fits both arms best is between them
     for _ in range(50):
         middle = (low + high) / 2
         if _slope(stable, middle) + _slope(candidate, middle + margin) > 0:
@@ -50,11 +53,11 @@ def share_exceeds(candidate: Counted, stable: Counted, margin: float) -> float:
 
 
 def clustered(evidence: float, candidate: Sequence[Counted], stable: Sequence[Counted]) -> float:
-    """Return what evidence from whole windows is worth where requests of one moment go well or badly together.
+    """Return the evidence from whole windows, reduced because requests of one moment succeed or fail together.
 
-    It is divided by how many times more the arms' difference varies from second to second, or from `MOMENT_S` to `MOMENT_S`,
-    than by chance; few seconds tell that badly themselves (Student's t in place of a normal distribution). The latest second
-    is the last of both. What happens to both arms at once cancels.
+    It is divided by how many times more than by chance the arms' difference varies from second to second, or from `MOMENT_S` to
+    `MOMENT_S`; few seconds show that badly (Student's t in place of a normal distribution). The latest second is the last of
+    both. An event that affects both arms cancels out.
     """
     if evidence <= 0.0:
         return 0.0
@@ -72,17 +75,17 @@ def clustered(evidence: float, candidate: Sequence[Counted], stable: Sequence[Co
 
 
 def of_moments(evidence: float, candidate: Sequence[Counted], moments: float) -> float:
-    """Return what evidence is worth at least, where a second has so many moments, and each is one observation of which a part
-    went badly (Hoeffding 1963)."""
+    """Return the least that evidence is worth where a second has so many moments, each one observation of a share (Hoeffding
+    1963)."""
     of = sum(of for _, of in candidate)
     return evidence * min(1.0, moments * of / sum(of * of for _, of in candidate)) if of else 0.0
 
 
 def rate_exceeds(candidate: Sequence[Counted], stable: Sequence[Counted], ratio: float) -> float:
-    """Return the evidence for: what the candidate counts for each request is more than `ratio` times what stable does.
+    """Return the evidence that the candidate's count for each request is more than `ratio` times stable's.
 
-    Second by second how much was counted (events, tokens, seconds), in how many requests. It is as if things of one size were
-    counted: of a size that makes seconds, and moments, differ as much as they do (a Poisson distribution's quasi-likelihood).
+    Given second by second: the count (events, tokens, seconds) and the requests. The count is treated as one of things of one
+    size, chosen so that seconds and moments differ as much as they do (a Poisson distribution's quasi-likelihood).
     """
     (count, of), (before, of_before) = _sum(candidate), _sum(stable)
     both, weights = count + before, ratio * of + of_before
@@ -97,10 +100,9 @@ def rate_exceeds(candidate: Sequence[Counted], stable: Sequence[Counted], ratio:
 
 
 def mean_above_zero(values: Sequence[float]) -> float:
-    """Return the evidence for: values, one after the other in time, are above zero on average (Student's t).
+    """Return the evidence that values, in the order of time, are above zero on average (Student's t).
 
-    A value that resembles the one before tells less: all count as the fewer that they are worth (by an autoregression of order
-    1).
+    A value that resembles the one before adds less evidence: all values count as fewer, by an autoregression of order 1.
     """
     mean = sum(values) / (len(values) or 1)
     if mean <= 0.0:
@@ -115,13 +117,13 @@ def mean_above_zero(values: Sequence[float]) -> float:
 
 
 def _students(evidence: float, of: float) -> float:
-    """Return what evidence is worth where the scatter by which it was measured is itself known from so many values."""
+    """Return the evidence reduced because its scatter is estimated from so few values."""
     freedom = of - 1.0
     return of / 2 * math.log1p(2 * evidence / freedom) if freedom > 0.0 else 0.0
 
 
 def _scatter(seconds: Sequence[float]) -> float:
-    """Return the sum of squares of what scatters around zero: of seconds, or of longer moments, where these differ more."""
+    """Return the sum of squares of seconds, or of longer moments where these scatter more around zero."""
     moments = (sum(seconds[place : place + MOMENT_S]) for place in range(0, len(seconds), MOMENT_S))
     return max(_squares(seconds), _squares(moments))
 
@@ -135,7 +137,7 @@ def _sum(seconds: Sequence[Counted]) -> Counted:
 
 
 def _likelihood(counted: Counted, share: float) -> float:
-    """Return the logarithm of how likely the counts are where this is the true share."""
+    """Return the log-likelihood of the counts for this true share."""
     count, of = counted
     found = 0.0
     for part, probability in ((count, share), (of - count, 1.0 - share)):
@@ -145,7 +147,7 @@ def _likelihood(counted: Counted, share: float) -> float:
 
 
 def _slope(counted: Counted, share: float) -> float:
-    """Return whether that grows with the share, in its derivative."""
+    """Return the derivative of the log-likelihood by the share."""
     count, of = counted
     rises = count / share if count else 0.0
     falls = (of - count) / (1.0 - share) if of > count else 0.0

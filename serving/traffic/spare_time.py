@@ -1,8 +1,8 @@
-"""Whether the event loop has time to spare for what may be left out.
+"""Tells whether the event loop has time to spare for optional work.
 
-A loop that is busy answers its clients later for everything else that it does, long before it is behind. So once its thread
-has worked, or waited for a processor, for BUSY of the time in two readings one after the other, half as much is let through,
-and again with each reading until it has time again. A few things are let through between two readings however busy it is.
+On a busy loop each piece of other work delays the answers to clients, long before the loop is behind. Once its thread has
+worked, or waited for a processor, for BUSY of the time in two readings in a row, half as much optional work is allowed, and
+half again with each reading until the loop has time. A few pieces are allowed between two readings however busy it is.
 Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
 """
 
@@ -12,7 +12,7 @@ from random import random
 BUSY = 0.75  # of the time
 _SCHEDSTAT = "/proc/thread-self/schedstat"
 READING_NS = 50_000_000  # at least, from one reading to the next
-ALWAYS = 2  # things, from one reading to the next
+ALWAYS = 2  # pieces of work that are allowed from one reading to the next
 _LEAST = 1 / 64
 _GROWTH = 1.25
 
@@ -29,7 +29,7 @@ class SpareTime:
         self._at, self._used = time.monotonic_ns(), _busy_ns()
 
     def left(self) -> bool:
-        """Return whether there is some for one thing more."""
+        """Return whether one more piece of work is allowed."""
         now = time.monotonic_ns()
         if now - self._at >= READING_NS:
             self._read(now)
@@ -48,7 +48,7 @@ class SpareTime:
 
 
 def _busy_ns() -> int:
-    """Return for how long this thread has worked, or waited for a processor where the system tells that."""
+    """Return how long this thread has worked, or waited for a processor where the system tells."""
     try:
         with open(_SCHEDSTAT, "rb") as file:
             worked, waited, _ = file.read().split()

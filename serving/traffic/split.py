@@ -1,13 +1,13 @@
-"""Which arm of a rollout answers a request, decided when it comes.
+"""Chooses the arm of a rollout that answers a request, when the request comes.
 
-Without a key it is drawn. A key (a header, a parameter, the request's id) is hashed with the rollout's name to a number, and
-goes to the candidate where that lies below the weight: so it stays on its arm, on every server and after every restart, and a
-weight that grows takes keys from the stable arm only. A request of a sequence without another key has the sequence's. What is
-asked for the sake of one request (steps of an ensemble, what a Python model calls, choices of a completion) has that request's:
-no answer mixes two versions.
+For a request without a key the arm is drawn. A key (a header, a parameter, the request's id) is hashed with the rollout's name
+to a number, and goes to the candidate where that number is below the weight: so a key stays on its arm, on every server and
+after every restart, and a growing weight only moves keys from stable to the candidate. A sequence without another key has its
+correlation ID as key. Requests that one request causes (steps of an ensemble, calls of a Python model, choices of a completion)
+have the key of that request, so that no answer mixes two versions.
 
-A sequence stays where it began, whatever becomes of the weight: where a scheduler or another server holds it, they are asked
-(`proceed`); those of ensembles are remembered here.
+A sequence stays where it began when the weight changes. A scheduler or another server knows its open sequences, and a
+SequenceRoute finds them (`proceed`); sequences of ensembles are remembered here.
 """
 
 from hashlib import blake2b
@@ -20,7 +20,7 @@ from serving.core.request import ParameterValue
 from serving.traffic.arms import ArmCounter, AsksCandidate, Target
 
 _HASHES = 1 << 64
-_REMEMBERED = 1 << 16  # sequences, those that were heard of last
+_REMEMBERED = 1 << 16  # sequences, the most recently used ones
 
 
 class TrafficSplit:
@@ -65,7 +65,7 @@ class TrafficSplit:
         self._keys_below = int(self._share * _HASHES)
 
     def submit(self, request: InFlightRequest) -> None:
-        """Give a request to an arm; raises what the model there does."""
+        """Give a request to an arm; raises the error of its model."""
         chosen = self._sequence_for_candidate(request) if request.sequence.id else self._for_candidate(request)
         if request.mirrored:
             (self._candidate if chosen else self._stable).counted_arm.submit(request)
@@ -77,8 +77,9 @@ class TrafficSplit:
             self._stable.send(request)
 
     def proceed(self, request: InFlightRequest, target: Target, version: int) -> None:
-        """Hand a request to the model that has its sequence open: it counts where that, or its version, is an arm's. version: 0
-        of one on another server."""
+        """Submit a request to the model that has its sequence open, and count it where that model, or its version, is an arm.
+
+        version: 0 of a model on another server."""
         for counter in (self._candidate, self._stable):
             if counter.counted_arm.target is target or (version and counter.counted_arm.version == version):
                 counter.begin(request)
@@ -113,7 +114,7 @@ class TrafficSplit:
         return int.from_bytes(found.digest(), "big") < self._keys_below
 
     def _key(self, request: InFlightRequest) -> str | None:
-        """Return what the requests of one client have in common; None for a request without it."""
+        """Return the value by which a request keeps its arm; None for one without it."""
         sticky, asked = self._sticky, request.asked
         if sticky is None:
             return None

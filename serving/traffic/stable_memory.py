@@ -1,9 +1,9 @@
-"""What was last known of a rollout's stable arm, in a file: a server that restarts where stable gets no requests any more, or
-hardly any, still knows what to hold the candidate against.
+"""The last figures of a rollout's stable arm, kept in a file: a restarted server compares the candidate with them where stable
+gets hardly any requests.
 
-The file lies beside that of the breaches, and servers that share that one share this one: each writes what it knows into what
-the others have left there. It is written on a thread, once a minute while rollouts are under way, and at once when a weight
-changes: what a kill loses is a minute of figures at the same weight.
+The file lies beside that of the breaches; servers that share that one share this one, and each adds its figures to those of the
+others. A thread writes it once a minute while rollouts are under way, and at once when a weight changes, so that a kill loses a
+minute of figures at the same weight.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Known(NamedTuple):
-    """What was counted in a window of so many seconds, while that was enough. at: until when, in words."""
+    """A window with enough requests. at: its time, in words."""
 
     window: Window | Compared
     window_s: float
@@ -35,7 +35,7 @@ class Known(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """Of one rollout. arms: what they are, in words: another version is not held against what this one did."""
+    """The figures of one rollout. arms: their names; figures are not used for another version."""
 
     rollout: str
     arms: tuple[str, str]
@@ -44,23 +44,23 @@ class Memory(NamedTuple):
 
 
 class StableMemory:
-    """That of one server, by the key of the model. Used on the event loop's thread; without a path it keeps nothing."""
+    """The figures of one server, by the key of the model. Used on the event loop's thread; without a path none are kept."""
 
     def __init__(self, breaches: Path | None) -> None:
         self._path = None if breaches is None else breaches.with_name(f"{breaches.stem}.stable.json")
         self._known: dict[str, Memory] = {} if self._path is None else _read(self._path)
-        self._unwritten: dict[str, tuple[Memory, bool]] = {}  # by the model; whether its rollout goes on
+        self._unwritten: dict[str, tuple[Memory, bool]] = {}  # by the model, and whether its rollout goes on
         self._second = 0
         self._writing: asyncio.Future[None] | None = None
         self._failed = False
 
     def of(self, model: str, rollout: str, arms: tuple[str, str]) -> Memory | None:
-        """Return what is known of these arms of a rollout."""
+        """Return the figures of these arms of a rollout."""
         found = self._known.get(model)
         return found if found is not None and (found.rollout, found.arms) == (rollout, arms) else None
 
     def note(self, model: str, memory: Memory, *, at_once: bool = False) -> None:
-        """Keep what is known now. at_once: it is written with the next tick, for no more of it may come."""
+        """Keep the present figures. at_once: write them with the next tick, because no more may come."""
         first = model not in self._known or self._known[model][:2] != memory[:2]
         if not first and self._known[model] == memory:
             self._second = 0 if at_once else self._second
@@ -71,13 +71,13 @@ class StableMemory:
             self._second = 0
 
     def forget(self, model: str) -> None:
-        """Its rollout is over."""
+        """Forget a rollout that is over."""
         before = self._known.pop(model, None)
         if before is not None:
             self._unwritten[model] = before, False
 
     def tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        """A second has passed: write what is new, where it is time."""
+        """Write changes where a minute has passed; called once a second."""
         if self._path is None:
             return
         due = self._second <= 0
@@ -87,7 +87,7 @@ class StableMemory:
             self._writing = loop.create_task(self._write(self._path))
 
     async def close(self) -> None:
-        """Write what is new, and wait until it is on the disk."""
+        """Write changes, and wait until they are on the disk."""
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
         if self._path is not None and self._unwritten:
@@ -99,9 +99,9 @@ class StableMemory:
             await asyncio.to_thread(_write, path, changes)
         except (OSError, RepositoryError) as error:
             if not self._failed:
-                log.error("what is known of stable versions cannot be written to %s: %s", path, error)
+                log.error("figures of stable versions cannot be written to %s: %s", path, error)
             self._failed = True
-            self._unwritten = {**changes, **self._unwritten}  # it is tried again, for nothing newer may come
+            self._unwritten = {**changes, **self._unwritten}  # tried again with the next write
         else:
             self._failed = False
 
@@ -142,7 +142,7 @@ def _row(known: Known | None) -> object:
 
 
 def _read(path: Path) -> dict[str, Memory]:
-    """Return what an earlier process left; without what cannot be read, which is logged."""
+    """Return the figures of an earlier process; those that cannot be read are left out, and logged."""
     known: dict[str, Memory] = {}
     try:
         if path.stat().st_size > MAX_BYTES:
@@ -151,14 +151,17 @@ def _read(path: Path) -> dict[str, Memory]:
     except FileNotFoundError:
         return {}
     except (OSError, *_DAMAGED) as error:
-        log.error("what is known of stable versions could not be read from %s (%s)", path, type(error).__name__)
+        log.error("figures of stable versions could not be read from %s (%s)", path, type(error).__name__)
         return {}
     for model, row in rows:
         try:
             known[model] = _memory(row)
         except _DAMAGED as error:
             log.error(
-                "what %s says of the stable version of '%s' is passed over (%s)", path, model, type(error).__name__
+                "the figures in %s of the stable version of '%s' are passed over (%s)",
+                path,
+                model,
+                type(error).__name__,
             )
     return known
 

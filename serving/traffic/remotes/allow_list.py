@@ -1,7 +1,7 @@
-"""Which other servers this one may call for a rollout, by --traffic-remotes.
+"""The other servers that this one may call for a rollout, by --traffic-remotes.
 
-A configuration names a URL, and who may write a configuration need not be who may reach the network of this machine: without
-the file (repository.config.listed_servers) nothing is called, and what is listed is sent its own headers alone.
+A configuration names a URL, and people who may write one need not have access to the network of this machine: without the file
+(repository.config.listed_servers) no server is called, and a listed one is sent its own headers alone.
 """
 
 import ssl
@@ -15,9 +15,9 @@ from serving.core.errors import ServingError, invalid
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """How one server may be called. Two are equal where it is called in the same way: a file that has changed makes another.
+    """How one server may be called. Two are equal where they call it in the same way, with files of the same content.
 
-    ca, cert, key: what the files of its row hold, b"" for none. tls: made of these; None where TLS is not spoken."""
+    ca, cert, key: the content of the files of its row, b"" for none. tls: made of them; None for a server without TLS."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -28,7 +28,7 @@ class RemoteAccess:
 
     @classmethod
     def of(cls, address: Address, listed: ListedServer) -> "RemoteAccess":
-        """Read the files, which takes a while. INVALID_ARG for one that is not there, or holds something else."""
+        """Read the files, on a thread. INVALID_ARG for one that is missing or has other content."""
         ca, cert, key = (_content(listed, name) for name in ("ca", "cert", "key"))
         return cls(address, listed.headers, ca, cert, key, _tls_context(listed) if address.tls else None)
 

@@ -1,8 +1,8 @@
 """Finds the addresses of another server's host, and connects to one of them.
 
-A look-up of the C library cannot be given up, and uvloop has four threads for those of the whole process: where a name server
-does not answer, the look-ups for one server would hold up the connections to all others. So each host has a thread of its own,
-while it is looked up, and one look-up at a time, which all wait for who need it.
+A look-up of the C library cannot be cancelled, and uvloop has four threads for all look-ups of the process: with a name server
+that does not answer, the look-ups for one server would block the connections to all others. So each host is looked up on a
+thread of its own, once at a time for all connections that wait.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ CONNECT_S = 3.0  # for one of several addresses
 
 
 class HostAddresses:
-    """Used on the event loop's thread. Nothing is kept but the address that answered last, which is tried first: names move."""
+    """Used on the event loop's thread. Only the address that last answered is kept, to be tried first, because names move."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -51,7 +51,7 @@ class HostAddresses:
         return connected
 
     async def _find(self) -> list[str]:
-        """Return the addresses, by the look-up that is under way or by one that begins."""
+        """Return the addresses, by the look-up under way or a new one."""
         if self._numeric:
             return [self._host]
         if self._looking is None:
@@ -64,7 +64,7 @@ class HostAddresses:
 
     def _found(self, looking: asyncio.Future[list[str]]) -> None:
         self._looking = None
-        looking.exception()  # whoever waited may have gone
+        looking.exception()  # so that asyncio does not log it where every waiter has gone
 
     def _look_up(self, loop: asyncio.AbstractEventLoop, looking: asyncio.Future[list[str]]) -> None:
         """Runs on a thread of its own."""

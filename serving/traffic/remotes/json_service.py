@@ -1,4 +1,4 @@
-"""A model behind a service of its own kind that takes JSON over HTTP and gives JSON: a FastAPI application, say."""
+"""A model behind any service that takes and returns JSON over HTTP, such as a FastAPI application."""
 
 import orjson
 from tritonclient.grpc.model_config_pb2 import ModelConfig

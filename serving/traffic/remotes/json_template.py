@@ -1,10 +1,10 @@
-"""The JSON that a service of its own kind takes and gives: tensors in a template, and where outputs stand in the answer.
+"""The JSON of a service without a standard protocol: a template for the inputs, and paths to the outputs in the answer.
 
     {"features": "$input[row]"}          "$NAME": the tensor as nested lists. "$NAME[row]": one of its rows, without the batch
                                          dimension. "$NAME[row][0]": of that the first element, and so on
     {"scores": "result.0.probabilities"} output -> path: names and numbers between dots; "$" is the whole answer
 
-A template with rows is filled once for each row of a request, and the outputs of these calls are put together.
+A template with rows is filled once for each row of a request, and the outputs of these calls are joined.
 """
 
 import re
@@ -27,7 +27,7 @@ _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
 class Slot(NamedTuple):
-    """Where a tensor stands in the template. row: one row of it; picks: indexes into what that leaves."""
+    """The place of a tensor in the template. row: whether one row is taken; picks: indexes into the rest."""
 
     name: str
     row: bool
@@ -51,7 +51,7 @@ class RequestTemplate:
     """A request's JSON with slots. rowwise: it is filled for each row."""
 
     def __init__(self, template: object, config: ModelConfig) -> None:
-        """INVALID_ARG for a slot that names no input, or a row of what has none."""
+        """INVALID_ARG for a slot that names no input, or a row of a model without batches."""
         self.rowwise = False
         self._names = sorted((one.name for one in config.input), key=len, reverse=True)
         self._batches = config.max_batch_size > 0
@@ -104,7 +104,7 @@ def _plain(name: str, found: Any) -> object:
 
 
 class _Place(NamedTuple):
-    """Where one output stands in an answer. dims: without the batch dimension."""
+    """The place of one output in an answer. dims: without the batch dimension."""
 
     path: tuple[str, ...]
     datatype: str
@@ -112,10 +112,10 @@ class _Place(NamedTuple):
 
 
 class ResponseTemplate:
-    """Where outputs stand in an answer."""
+    """The places of outputs in an answer."""
 
     def __init__(self, paths: Mapping[str, str], config: ModelConfig) -> None:
-        """INVALID_ARG for an output that the model has not."""
+        """INVALID_ARG for an output that the model does not have."""
         declared = {one.name: one for one in config.output}
         for name in paths:
             if name not in declared:
@@ -128,7 +128,7 @@ class ResponseTemplate:
 
     def read(self, bodies: Sequence[bytes], rowwise: bool, rows: int, wanted: Sequence[str]) -> dict[str, Tensor]:
         """Return the outputs of the answers, one for each row or one for all. LookupError, ValueError, TypeError or
-        OverflowError where they do not stand there, or are not of their datatype.
+        OverflowError where one is not at its place, or not of its datatype.
 
         wanted: the names asked for; empty for all."""
         answers = [read_json(body) for body in bodies]
@@ -161,7 +161,7 @@ def _at(answer: Any, path: Sequence[str]) -> Any:
 
 
 def _shaped(array: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return an array in the shape that is declared where its elements fill it; else as it came, for whoever checks it."""
+    """Return an array in its declared shape where its elements fill it; else unchanged, for the later check."""
     if array.ndim == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, array.shape, strict=True)):
         return array
     known = int(np.prod([dim for dim in dims if dim >= 0], dtype=np.int64))

@@ -1,7 +1,7 @@
-"""The sequences that another server has open, as far as their requests went by way of this one.
+"""The sequences that another server has open through this one.
 
-A sequence is open from START until END was answered, or until it was idle for as long as a model here may be. The requests of
-one are asked one after the other.
+A sequence is open from START until END was answered, or until it was idle for as long as the model's configuration allows. Its
+requests are sent one after the other.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ Identifier = int | str
 
 
 class _Sequence:
-    """begun_ns: when its START came (monotonic); 0 of one that began elsewhere. last: asks for its last request. timer: runs
-    while it is idle."""
+    """begun_ns: when its START came (monotonic); 0 for one that began elsewhere. last: the task of its last request. timer:
+    runs while it is idle."""
 
     __slots__ = ("begun_ns", "last", "timer")
 
@@ -34,17 +34,17 @@ class OpenSequences:
         self._all_ended: asyncio.Future[None] | None = None
 
     def begun(self, identifier: Identifier) -> int:
-        """Return when a sequence began that may take further requests, in monotonic ns; 0 where it is not known here."""
+        """Return when an open sequence began, in monotonic ns; 0 for one that is not open here."""
         sequence = self._known.get(identifier)
         return sequence.begun_ns if sequence is not None else 0
 
     def before(self, identifier: Identifier) -> asyncio.Task[None] | None:
-        """Return what asks for the request of a sequence that came last, while it does."""
+        """Return the running task of the last request of a sequence; None without one."""
         sequence = self._known.get(identifier)
         return sequence.last if sequence is not None else None
 
     def follow(self, position: SequencePosition, task: asyncio.Task[None]) -> None:
-        """`task` asks for the next request of a sequence."""
+        """Note the task of the next request of a sequence."""
         sequence = self._known.setdefault(position.id, _Sequence())
         if position.start:
             sequence.begun_ns = time.monotonic_ns()
@@ -80,7 +80,7 @@ class OpenSequences:
             await self._all_ended
 
     def abandon(self) -> None:
-        """Wait for none of them: no further requests will come."""
+        """Forget all of them, because no more of their requests will come."""
         for sequence in self._known.values():
             if sequence.timer is not None:
                 sequence.timer.cancel()

@@ -1,7 +1,7 @@
-"""What a protocol does for a model on another server: it sends one request and returns the outputs.
+"""The interface of a protocol to a model on another server: it sends one request and returns the outputs.
 
-RemoteProtocol      asks; one class for each protocol, found by `protocols.py`
-    RemoteAnswer    what came back, as it was said; `remote_model.py` holds it against what the model declares
+RemoteProtocol      sends requests; one class for each protocol, found by `protocols.py`
+    RemoteAnswer    the answer as it came; `remote_model.py` compares it with the outputs that the model declares
 """
 
 import asyncio
@@ -23,16 +23,16 @@ from serving.core.request import Parameters
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LARGE = 128 << 10  # bytes: to write or to read so much JSON takes the loop's time
+LARGE = 128 << 10  # bytes of JSON that are written or read on a thread
 _VERSION = re.compile(r"([0-9]{1,9})(?:\.0)?", re.ASCII)
-REFUSALS = (400, 413, 415, 422)  # what is wrong with the request
-MAX_QUOTED = 300  # characters of another server's own words
+REFUSALS = (400, 413, 415, 422)  # status codes for a mistake in the request
+MAX_QUOTED = 300  # characters of another server's message
 
 
 @dataclass(slots=True)
 class RemoteAnswer:
-    """outputs: name -> tensor with the batch dimension. version: the number of the version that answered, 0 where the server
-    names none or one that is no number."""
+    """outputs: name -> tensor with the batch dimension. version: of the model that answered; 0 where the server names none or
+    one that is no number."""
 
     outputs: dict[str, Tensor]
     version: int = 0
@@ -59,7 +59,7 @@ def request_bytes(request: InFlightRequest) -> int:
 
 
 def read_json(content: bytes | memoryview) -> Any:
-    """Return what JSON says. ValueError for what is none; the tokens NaN and Infinity are read, as many servers write them."""
+    """Parse JSON; ValueError for other content. The tokens NaN and Infinity are accepted, because many servers write them."""
     try:
         return orjson.loads(content)
     except ValueError:
@@ -73,16 +73,16 @@ def read_json(content: bytes | memoryview) -> Any:
 
 
 def version_number(text: object) -> int:
-    """Return a version as a number, "2.0" as 2; 0 for one that is none."""
+    """Return a version as a number, "2.0" as 2; 0 for one that is not a number."""
     found = _VERSION.fullmatch(text) if isinstance(text, str) else None
     return int(found[1]) if found else 0
 
 
 def refused(address: Address, status: int, body: bytes) -> ServingError:
-    """Return the error of an answer that is none, by its HTTP status.
+    """Return the error of an answer without outputs, by its HTTP status.
 
-    What that server finds wrong with the request is INVALID_ARG: guardrails hold what one arm refuses against the other. What
-    may pass by itself, and what an operator has to put right over there (no such model, no permission), is UNAVAILABLE.
+    A mistake in the request is INVALID_ARG, so that guardrails count it as refused. An error that may pass by itself, or that
+    an operator of the other server has to mend (no such model, no permission), is UNAVAILABLE.
     """
     if 300 <= status < 400:
         return unavailable(
@@ -103,7 +103,7 @@ def not_permitted(address: Address) -> str:
 
 
 def _said(body: bytes) -> str:
-    """Return what a server says is wrong: the text of the usual members of a JSON object, or a short plain text."""
+    """Return a server's error message: one of the usual members of a JSON object, or other JSON as it is."""
     try:
         found = orjson.loads(body) if len(body) < 1 << 16 else None
     except ValueError:
@@ -121,14 +121,14 @@ def _in_a_line(text: str) -> str:
 
 
 async def off_loop(size: int, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Return what a function returns that writes or reads so many bytes, called on another thread where these are many."""
+    """Call a function that writes or reads `size` bytes, on another thread where these are many."""
     if size < LARGE:
         return function(*arguments, **named)
     return await asyncio.to_thread(function, *arguments, **named)
 
 
 async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return what all calls return; where one raises, end the others and raise that."""
+    """Return the results of all calls; where one raises, cancel the others and raise its error."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

@@ -21,11 +21,11 @@ PROTOCOLS = {
     "json": "serving.traffic.remotes.json_service:JsonService",
     **{name: place for plugin in PLUGINS for name, place in plugin.remotes.items()},
 }
-KEEP_SEQUENCES = ("v2", "v2-grpc")  # those that say where in a sequence a request stands
+KEEP_SEQUENCES = ("v2", "v2-grpc")  # protocols that send the place of a request in its sequence
 
 
 def make_protocol(remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> RemoteProtocol:
-    """Return what speaks to a remote model. INVALID_ARG where its protocol cannot carry this model."""
+    """Return the client of a remote model. INVALID_ARG where its protocol cannot carry this model."""
     place = PROTOCOLS.get(remote.protocol)
     if place is None:
         raise invalid(f"expected 'protocol' to be one of {', '.join(PROTOCOLS)}, got '{remote.protocol}'")

@@ -2,7 +2,7 @@
 
 submit(request) -> check -> waiting for a place -> RemoteProtocol.infer -> its outputs checked -> request.respond
 
-What it answers is held against what the model declares here, so that clients cannot tell where their answer was computed.
+Its answers are checked against the outputs that the model here declares, so that clients cannot tell where they were computed.
 """
 
 import asyncio
@@ -52,7 +52,7 @@ class RemoteModel:
     ) -> None:
         """config: of the model here, whose inputs and outputs the other one has too. labels: names of classes.
 
-        INVALID_ARG or UNSUPPORTED where the other server cannot stand for this model."""
+        INVALID_ARG or UNSUPPORTED where the model cannot have an arm on that server."""
         if config.model_transaction_policy.decoupled:
             raise unsupported("a decoupled model cannot have an arm of its rollout on another server")
         if config.HasField("sequence_batching") and remote.protocol not in KEEP_SEQUENCES:
@@ -73,19 +73,18 @@ class RemoteModel:
         self._places = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._tasks: dict[InFlightRequest, asyncio.Task[None]] = {}
         batching = config.sequence_batching
-        self.keeps_sequences = config.HasField("sequence_batching") and not batching.iterative_sequence
         self._sequences = OpenSequences(batching.max_sequence_idle_microseconds / 1e6)
         self._waiting = 0
         self._closed = False
 
     @property
     def outputs(self) -> frozenset[str] | None:
-        """Return the outputs that it can answer; None for all of the model."""
+        """Return the outputs that it can give; None for all of the model."""
         return self._protocol.outputs
 
     @property
     def pending(self) -> int:
-        """Return how many requests wait until the other server may be given them."""
+        """Return how many requests wait to be sent to the other server."""
         return self._waiting
 
     @property
@@ -100,7 +99,7 @@ class RemoteModel:
 
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InFlightRequest) -> None:
-        """Check the request and send it; raises ServingError (then the request is not answered)."""
+        """Check the request and send it; raises a ServingError, with which the caller answers it."""
         position = request.asked.sequence
         if self._closed and (position.start or not self.sequence_begun(position.id)):
             raise unavailable(f"model '{self._name}' has no arm on the server at {self.address} any more")
@@ -118,11 +117,11 @@ class RemoteModel:
             self._sequences.follow(position, task)
 
     def sequence_begun(self, identifier: int | str) -> int:
-        """Return when a sequence began that may take further requests, in monotonic ns; 0 where it is not known here."""
+        """Return when an open sequence began, in monotonic ns; 0 for one that is not open here."""
         return self._sequences.begun(identifier)
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Let go of those requests that have not been sent and are wanted elsewhere; none of sequences."""
+        """Remove and return the requests that are not sent yet and `wanted` elsewhere; none of sequences."""
         waiting = [one for one in self._tasks if not one.started and not one.asked.sequence.id]
         taken = [request for request in waiting if wanted(request)]
         for request in taken:
@@ -135,25 +134,24 @@ class RemoteModel:
         self._tasks.pop(request, None)
 
     def request_cancelled(self, request: InFlightRequest) -> None:
-        """Ask no more for a request that nobody waits for."""
+        """Cancel the task of a request that its client has cancelled."""
         task = self._tasks.get(request)
         if task is not None:
             task.cancel()
 
     async def drain(self) -> None:
-        """Take no more requests but those of sequences that are open; once these have ended, finish those under way and end the
-        connections."""
+        """Accept only requests of open sequences; once these have ended and all requests have answers, close."""
         self._closed = True
         await self._sequences.ended()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._protocol.close()
 
     def abandon_sequences(self) -> None:
-        """Wait no longer for sequences that are open: no further requests will come."""
+        """Have `drain` not wait for open sequences, because no more of their requests will come."""
         self._sequences.abandon()
 
     async def close(self) -> None:
-        """Fail what is under way, and drain."""
+        """Fail the requests under way, and drain."""
         self._closed = True
         self.abandon_sequences()
         tasks = list(self._tasks.items())
@@ -164,7 +162,7 @@ class RemoteModel:
         await self.drain()
 
     async def _run(self, request: InFlightRequest, before: "asyncio.Task[None] | None") -> None:
-        """Ask, behind the request of the same sequence that came before."""
+        """Send a request once the one before it in its sequence is answered, and answer it."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 self._waiting += 1
@@ -187,7 +185,7 @@ class RemoteModel:
 
     # -- answers ---------------------------------------------------------------------------------------------------
     def _response(self, request: InFlightRequest, answer: RemoteAnswer) -> InferenceResponse | ServingError:
-        """Return the answer as clients of the model here get it, or what is wrong with it."""
+        """Return the answer as clients of the model here get it, or the error of one that does not fit."""
         wanted = request.requested_outputs or [
             name for name in self._declared if self.outputs is None or name in self.outputs
         ]
@@ -201,7 +199,7 @@ class RemoteModel:
         return apply_targets(response, targets, self._labels(), self._batches) if targets else response
 
     def _wrong(self, name: str, output: Tensor | None, rows: int) -> str:
-        """Return what is wrong with an output; "" where nothing is."""
+        """Return why an output does not fit, as a clause; "" where it does."""
         if output is None:
             return f"output '{name}' is missing"
         datatype, dims = self._declared[name]
@@ -216,7 +214,7 @@ class RemoteModel:
 
 
 def _without_reshapes(config: ModelConfig) -> ModelConfig:
-    """Return the configuration as clients see it: what another server is sent has the shapes of the protocol."""
+    """Return the configuration as clients see it, because the other server is sent shapes of the protocol."""
     seen = ModelConfig()
     seen.CopyFrom(config)
     for tensor in (*seen.input, *seen.output):

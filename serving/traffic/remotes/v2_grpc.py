@@ -35,12 +35,12 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.dns_min_time_between_resolutions_ms", 1000),  # of 30 s: a name may mean another address from one moment on
-    # A connection whose bytes nobody acknowledges is given up after the second of these (TCP_USER_TIMEOUT, which comes with the
-    # first), not after a quarter of an hour. A server takes more pings than one in five minutes for an attack.
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),  # in place of 30 s, because a name may move to another address
+    # A connection whose bytes are not acknowledged is closed after the second of these (TCP_USER_TIMEOUT, which the first one
+    # sets), not after a quarter of an hour. Servers treat more than one ping in five minutes as an attack.
     ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # Channels to one address share their connections otherwise, also where the headers or certificates differ.
+    # Else channels to one address share connections, even with other headers or certificates.
     ("grpc.use_local_subchannel_pool", 1),
 )
 _REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
@@ -60,7 +60,7 @@ class V2Grpc(RemoteProtocol):
         self._address = address = access.address
         self._model, self._version = remote.model or config.name, remote.version
         headers = {name.lower(): value for name, value in access.headers}
-        host = headers.pop("host", "")  # ":authority" is the name of that here
+        host = headers.pop("host", "")  # called ":authority" in HTTP/2
         options = (*_OPTIONS, ("grpc.default_authority", host)) if host else _OPTIONS
         self._metadata = tuple(headers.items())
         if address.tls:
@@ -89,7 +89,7 @@ class V2Grpc(RemoteProtocol):
 
 
 def _with_contents(message: pb.ModelInferRequest, tensors: Iterable[Tensor]) -> bytes:
-    """Return a request as it is sent. Its contents are copied once: a field that comes later in a message is added to it."""
+    """Return the bytes of a request. Its contents are copied once, as fields that are appended to the message."""
     chunks: list[bytes | memoryview] = [message.SerializeToString()]
     for tensor in tensors:
         data = raw_bytes(tensor)
@@ -98,7 +98,7 @@ def _with_contents(message: pb.ModelInferRequest, tensors: Iterable[Tensor]) -> 
 
 
 def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
-    """Return what a call's status means here, as `protocol.refused` does for HTTP."""
+    """Return the error of a call's status, as `protocol.refused` does for HTTP."""
     code = error.code()
     if code in _NO_PERMISSION:
         return unavailable(f"{not_permitted(address)} ({code.name})")
@@ -113,7 +113,7 @@ def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
 
 
 def _why_not_connected(details: str) -> str:
-    """Return what gRPC's words for a failed connection mean, as `http_client` tells it."""
+    """Return why a connection failed, by gRPC's message, in the words of `http_client`."""
     if found := _DISTRUST.search(details):
         return f"its certificate is not trusted ({found[1]})"
     if "Hostname Verification Check failed" in details:
@@ -122,7 +122,7 @@ def _why_not_connected(details: str) -> str:
 
 
 def _decode(address: Address, content: bytes) -> RemoteAnswer:
-    """Read an answer. INTERNAL for what is none."""
+    """Read an answer. INTERNAL for any other content."""
     with contextlib.suppress(DecodeError, ValueError, KeyError, OverflowError, TypeError, ServingError):
         answer = pb.ModelInferResponse.FromString(content)
         parameters: Parameters = {}

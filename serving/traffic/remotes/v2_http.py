@@ -59,7 +59,7 @@ class V2Http(RemoteProtocol):
         return await off_loop(read, decode, self._address, answer.body, length)
 
     async def _takes_binary(self) -> bool:
-        """Ask what extensions the server has; one that does not say has none. Raises what may pass."""
+        """Ask for the server's extensions; one that lists none has none. Raises an error that may pass."""
         answer = await self._client.get(f"{self._address.path}/v2")
         if answer.status not in (200, 404, 405):
             raise refused(self._address, answer.status, answer.body)
@@ -73,7 +73,7 @@ class V2Http(RemoteProtocol):
 
 
 def parameters_of(request: InFlightRequest) -> Parameters:
-    """Return a request's parameters as the protocol sends them, with what it has fields for here."""
+    """Return a request's parameters as the protocol sends them, with those that are fields here."""
     asked = request.asked
     parameters = dict(asked.parameters)
     if asked.sequence.id:
@@ -88,7 +88,7 @@ def parameters_of(request: InFlightRequest) -> Parameters:
 def encode(request: InFlightRequest, binary: bool) -> tuple[dict[str, str], list[Chunk]]:
     """Return the headers and the body of a request. UNSUPPORTED for tensors that JSON cannot carry where there must be JSON."""
     asked = request.asked
-    # KServe's own server gives a model's answer back only where it has an id.
+    # KServe's own server returns an answer only to a request with an id.
     body: dict[str, Any] = {"id": asked.id or f"slipway-{next(_numbers)}", "inputs": []}
     parameters = parameters_of(request)
     if asked.requested_outputs:
@@ -120,7 +120,7 @@ def json_data(name: str, tensor: Tensor) -> object:
 
 
 def json_text(name: str, value: bytes | str) -> str:
-    """Return an element of BYTES. UNSUPPORTED for what is no text."""
+    """Return an element of BYTES as text. UNSUPPORTED for bytes that are no UTF-8."""
     try:
         return value.decode() if isinstance(value, bytes) else str(value)
     except UnicodeDecodeError:
@@ -128,7 +128,7 @@ def json_text(name: str, value: bytes | str) -> str:
 
 
 def json_numbers(name: str, numbers: Tensor) -> Tensor:
-    """Return numbers as orjson writes them, NaN as null. UNSUPPORTED for infinities, which would be null as well."""
+    """Return numbers for orjson, which writes NaN as null. UNSUPPORTED for infinities, which would become null too."""
     if numbers.dtype.kind not in "biu":
         if datatype_of(numbers).name in ("FP16", "BF16"):
             numbers = numbers.astype(np.float32)
@@ -138,7 +138,7 @@ def json_numbers(name: str, numbers: Tensor) -> Tensor:
 
 
 def decode(address: Address, body: bytes, header_length: str) -> RemoteAnswer:
-    """Read an answer. INTERNAL for what is none."""
+    """Read an answer. INTERNAL for any other content."""
     try:
         size = int(header_length) if header_length else len(body)
         if not 0 <= size <= len(body):
@@ -194,7 +194,7 @@ def tensor_of(datatype: str, shape: tuple[int, ...], data: memoryview | bytes) -
 
 def array_of(datatype: str, data: object) -> Tensor:
     """Return numbers, booleans or texts of JSON, flat or nested, in the datatype; null is NaN. ValueError, TypeError or
-    OverflowError for what does not fit into it, or is not nested evenly."""
+    OverflowError for values that do not fit into it, or are not nested evenly."""
     row = DATATYPES[datatype]
     if row.name == "BYTES":
         texts = np.array(data, np.object_)
@@ -212,7 +212,7 @@ def array_of(datatype: str, data: object) -> Tensor:
         return given.astype(row.dtype)
     if given.dtype.kind not in "iubf":
         raise ValueError
-    # Of the values themselves: numpy has made doubles of numbers on both sides of 2**63. 3.0 is 3, as many languages write it.
+    # Cast from the values: numpy has made doubles of numbers around 2**63. 3.0 is accepted as 3, as many languages write it.
     cast: Tensor = np.array(data, row.dtype)
     if not np.array_equal(cast.astype(given.dtype), given):
         raise OverflowError
