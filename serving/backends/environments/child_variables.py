@@ -1,13 +1,13 @@
 """The environment variables that a child process sees.
 
-Of a server that is started by itself a model sees them all, as Triton's Python models do. `manage.py up` says
---model-environment=bounded: there they are the dashboard's too, with its database and its keys.
+A model of a server that was started by itself sees all of them, like Triton's Python models. `manage.py up` sets
+--model-environment=bounded, because the server's variables are the dashboard's too, with its database and its keys.
 """
 
 import re
 from collections.abc import Mapping
 
-# A child sees these variables of the server and no other where it is bounded: keys and passwords are not for models.
+# A bounded child sees these variables of the server alone, because keys and passwords are not for models.
 _VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"),
@@ -19,14 +19,14 @@ _PREFIXES = (
 )
 _SECRETS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 
-_show_all = False  # until the program says so: whatever else imports this shows no more than it must
+_show_all = False  # until `set_model_environment` is called, children see as little as possible
 _hidden: re.Pattern[str] | None = None
 
 
 def set_model_environment(policy: str, hidden: str = "") -> None:
     """Show "all" variables, or a "bounded" choice of them, to every child that is started from now on in this process.
 
-    hidden: a regular expression for the names of those that no child sees; "" for none."""
+    hidden: a regular expression for the names of variables that no child sees; "" for none."""
     global _show_all, _hidden
     _show_all = policy == "all"
     _hidden = re.compile(hidden) if hidden else None

@@ -28,7 +28,7 @@ _ACTIVATE = f'for script in "$CONDA_PREFIX"/{_ACTIVATION}/*.sh; do . "$script"; 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python, by default the server's own. `folder` is the environment that it belongs to, where that is another one."""
+    """A Python, by default the server's own. folder: the environment of another one; None for the server's."""
 
     python: str = sys.executable
     folder: Path | None = None
@@ -44,7 +44,7 @@ class Interpreter:
         return [shell, "-c", _ACTIVATE, "activate", *command]
 
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return what of the server's environment a model may see, with the programs of its own environment first."""
+        """Return the environment variables for the model, with the programs of its own environment first in PATH."""
         found = child_variables(given)
         if self.folder is not None:
             found["PATH"] = ":".join(filter(None, (str(self.folder / "bin"), found.get("PATH", ""))))
@@ -59,7 +59,8 @@ class Interpreter:
 def model_interpreter(config: ModelConfig, model_dir: Path) -> Interpreter:
     """Return the Python of the environment that a model brings, as a folder, as its python, or packed; else the server's.
 
-    A packed environment is unpacked first, which takes its time: not on the event loop. INVALID_ARG where it is none.
+    A packed environment is unpacked first, which takes long: do not call this on the event loop. INVALID_ARG for a path that is
+    no environment.
     """
     value = config.parameters[_PARAMETER].string_value if _PARAMETER in config.parameters else ""
     if not value:

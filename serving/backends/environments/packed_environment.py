@@ -1,7 +1,7 @@
-"""Packed Python environments (conda-pack, venv-pack, tar), unpacked once to a cache and kept there by their contents.
+"""Unpacks packed Python environments (conda-pack, venv-pack, tar) into a cache, once for each content.
 
-Several models, instances and servers may want one at the same time: one of them unpacks it, the others wait for it. Nothing is
-written outside its folder, whatever the archive says: no link exists while files are written.
+Several models, instances and servers may need one at the same time: one of them unpacks it, and the others wait. No archive can
+write outside its folder, because links are made after all files are written.
 """
 
 import fcntl
@@ -29,13 +29,13 @@ log = logging.getLogger(__name__)
 MAX_BYTES = 64 << 30
 MAX_ENTRIES = 2_000_000
 RELOCATE_TIMEOUT_S = 600.0
-_KEPT_S = 7 * 86400.0  # how long one that no server uses stays
+_KEPT_S = 7 * 86400.0  # after which an environment that no server uses is removed
 _DONE = b"done"
 _ARCHIVE = "the packed environment of EXECUTION_ENV_PATH"
 
 
 def cache_folder() -> Path:
-    """Return this user's folder, below the system's one for temporary files (TMPDIR), which nobody else may write."""
+    """Return this user's folder in the system's folder for temporary files (TMPDIR); no other user may write to it."""
     folder = Path(tempfile.gettempdir()) / f"slipway-environments-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -45,26 +45,26 @@ def cache_folder() -> Path:
 
 
 class EnvironmentCache:
-    """The environments that one server uses: of each it holds a lock, so that no other server removes it. Any thread."""
+    """The environments that one server uses. It holds a lock on each, so that no other server removes it. Any thread."""
 
     def __init__(self) -> None:
         self._locks: dict[Path, int] = {}  # by the environment's folder
         self._one_at_a_time = threading.Lock()
 
     def unpacked(self, archive: Path) -> Path:
-        """Return the folder with what the archive holds; INVALID_ARG where it is none, or none that may be unpacked."""
+        """Return the folder of an unpacked archive; INVALID_ARG if it is no archive, or may not be unpacked."""
         cache = cache_folder()
         status = archive.stat()
         folder = cache / _digest(archive, status.st_ino, status.st_size, status.st_mtime_ns)
         with self._one_at_a_time:
             if folder not in self._locks or not folder.is_dir():
-                self.release(folder)  # somebody has removed it
+                self.release(folder)  # it was removed
                 self._locks[folder] = _take(archive, folder)
                 _remove_unused(cache)
         return folder
 
     def release(self, folder: Path) -> None:
-        """Use a folder no more."""
+        """Release the lock on a folder."""
         lock = self._locks.pop(folder, None)
         if lock is not None:
             os.close(lock)
@@ -75,7 +75,7 @@ class EnvironmentCache:
 
 
 ENVIRONMENTS = EnvironmentCache()
-"""Those of this process, which are used until it ends."""
+"""The environments of this process, which uses them until its end."""
 
 
 @functools.lru_cache(64)
@@ -92,7 +92,7 @@ def _take(archive: Path, folder: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if not _is_done(lock, folder):
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _is_done(lock, folder):  # nobody has done it meanwhile
+            if not _is_done(lock, folder):  # another server may have done it
                 _fill(archive, folder)
                 os.pwrite(lock, _DONE, 0)
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -116,12 +116,12 @@ def _fill(archive: Path, folder: Path) -> None:
         _relocate(folder)
     except BaseException as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise _told(error) from error
+        raise _as_sentence(error) from error
     log.info("unpacked the environment %s in %.1f s", archive.name, time.monotonic() - began)
 
 
-def _told(error: BaseException) -> BaseException:
-    """Return an error as a sentence without paths, where it is about the archive or the disk."""
+def _as_sentence(error: BaseException) -> BaseException:
+    """Return an error of the archive or the disk as a sentence without paths; other errors as they are."""
     if isinstance(error, tarfile.TarError | EOFError | zlib.error | lzma.LZMAError | ValueError | OverflowError):
         return invalid(f"{_ARCHIVE} is no whole tar archive, plain or compressed by gzip, bzip2 or xz")
     if isinstance(error, UnsafeArchive):
@@ -134,7 +134,7 @@ def _told(error: BaseException) -> BaseException:
 
 
 def _remove_unused(cache: Path) -> None:
-    """Remove the environments that no server holds, and that none has taken for a week."""
+    """Remove the environments that no server has used for a week."""
     for path in cache.glob("*.lock"):
         try:
             if time.time() - path.stat().st_mtime < _KEPT_S:
@@ -154,7 +154,7 @@ def _remove_unused(cache: Path) -> None:
 
 # -- the archive ---------------------------------------------------------------------------------------------------------
 def _extract(archive: Path, folder: Path) -> None:
-    """Write folders and files first, then links: so no path leads through a link while something is written."""
+    """Write folders and files first, then links, so that no file is written through a link."""
     links: list[tarfile.TarInfo] = []
     with opened_tar(archive) as packed:
         for count, member in enumerate(packed.members(), 1):
@@ -177,7 +177,7 @@ def _extract(archive: Path, folder: Path) -> None:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return where an entry goes; INVALID_ARG for a name that leads out of the folder."""
+    """Return the path of an entry; INVALID_ARG for a name that leads out of the folder."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts:
         raise invalid(f"{_ARCHIVE} has '{name}', which leads out of it")
@@ -190,12 +190,12 @@ def _write(packed: TarReader, member: tarfile.TarInfo, path: Path) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with open(file, "wb") as target, packed.content(member) as source:
         shutil.copyfileobj(source, target, 1 << 20)
-        target.flush()  # what is written after the time is set would set it anew
-        os.utime(file, (member.mtime, member.mtime))  # compiled modules know when their source was written
+        target.flush()  # a write after `utime` would set the time again
+        os.utime(file, (member.mtime, member.mtime))  # compiled modules record the time of their source
 
 
 def _link(folder: Path, member: tarfile.TarInfo) -> None:
-    """Make a symbolic link that stays inside; only the interpreter may lie outside, as that of a virtual environment does."""
+    """Make a symbolic link to a path inside; only an interpreter may lie outside, as in a virtual environment."""
     path = _inside(folder, member.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.parent.resolve() != folder.resolve() / path.parent.relative_to(folder):
@@ -210,7 +210,7 @@ def _link(folder: Path, member: tarfile.TarInfo) -> None:
 
 
 def _relocate(folder: Path) -> None:
-    """Let conda-unpack, where the archive brings it, write the new folder into the files that name the old one."""
+    """Let the archive's conda-unpack, if any, replace the old folder's name in its files by the new one."""
     script = folder / "bin" / "conda-unpack"
     if not script.is_file():
         return

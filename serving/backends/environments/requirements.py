@@ -1,4 +1,4 @@
-"""Installs what a model's requirements.txt names into a folder of the model's own, which its processes import from first."""
+"""Installs the packages of a model's requirements.txt into the model's own folder, which its processes import from first."""
 
 import logging
 import os
@@ -12,14 +12,13 @@ from serving.core.errors import internal, invalid, without_paths
 log = logging.getLogger(__name__)
 
 INSTALL_TIMEOUT_S = 1800.0
-_PIP = "PIP_"  # variables that say where packages come from
+_PIP = "PIP_"  # prefix of the variables with the sources of packages
 
 
 def install(requirements: Path, folder: Path, target: Path, python: Interpreter) -> None:
-    """Have pip of that Python install a file's packages into `target`; INVALID_ARG with pip's last words where it cannot.
-
-    folder: the archive's, which the file may not lead out of. Beside `target` lies what pip reads, and nothing of the archive,
-    whose files pip would import. It takes as long as it takes, up to INSTALL_TIMEOUT_S: not on the event loop.
+    """Have pip of a Python install the packages of a file into `target`; INVALID_ARG with pip's last error if it cannot.
+    folder: the archive's, which the file may not lead out of. pip runs beside `target`, where no file of the archive lies,
+    because it would import such files. This takes up to INSTALL_TIMEOUT_S: do not call it on the event loop.
     """
     wanted = read_requirements(requirements, folder)
     understood, constraints = target.with_name("requirements.txt"), target.with_name("constraints.txt")

@@ -1,9 +1,9 @@
-"""What pip is given of an archive's requirements.txt: packages by name, and files of the archive.
+"""Reads an archive's requirements.txt for pip: packages by name, and files of the archive.
 
-Where packages come from is the administrator's to say, by PIP_* variables or pip.conf: lines that name an index, an address, a
-repository or a file outside of the archive are refused. pip never reads the archive's own file, in which it would follow
-encodings, line ends and abbreviated options of its own: it reads the lines that were understood here.
-Source: pip's documentation, "Requirements File Format", PEP 508 (names), PEP 440 (versions).
+The administrator decides where packages come from, by PIP_* variables or pip.conf. So lines that name an index, an address, a
+repository or a file outside the archive are refused. pip reads only the lines that are understood here, never the archive's own
+file, where its rules for encodings, line ends and abbreviated options would apply. Source: pip's documentation, "Requirements
+File Format", PEP 508 (names), PEP 440 (versions).
 """
 
 import re
@@ -28,7 +28,7 @@ _FILE = re.compile(r"([^\s;\[\]]+)(\s*\[[A-Za-z0-9._,\s-]*\])?\s*(;[^@]*)?", re.
 
 
 class Line(NamedTuple):
-    """A line with what it goes on in, without its comment. number: of its first, from 1."""
+    """A line with its continuation lines, without its comment. number: that of the first line, from 1."""
 
     file: Path
     number: int
@@ -43,9 +43,9 @@ class Wanted(NamedTuple):
 
 
 def read_requirements(requirements: Path, folder: Path) -> Wanted:
-    """Return the lines that pip may have. INVALID_ARG, which names the line, for one of another kind.
+    """Return the lines that pip may read. INVALID_ARG, with its number, for any other line.
 
-    folder: of the archive, in which files that the lines name must lie."""
+    folder: the archive's, in which files that the lines name must lie."""
     wanted = Wanted([], [])
     waiting = [(requirements, wanted.packages)]
     seen = set()

@@ -1,4 +1,4 @@
-"""What of an ONNX model is changed in memory on its way into ONNX Runtime; its file stays as it is.
+"""Changes that ONNX models get in memory before ONNX Runtime loads them; the file stays as it is.
 
     ZipMap             hands out probabilities as a sequence of maps, which no protocol carries: the tensor that it is made
                        of takes its place, [rows, classes] of FP32. So skl2onnx, onnxmltools and CatBoost export by default.
@@ -45,26 +45,25 @@ class Node:
 
 @dataclass(slots=True)
 class Adaptations:
-    """What of one model is changed."""
+    """The changes of one model."""
 
-    class_names: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # output that ZipMap makes -> the names of its classes
+    class_names: dict[str, list[str]] = field(default_factory=dict)  # output of a ZipMap -> the names of its classes
     row_labels: set[str] = field(
         default_factory=set
     )  # outputs that have one element for each row, whatever the file says
     one_row: set[str] = field(default_factory=set)  # inputs and outputs whose first dimension of 1 becomes variable
-    locale: str = ""  # what a StringNormalizer is given in place of its own
+    locale: str = ""  # in place of a StringNormalizer's own
 
     @property
     def in_memory(self) -> bool:
-        """Whether ONNX Runtime is given another model than the file."""
+        """Whether the model for ONNX Runtime differs from the file."""
         return bool(self.class_names or self.locale or self.one_row)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 def adaptations_of(source: Source, start: int, end: int, maps: Iterable[str], single: Iterable[str]) -> Adaptations:
-    """Look through the nodes of a graph. maps: its outputs that are no tensors. single: those declared with one row."""
+    """Find the changes that a graph's nodes need. maps: its outputs that are no tensors. single: outputs declared with one
+    row."""
     found = Adaptations()
     makers: dict[str, Node] = {}
     for number, _, first, last in fields(source, start, end):
@@ -119,7 +118,7 @@ def _node(source: Source, start: int, end: int) -> Node:
 
 
 def _class_names(source: Source, node: Node) -> list[str]:
-    """Return ZipMap's classlabels, of which one kind is given."""
+    """Return ZipMap's class labels: it has texts or integers."""
     numbers: list[str] = []
     words: list[str] = []
     for start, end in node.attributes:
@@ -134,7 +133,7 @@ def _class_names(source: Source, node: Node) -> list[str]:
 
 
 def _integers(source: Source, value: int, start: int, end: int) -> list[int]:
-    """Return a repeated int64, of which protobuf writes one number at a time, or all of them packed."""
+    """Return a repeated int64, which protobuf writes number by number, or packed."""
     if start == end:
         return [signed(value)]
     found = []
@@ -178,13 +177,13 @@ def _has_locale(name: str) -> bool:
 
 # -- writing -----------------------------------------------------------------------------------------------------------
 Change = Callable[[int, int, int], bytes | None]
-"""(field number, start, end of its bytes) -> what is written in place of the field; None keeps it."""
+"""(field number, start, end of its bytes) -> the bytes in place of the field; None keeps it."""
 
 
 def adapted(path: Path, adaptations: Adaptations, has_default_opset: bool) -> bytes:
-    """Return the model as ONNX Runtime is to load it.
+    """Return the changed model for ONNX Runtime.
 
-    has_default_opset: whether the model imports operators of ai.onnx, as Cast is one.
+    has_default_opset: whether the model imports operators of ai.onnx, such as Cast.
     """
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         source = Source(data)
@@ -207,9 +206,9 @@ def _in_graph(source: Source, adaptations: Adaptations) -> Change:
                 return _field(1, _cast(node))
             if adaptations.locale and _needs_other_locale(source, node):
                 return _field(1, _with_locale(source, start, end, adaptations.locale))
-        elif number == 13 and one_row:  # shapes of values in between, with the batch that the file was exported for
+        elif number == 13 and one_row:  # shapes of intermediate values have the exported batch size
             return b""
-        elif number in (11, 12, 13):  # the graph's inputs and outputs, and what is known of values in between
+        elif number in (11, 12, 13):  # the graph's inputs and outputs, and intermediate values
             name = _attribute_name(source, start, end)
             if name in one_row:
                 return _field(number, _with_rows(source, start, end))
@@ -223,7 +222,7 @@ def _in_graph(source: Source, adaptations: Adaptations) -> Change:
 
 
 def _changed(source: Source, start: int, end: int, change: Change) -> bytes:
-    """Return a message with some fields in another form."""
+    """Return a message with some fields replaced."""
     parts = []
     begin = start
     for number, _, first, last in fields(source, start, end):
@@ -234,7 +233,7 @@ def _changed(source: Source, start: int, end: int, change: Change) -> bytes:
 
 
 def _cast(node: Node) -> bytes:
-    """Return a node Cast in the place of a ZipMap: its probabilities are FP64 in a model that was made with FP64."""
+    """Return a node Cast in place of a ZipMap, because its probabilities are FP64 in a model made with FP64."""
     to = _field(1, b"to") + b"\x18" + varint_bytes(_FLOAT) + b"\xa0\x01\x02"  # i; AttributeProto.type = INT
     names = _field(1, node.inputs[0].encode()) + _field(2, node.outputs[0].encode())
     return names + _field(4, b"Cast") + _field(5, to)
@@ -248,7 +247,7 @@ def _probabilities(name: str, classes: int) -> bytes:
 
 
 def _without_shape(source: Source, start: int, end: int) -> bytes:
-    """Return a ValueInfoProto of a tensor without what it says of the shape."""
+    """Return a ValueInfoProto of a tensor without its shape."""
 
     def tensor(number: int, _start: int, _end: int) -> bytes | None:
         return b"" if number == 2 else None
@@ -262,7 +261,7 @@ def _without_shape(source: Source, start: int, end: int) -> bytes:
 
 
 def _with_rows(source: Source, start: int, end: int) -> bytes:
-    """Return a ValueInfoProto whose first dimension has a name in place of a size."""
+    """Return a ValueInfoProto whose first dimension has a name instead of a size."""
     dimensions = 0
 
     def shape(number: int, _start: int, _end: int) -> bytes | None:

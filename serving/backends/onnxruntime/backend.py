@@ -47,7 +47,7 @@ ort.set_default_logger_severity(4)
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _ONNX_BF16 = 16  # TensorProto.BFLOAT16
 
-# Dims that say nothing which a file without the shape would have to confirm.
+# Dims that need no confirmation by the file's shape.
 _ANY_SIZE = frozenset((1, -1))
 _ORT_TYPES = {
     "tensor(float)": "FP32",
@@ -84,7 +84,7 @@ class OnnxRuntimeBackend(Backend):
         return _signature(ModelConfig(), model, folder, model_file, unknown=None)
 
     def load(self) -> None:
-        """Check the file and every setting, so that what is wrong is said before any weight is read."""
+        """Check the file and every setting, so that errors come before any weight is read."""
         self._model, folder = _read(self.spec.model_file, self.spec.config)
         model = self._model
         check_external_data(model, folder)
@@ -95,7 +95,7 @@ class OnnxRuntimeBackend(Backend):
         signature = model.signature()
         if _may_fit_inferred(self.spec.config, signature):
             signature = _inferred(self.spec.config, signature, model, _onnx_file(self.spec.model_file), ())
-        # Complete as it is: this checks it against the file.
+        # The configuration is complete: this checks it against the file.
         complete_config(copy.deepcopy(self.spec.config), signature)
         if not self.spec.config.max_batch_size:
             self._scalars = [tensor.name for tensor in signature.inputs if tensor.shape == ()]
@@ -131,11 +131,11 @@ class OnnxRuntimeBackend(Backend):
 
 
 class OnnxRuntimeInstance(ArrayInstance):
-    """Runs a session; the way in and out is chosen once, by device and datatypes.
+    """Runs a session. The way to pass inputs and outputs is chosen once, by device and datatypes.
 
     On the CPU and with plain numpy types a session's `run` is the fastest way (2.9 us for a tiny model, I/O binding 4.6,
-    OrtValues 30). On a GPU I/O binding takes inputs that are there already (DLPack) by reference. BF16,
-    which ONNX Runtime cannot exchange as numpy arrays, goes through bindings too.
+    OrtValues 30). On a GPU I/O binding takes inputs on the device by reference (DLPack). BF16 goes through bindings too,
+    because ONNX Runtime cannot exchange it as numpy arrays.
     """
 
     def __init__(self, spec: ModelSpec, device: Device, session: ort.InferenceSession, scalars: list[str]) -> None:
@@ -146,14 +146,14 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._on_gpu = device.kind == "gpu"
         self.any_thread = not self._on_gpu
         self._stay_on_device = False
-        # What InferenceSession.run wraps. The wrapper looks for faults that a checked request has not, for a fifth of the
-        # time of a small run, and where a provider fails it would go on with another one, silently.
+        # The method that InferenceSession.run wraps. The wrapper's checks, which a checked request does not need, take a fifth
+        # of the time of a small run; and if a provider fails, the wrapper silently goes on with another one.
         run: Run = session._sess.run
         self._run: Run = self._run_bound if self._on_gpu or "tensor(bfloat16)" in types else run
         self._shapes_vary = any(-1 in entry.dims for entry in spec.config.input)
         self._scalar_inputs = scalars
         self._batches = spec.config.max_batch_size > 0
-        # One element has no dims in the model, and at least one in the configuration.
+        # A scalar has no dims in the model, and at least one in the configuration.
         self._scalar_shapes = {
             entry.name: (1,) * max(1, len(entry.reshape.shape if entry.HasField("reshape") else entry.dims))
             for entry in spec.config.output
@@ -202,7 +202,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         return outputs
 
     def close(self) -> None:
-        """Let go of the session: its memory is freed with the last instance and the backend."""
+        """Release the session, whose memory is freed with the last instance and the backend."""
         self._session = None
         self._run = _closed
 
@@ -219,7 +219,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         try:
             self._session.run_with_iobinding(binding, options)
         except Exception:
-            # A file whose outputs have other shapes than it says; or the request is wrong, which the usual way says best.
+            # Outputs have other shapes than the file declares, or the request is wrong; `_run` has the better error message.
             return self._run(outputs, inputs, options)
         return [buffers[name] for name in outputs]
 
@@ -256,9 +256,8 @@ class OnnxRuntimeInstance(ArrayInstance):
 def _signature(
     config: ModelConfig, model: OnnxModel, folder: Path, model_file: Path, unknown: tuple[int, ...] | None = ()
 ) -> Signature:
-    """Return what the file says of its tensors, with what ONNX Runtime infers where the configuration depends on that.
-
-    unknown: the shape of a tensor of which neither says one."""
+    """Return the signature of a file, with shapes and datatypes that ONNX Runtime infers if the configuration depends on them.
+    unknown: the shape of a tensor without any."""
     signature = model.signature()
     if _depends_on_inference(config, signature) or _may_fit_inferred(config, signature):
         check_external_data(model, folder)
@@ -267,8 +266,8 @@ def _signature(
 
 
 def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
-    """Whether an output has sizes that the file leaves open and ONNX Runtime may know, and the configuration does not say the
-    shape as the file does. Triton takes what its session says of outputs."""
+    """Whether an output has sizes that the file leaves open and ONNX Runtime may infer, and the configuration's shape differs
+    from the file's. Triton takes the inferred shapes of outputs."""
     open_sizes = any(-1 in (output.shape or ())[1:] for output in signature.outputs)
     open_rows = any(-1 in (output.shape or ()) for output in signature.outputs)
     said = config.output and all(output.dims for output in config.output)
@@ -276,7 +275,8 @@ def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
 
 
 def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
-    """Whether what the file leaves out of its signature matters: a session, which tells more, reads all weights."""
+    """Whether the configuration depends on shapes that the file lacks. Inferring them takes a session, which reads all
+    weights."""
     unknown = {tensor.name for tensor in (*signature.inputs, *signature.outputs) if tensor.shape is None}
     entries = [entry for entry in (*config.input, *config.output) if entry.name in unknown]
     if not unknown or (entries and config.input and config.output):
@@ -285,7 +285,7 @@ def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
 
 
 def _name_classes(config: ModelConfig, model: OnnxModel) -> None:
-    """Write the names of classes that the file holds into the configuration in force, unless somebody gave others."""
+    """Write the file's class names into the configuration, unless it has others."""
     served = {output.name for output in config.output}
     names = {name: found for name, found in model.adaptations.class_names.items() if name in served}
     if names and class_names.KEY not in config.parameters:
@@ -299,11 +299,10 @@ def _inferred(
     path: Path,
     unknown: tuple[int, ...] | None,
 ) -> Signature:
-    """Return the signature with what the file leaves out of datatypes and shapes, as far as ONNX Runtime infers it.
+    """Return the signature with the missing datatypes and shapes that ONNX Runtime infers.
 
-    As in Triton a tensor of which nothing is known is [1] where the configuration does not say otherwise; there it can only
-    be [1], here dims of -1 are taken too. What the protocol has no datatype for is left out.
-    unknown: the shape of such a tensor.
+    As in Triton, a tensor of unknown shape is [1] unless the configuration gives its dims. Triton accepts [1] alone there; this
+    accepts -1 too. Tensors without a datatype of the protocol are left out. unknown: the shape of such a tensor.
     """
     session = check_loads(model, path)
     found = {node.name: node for node in (*session.get_inputs(), *session.get_outputs())}
@@ -327,7 +326,7 @@ def _inferred(
 
 
 def _with_inferred(output: TensorSignature, shape: Sequence[int | str | None]) -> TensorSignature:
-    """Return an output with what ONNX Runtime infers of sizes that the file leaves open, if that is anything."""
+    """Return an output with the sizes that the file leaves open and ONNX Runtime infers."""
     if output.shape is None or len(shape) != len(output.shape):
         return output
     sizes = zip(output.shape, shape, strict=True)
@@ -336,8 +335,8 @@ def _with_inferred(output: TensorSignature, shape: Sequence[int | str | None]) -
 
 
 def check_loads(model: OnnxModel, path: Path) -> ort.InferenceSession:
-    """Start a plain session, not optimised, on the CPU or, where that lacks an operator, on a GPU; INVALID_ARG where ONNX
-    Runtime refuses the model."""
+    """Start a session without optimisation, on the CPU, or on a GPU if the CPU lacks an operator; INVALID_ARG if ONNX Runtime
+    refuses the model."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
@@ -354,7 +353,7 @@ def check_loads(model: OnnxModel, path: Path) -> ort.InferenceSession:
 def _session(
     model: OnnxModel, path: Path, options: ort.SessionOptions, providers: Sequence[Provider]
 ) -> ort.InferenceSession:
-    """Start a session of a file, or of what it becomes in memory; INVALID_ARG where ONNX Runtime refuses it."""
+    """Start a session of a file, or of the model that is changed in memory; INVALID_ARG if ONNX Runtime refuses it."""
     source: str | bytes = str(path)
     if model.adaptations.in_memory:
         source = adapted(path, model.adaptations, bool(model.opset))
@@ -371,7 +370,7 @@ def _closed(outputs: list[str], inputs: dict[str, Tensor], options: ort.RunOptio
 
 
 def _ort_value(tensor: Tensor | DeviceTensor) -> ort.OrtValue:
-    """Return an OrtValue without a copy: of an array on the host, or a tensor where it is."""
+    """Return an OrtValue over an array on the host or a tensor on a GPU, without a copy."""
     if isinstance(tensor, DeviceTensor):
         return ort.OrtValue.from_dlpack(tensor)
     tensor = np.ascontiguousarray(tensor)
@@ -388,12 +387,12 @@ def _host_array(value: ort.OrtValue) -> Tensor:
     if size == 0:
         return np.empty(value.shape(), _BF16)
     memory = (ctypes.c_char * size).from_address(value.data_ptr())
-    memory.owner = value  # keeps the tensor alive as long as views of it live
+    memory.owner = value  # keeps the tensor as long as views of it
     return np.frombuffer(memory, _BF16).reshape(value.shape())
 
 
 def _decoded(array: Tensor, name: str) -> Tensor:
-    """Return BYTES elements as the str that ONNX Runtime takes; INVALID_ARG unless they are UTF-8."""
+    """Return BYTES elements as str, for ONNX Runtime; INVALID_ARG unless they are UTF-8."""
     decoded = np.empty(array.shape, np.object_)
     try:
         decoded.reshape(-1)[:] = [e.decode() if isinstance(e, bytes) else str(e) for e in array.reshape(-1).tolist()]
@@ -416,7 +415,7 @@ def _onnx_file(path: Path) -> Path:
 
 
 def _read(model_file: Path, config: ModelConfig | None = None) -> tuple[OnnxModel, Path]:
-    """Read the file, to be loaded as the configuration asks, and return it with its folder."""
+    """Read a file, with the changes that the configuration asks for, and return it with its folder."""
     path = _onnx_file(model_file)
     if not path.is_file():
         raise not_found(f"the version folder has no '{model_file.name}'")

@@ -1,7 +1,7 @@
-"""Tries whether a model that was exported for one row answers several rows as it answers each of them alone.
+"""Tests whether a model that was exported for one row gives the same answers for several rows together.
 
-Made-up rows go through the model as the file has it, one by one, and through the model with a variable first dimension,
-together. A constant shape inside, or an operator that mixes rows, shows as an error or as another answer.
+Random rows go through the model of the file, one by one, and together through the model with a variable first dimension. A
+constant shape inside, or an operator that mixes rows, causes an error or another answer.
 """
 
 import math
@@ -24,7 +24,8 @@ _TOLERANCE = 1e-3
 
 
 def answers_rows_alike(model: OnnxModel, path: Path) -> bool:
-    """Return whether it does; False also where that cannot be tried. `model` is left with a variable first dimension."""
+    """Return whether the answers are the same; False also if that cannot be tested. `model` keeps its variable first
+    dimension."""
     if not all(_can_be_made(tensor.datatype, tensor.shape) for tensor in model.inputs):
         return False
     options = ort.RunOptions()
@@ -38,7 +39,7 @@ def answers_rows_alike(model: OnnxModel, path: Path) -> bool:
         return all(_alike(_made_up(model, rows), rows, alone, together, options) for rows in _ROWS)
     except ServingError:
         return False
-    except Exception:  # whatever a run raises
+    except Exception:  # ONNX Runtime's own types
         return False
     finally:
         clock.cancel()
@@ -50,7 +51,7 @@ def _can_be_made(datatype: str, shape: tuple[int, ...] | None) -> bool:
 
 
 def _made_up(model: OnnxModel, rows: int) -> dict[str, Tensor]:
-    """Return inputs: small numbers, which are good indexes, too."""
+    """Return random inputs: small numbers, so that they are valid indexes too."""
     random = np.random.default_rng(rows)
     found: dict[str, Tensor] = {}
     for tensor in model.inputs:

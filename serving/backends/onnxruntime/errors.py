@@ -40,7 +40,7 @@ def session_error(error: Exception) -> ServingError:
 
 
 def _exporters_problem(said: str) -> str:
-    """Return what exporters of others are known to get wrong, and what to do about it; "" for any other error."""
+    """Return a sentence with advice for a known fault of an exporter; "" for any other error."""
     if "(ZipMap)" in said:
         return (
             "ONNX Runtime cannot run the model's ZipMap, which makes maps of its probabilities: export it without, from "
@@ -62,16 +62,16 @@ def _exporters_problem(said: str) -> str:
 
 
 def run_error(error: Exception, shapes_vary: bool) -> ServingError:
-    """Return INVALID_ARG where the inputs are to blame (by the status, or free dimensions that do not fit), else INTERNAL."""
+    """Return INVALID_ARG if the inputs are wrong (by the status, or free dimensions that do not fit), else INTERNAL."""
     if type(error).__name__ == "InvalidArgument" or (shapes_vary and _MISFIT.search(str(error))):
         return invalid(f"the model refuses the inputs: {sentence(error)}")
     return internal(f"the model failed: {sentence(error)}")
 
 
 def unsupported_version(model: OnnxModel) -> str:
-    """Return a sentence that names both versions where this runtime is too old for the file; empty where it is not.
+    """Return a sentence with both versions if this runtime is too old for the file, else "".
 
-    Asked of the runtime itself, by an empty model with the same versions: there is no call that tells them.
+    An empty model with the same versions tries it, because the runtime has no call for its versions.
     """
     try:
         ort.InferenceSession(_empty_model(model), providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""Reads what an ONNX file says of itself without reading its weights.
+"""Reads the description in an ONNX file without its weights.
 
 The file is mapped and its protobuf fields are walked by their lengths: a file of 2 GB costs no more than its node list.
 Field numbers are those of onnx.proto3 (ONNX IR specification).
@@ -32,14 +32,14 @@ _OTHER_TYPES = {
 
 _SEQUENCE, _SEQUENCE_OF_MAPS = "a sequence", "a sequence of maps"
 _KINDS = {4: _SEQUENCE, 5: "a map", 8: "a sparse tensor", 9: "an optional"}  # TypeProto's fields beside tensor_type
-# What a person can do about an output that is no tensor.
+# Advice for an output that is no tensor.
 _REMEDIES = {
     _SEQUENCE_OF_MAPS: "export the model without maps, from scikit-learn with to_onnx(model, X[:1], options={'zipmap': False})",
     _SEQUENCE: "export the model with the tensors in it as outputs of their own, or publish a model for each",
 }
 _REMEDY = "export the model with tensors as its outputs"
 
-# Where tensors hide: message -> {field number: message}. Walked for external data, which may lie in any of them.
+# The paths to tensors: message -> {field number: message}. Any tensor may have external data.
 _TENSOR_PATHS: dict[str, dict[int, str]] = {
     "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
     "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
@@ -62,7 +62,8 @@ class ExternalData:
 
 @dataclass(slots=True)
 class OnnxModel:
-    """What the file says. `unsupported` names inputs and outputs that are no tensors of a KServe datatype."""
+    """The description in the file. unsupported: inputs and outputs that are no tensors of a KServe datatype, with the
+    reason."""
 
     ir_version: int = 0
     producer: str = ""
@@ -79,7 +80,7 @@ class OnnxModel:
 
     @property
     def left_out(self) -> list[str]:
-        """The outputs that no protocol carries and nothing is put in place of."""
+        """The outputs that the protocol cannot carry and that no change replaces."""
         return [
             tensor.name
             for tensor in self.outputs
@@ -87,20 +88,20 @@ class OnnxModel:
         ]
 
     def why_left_out(self, name: str) -> str:
-        """Return what an output is instead of a tensor, and what to do about it."""
+        """Return the kind of an output that is no tensor, with advice."""
         kind = self.unsupported[name]
         return f"{kind}: {_REMEDIES.get(kind, _REMEDY)}"
 
     def adapt_batch(self) -> None:
-        """Make a first dimension of 1 a variable one, in every input and output; what the file holds by default stays."""
+        """Make a first dimension of 1 variable in every input and output, except inputs with a default value."""
         tensors = (*self.inputs, *self.outputs)
         found = {tensor.name for tensor in tensors if tensor.shape and tensor.shape[0] == 1 and not tensor.optional}
         self.adaptations.one_row = found - self.adaptations.row_labels
 
     def signature(self) -> Signature:
-        """Return the signature, as it is served.
+        """Return the signature that clients see.
 
-        An output that KServe has no datatype for (a sequence of tensors, say) is left out; such an input is an error.
+        An output without a KServe datatype (such as a sequence of tensors) is left out; such an input is an error.
         """
         for tensor in self.inputs:
             if tensor.name in self.unsupported:
@@ -123,7 +124,7 @@ class OnnxModel:
 
 
 def read_onnx(path: Path) -> OnnxModel:
-    """Parse an ONNX file; INVALID_ARG in one sentence for what is none."""
+    """Parse an ONNX file; INVALID_ARG in one sentence for any other file."""
     size = path.stat().st_size
     if size == 0:
         raise invalid("the ONNX file is empty")
@@ -174,7 +175,7 @@ def _model(source: Source, size: int) -> OnnxModel:
 
 
 def _one_line(text_of_file: str) -> str:
-    """Return what a file says of its producer; "" for the pages that some write instead of a version."""
+    """Return the producer in a file; "" for a text of several lines, which some producers write instead of a version."""
     return text_of_file.strip()[:100] if len(text_of_file.strip().splitlines()) == 1 else ""
 
 
@@ -208,7 +209,7 @@ def _graph_signature(source: Source, start: int, end: int, model: OnnxModel) -> 
 
 
 def _adapt(source: Source, start: int, end: int, model: OnnxModel) -> None:
-    """Look through the nodes where there may be something to adapt: of most models nothing is."""
+    """Search the nodes if the model may need changes; most models need none."""
     maps = [tensor.name for tensor in model.outputs if tensor.name in model.unsupported]
     batches = any(tensor.shape is not None and tensor.shape[:1] == (-1,) for tensor in model.inputs)
     single = [tensor.name for tensor in model.outputs if batches and tensor.shape == (1,)]
@@ -226,7 +227,7 @@ def _name_of_tensor(source: Source, start: int, end: int) -> str:
 
 def _value_info(source: Source, start: int, end: int, model: OnnxModel) -> TensorSignature:
     name, datatype, shape = "", "", None
-    problem = ""  # a tensor whose type the file does not say may be inferred
+    problem = ""  # empty if the file has no type: it may be inferred
     for number, _, first, last in fields(source, start, end):
         if number == 1:
             name = text(source, first, last)
@@ -244,7 +245,7 @@ def _value_info(source: Source, start: int, end: int, model: OnnxModel) -> Tenso
 
 
 def _kind(source: Source, kind: int, start: int, end: int) -> str:
-    """Return what a field of a TypeProto stands for, "" for none. A sequence says in elem_type (1) what it is of."""
+    """Return the kind that a field of a TypeProto stands for; "" for none. A sequence's elem_type is field 1."""
     if kind != 4:
         return _KINDS.get(kind, "")
     elements = [span for number, _, *span in fields(source, start, end) if number == 1]
@@ -272,7 +273,7 @@ def _dimension(source: Source, start: int, end: int) -> int:
 
 
 def _external_data(source: Source, start: int, end: int, message: str, depth: int) -> Iterator[ExternalData]:
-    """Give every external_data entry (TensorProto field 13) in the model, however deep."""
+    """Yield every external_data entry (TensorProto field 13) in the model, at any depth."""
     if depth > _MAX_DEPTH:
         raise Truncated
     if message == "Tensor":
@@ -303,7 +304,7 @@ def _external_entry(source: Source, start: int, end: int) -> ExternalData | None
 def check_external_data(model: OnnxModel, folder: Path) -> None:
     """Refuse weights outside the model's own folder, by path or by symbolic link, and those missing or too short.
 
-    onnx#3991 and CVE-2026-27489 are what happens otherwise: a model that reads any file of the server.
+    Otherwise a model could read any file of the server: see onnx#3991 and CVE-2026-27489.
     """
     sizes: dict[str, int] = {}
     for entry in model.external:
@@ -319,7 +320,7 @@ def check_external_data(model: OnnxModel, folder: Path) -> None:
 
 
 def _refuse_stand_in(path: Path) -> None:
-    """Refuse what was downloaded in place of weights: where it is long enough, its letters would be taken for numbers."""
+    """Refuse a download page or pointer in place of weights, because ONNX Runtime would read its letters as numbers."""
     with path.open("rb") as file:
         downloaded = stand_in(file.read(HEAD_BYTES))
     if downloaded is not None:
@@ -327,7 +328,7 @@ def _refuse_stand_in(path: Path) -> None:
 
 
 def missing_external_data(model: OnnxModel, folder: Path) -> list[str]:
-    """Return the files inside the folder in which weights should lie, and nothing does. What leads out is not looked for."""
+    """Return the missing files of weights that the model expects inside the folder. Paths that lead out of it are ignored."""
     locations = sorted({entry.location for entry in model.external})
     return [
         location for location in locations if _leads_nowhere_else(location) and not os.path.lexists(folder / location)
@@ -335,7 +336,7 @@ def missing_external_data(model: OnnxModel, folder: Path) -> list[str]:
 
 
 def _leads_nowhere_else(location: str) -> bool:
-    """Whether a location is inside the model's folder. A leading '*' is ONNX Runtime's mark for weights at a memory address."""
+    """Whether a location is inside the model's folder. With a leading '*' ONNX Runtime takes a memory address."""
     path = PurePosixPath(location)
     strange = "\\" in location or "\0" in location or location.startswith("*")
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and not strange

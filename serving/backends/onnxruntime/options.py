@@ -87,7 +87,7 @@ _TENSORRT_CACHES = {"trt_engine_cache_path", "trt_timing_cache_path"}
 
 
 def check_options(spec: ModelSpec) -> None:
-    """Raise for anything wrong in the configuration, also in what only a GPU would use."""
+    """Raise INVALID_ARG for any wrong option, also for one that only a GPU uses."""
     config = spec.config
     parameters = Parameters.of(config)
     parameters.warn_of_unknown(_KNOWN, _ENTRY_PREFIXES)
@@ -111,7 +111,7 @@ def check_options(spec: ModelSpec) -> None:
 def session_options(config: ModelConfig) -> ort.SessionOptions:
     parameters = Parameters.of(config)
     options = ort.SessionOptions()
-    options.log_severity_level = 4  # what fails is reported by us, without paths
+    options.log_severity_level = 4  # this module's errors have no paths
     options.graph_optimization_level = _graph_level(config)
     intra = parameters.integer("intra_op_thread_count", 0, maximum=1024)
     options.intra_op_num_threads = intra or default_threads(config)
@@ -120,7 +120,7 @@ def session_options(config: ModelConfig) -> ort.SessionOptions:
     options.execution_mode = ort.ExecutionMode.ORT_PARALLEL if parallel else ort.ExecutionMode.ORT_SEQUENTIAL
     options.enable_cpu_mem_arena = parameters.boolean("enable_mem_arena", True)
     options.enable_mem_pattern = parameters.boolean("enable_mem_pattern", True) and not parallel
-    # Idle pool threads would otherwise spin for a while on the cores that the event loop and other models need.
+    # Otherwise idle pool threads would spin on cores that the event loop and other models need.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     for key, value in parameters.values.items():
@@ -202,7 +202,7 @@ def _cuda_options(spec: ModelSpec, device: Device) -> dict[str, str]:
 
 
 def _passed_on(accelerator: ModelOptimizationPolicy.ExecutionAccelerators.Accelerator) -> dict[str, str]:
-    """Return the parameters that go to the provider as they are, but for those that name files or addresses in memory."""
+    """Return the parameters for the provider; INVALID_ARG for one that names a file or an address in memory."""
     for key in accelerator.parameters:
         if _NAMES_A_FILE.search(key) or _NAMES_MEMORY.search(key):
             raise invalid(
@@ -241,9 +241,9 @@ def _inside_model(spec: ModelSpec, key: str, value: str) -> str:
 
 @functools.cache
 def why_no_cuda() -> str:
-    """Return why ONNX Runtime cannot use CUDA here; empty where it can.
+    """Return why ONNX Runtime cannot use CUDA here; "" if it can.
 
-    A provider's name among the available ones proves nothing: only a session that has started with it does.
+    A provider in the list of available ones may still fail: only a session that has started with it proves that it works.
     """
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         return "this onnxruntime package was built without CUDA"

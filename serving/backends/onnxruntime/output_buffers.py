@@ -1,6 +1,6 @@
-"""Outputs that ONNX Runtime writes straight into a client's shared memory: the server needs no memory of its own for them.
+"""Outputs that ONNX Runtime writes straight into a client's shared memory, without memory of the server's own.
 
-Only where every output of a batch of one request goes there and the model's file says its shape: a buffer must have it.
+This takes a batch of one request, all of whose outputs go to shared memory and have their shapes in the model's file.
 """
 
 import math
@@ -21,7 +21,7 @@ OutputBuffers = dict[str, Tensor]
 
 
 class PreallocatedOutputs:
-    """What a model's file says of its outputs, and the buffers that a batch has for them."""
+    """Finds the buffers of a batch for the outputs whose shapes the model's file has."""
 
     def __init__(self, config: ModelConfig, session: ort.InferenceSession) -> None:
         self._batches = config.max_batch_size > 0
@@ -33,7 +33,7 @@ class PreallocatedOutputs:
         }
 
     def buffers(self, batch: Batch) -> OutputBuffers | None:
-        """Return the client's own memory for every output of a batch; None where one has none, or they are small."""
+        """Return the client's memory for every output of a batch; None if an output has none, or if all are small."""
         request = batch.requests[0]
         targets = request.asked.output_targets
         if not targets or not request.requested_outputs or len(batch.requests) > 1:

@@ -1,6 +1,6 @@
-"""Walks the fields of a mapped protobuf by their lengths, within the bytes that there are and a number of fields.
+"""Walks the fields of a mapped protobuf by their lengths, with bounds for the bytes and for the number of fields.
 
-Source: protobuf's encoding. ONNX files are read by it, without a class for each message and without copying weights.
+ONNX files are read in this way, without a class for each message and without copying weights. Source: protobuf's encoding.
 """
 
 import mmap
@@ -16,7 +16,8 @@ class Truncated(Exception):
 
 
 class Source:
-    """The mapped file, and how many fields may still be read: a hostile file of tiny fields must not take hours."""
+    """The mapped file, and the number of fields that may still be read, because a hostile file of tiny fields must not take
+    hours."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data
@@ -28,7 +29,7 @@ Field = tuple[int, int, int, int]
 
 
 def fields(source: Source, start: int, end: int) -> Iterator[Field]:
-    """Give the fields of one message: the walk that all else here uses."""
+    """Yield the fields of one message."""
     data = source.data
     position = start
     while position < end:

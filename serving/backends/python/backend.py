@@ -22,7 +22,7 @@ from serving.core.errors import invalid, not_found
 from serving.core.message_json import message_to_json
 
 STUB = "serving.child_program.python_stub:PythonStub"
-_ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host with "no" too: models must expect either place
+_ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host even with "no", as models must expect both
 
 
 class PythonBackend(Backend):
@@ -32,7 +32,7 @@ class PythonBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Add what the model's `auto_complete_config` does, in a process of its own; one instance on the CPU by default."""
+        """Run the model's `auto_complete_config` in a process of its own; by default add one instance on the CPU."""
         path = version_dir / config.default_model_filename
         if _completes_itself(path):
             completed = _run_complete_config(config, path)
@@ -78,21 +78,22 @@ class PythonBackend(Backend):
 
 
 def _completes_itself(model_file: Path) -> bool:
-    """Whether the model may have `auto_complete_config`: most do not, and the process that runs it costs 0.2 s and the model's
-    imports. It has none where the class is written in the model's file, inherits nothing, and no source file names it."""
+    """Whether the model may have `auto_complete_config`. Most models have none, and the process that runs it takes 0.2 s and
+    the model's imports. A model has none if its class is in the model's file, inherits nothing, and no source file has that
+    name."""
     try:
         source = model_file.read_bytes()
         if any(b"auto_complete_config" in path.read_bytes() for path in model_file.parent.rglob("*.py")):
             return True
         classes = [node for node in syntax_tree(source).body if isinstance(node, ast.ClassDef)]
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return True  # whoever runs it says what is wrong
+        return True  # running it gives the error
     own = [one for one in classes if one.name == "TritonPythonModel"]
     return not own or any(one.bases or one.keywords or one.decorator_list for one in own)
 
 
 def _run_complete_config(config: ModelConfig, path: Path) -> dict[str, object] | None:
-    """Return what `auto_complete_config` makes of the configuration, as JSON has it; None without that method."""
+    """Return the configuration that `auto_complete_config` makes, as JSON; None without that method."""
     work = "auto_complete_config"
     given = json.dumps(message_to_json(config))
     python = model_interpreter(config, path.parent.parent)

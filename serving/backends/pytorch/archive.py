@@ -1,4 +1,4 @@
-"""What a PyTorch file is, told by its content, and the signature of a torch.export archive. Imports no torch, runs nothing.
+"""Finds the kind of a PyTorch file by its content, and the signature of a torch.export archive. Imports no torch, runs no code.
 
 torch.jit.save, torch.export.save, AOTInductor and torch.save all write zip archives:
     TorchScript     <root>/code/..., <root>/constants.pkl
@@ -23,7 +23,7 @@ from serving.backends.base.text import looks_like_text
 from serving.core.errors import invalid
 
 Json = Mapping[str, Any]
-"""A JSON object, of a layout that the schema of torch.export says."""
+"""A JSON object in the layout of torch.export's schema."""
 
 _MAX_JSON_BYTES = 512 << 20
 _INFINITE = 2**31 - 1
@@ -43,7 +43,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """`device` is what an AOTInductor package was compiled for; `has_example` whether a traced module kept its inputs."""
+    """device: the one that an AOTInductor package was compiled for. has_example: whether a traced module kept its inputs."""
 
     kind: Kind
     names: tuple[str, ...]
@@ -52,7 +52,7 @@ class Archive:
 
 
 def read_archive(path: Path) -> Archive:
-    """Return what a file is; INVALID_ARG in one sentence for one that is no model that PyTorch can run."""
+    """Return the kind of a file; INVALID_ARG in one sentence for a file that is no model for PyTorch."""
     with path.open("rb") as file:
         head = file.read(512)
     if not head:

@@ -147,7 +147,7 @@ def _model_file(version_dir: Path, filename: str) -> Path:
 
 
 def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature | None:
-    """Return what the file says; None where it says nothing that the configuration does not (TorchScript, AOTInductor)."""
+    """Return the file's signature; None if the configuration has it already (TorchScript, AOTInductor)."""
     if archive.kind is Kind.TORCH_EXPORT:
         return export_signature(path)
     if _is_complete(config):
@@ -160,9 +160,9 @@ def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature |
 
 
 def _check_datatypes(config: ModelConfig, kind: Kind) -> None:
-    """Raise INVALID_ARG for datatypes that torch, or Triton's backend for TorchScript, has no tensors of.
+    """Raise INVALID_ARG for datatypes that torch, or Triton's backend for TorchScript, does not have.
 
-    TorchScript does not say its own datatypes: a wrong one would only show when a request comes.
+    A TorchScript file does not name its datatypes, so that otherwise a wrong one would fail with the first request.
     """
     refused = _NOT_OF_TORCHSCRIPT if kind is Kind.TORCHSCRIPT else frozenset()
     for what, tensors in (("input", config.input), ("output", config.output)):
@@ -189,7 +189,7 @@ def _is_complete(config: ModelConfig) -> bool:
 
 
 def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:
-    """Set what torch has only one of for the whole process: the last model that asks for it decides."""
+    """Apply the settings that torch has once for the whole process: the last model that sets one decides."""
     parameters = Parameters.of(spec.config)
     switches = {
         "ENABLE_JIT_EXECUTOR": torch._C._jit_set_profiling_executor,
@@ -209,7 +209,7 @@ def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:
 
 
 class PytorchInstance(ArrayInstance):
-    """A module on one device; inputs are placed by position, outputs found by name or position."""
+    """A module on one device. Inputs are passed by position, outputs are found by name or position."""
 
     def __init__(self, spec: ModelSpec, device: Device, model: TorchModel, settings: Settings) -> None:
         super().__init__(spec, device)
@@ -236,7 +236,7 @@ class PytorchInstance(ArrayInstance):
             torch.set_num_threads(settings.threads)  # for this thread: OpenMP counts them for each thread that asks
 
     def enter_loop(self) -> None:
-        torch.set_num_threads(1)  # executions that are worth a second thread do not run here
+        torch.set_num_threads(1)  # executions that need more threads do not run here
 
     def execute(self, batch: Batch) -> None:
         self._stay_on_device = self._stream is not None and all(
@@ -267,7 +267,7 @@ class PytorchInstance(ArrayInstance):
         return {name: self._output(result, name) for name in outputs}
 
     def close(self) -> None:
-        """Let go of the module; on a GPU give its memory back to the driver."""
+        """Release the module; on a GPU return its memory to the driver."""
         self._model = None
         del self._call
         if self._stream is not None:

@@ -1,4 +1,4 @@
-"""numpy <-> torch without copies where that is safe."""
+"""Converts tensors between numpy and torch, without a copy where that is safe."""
 
 import ml_dtypes
 import numpy as np
@@ -31,7 +31,7 @@ _COPY_BELOW = 16 << 10
 
 
 class _Writable:
-    """The same memory, declared writable: torch warns of anything else, and a model that writes gets a copy anyway."""
+    """The same memory, declared writable, because torch warns of read-only memory. A model that writes gets a copy anyway."""
 
     __slots__ = ("__array_interface__", "owner")
 
@@ -43,7 +43,7 @@ class _Writable:
 
 
 def to_torch(array: Tensor, copy: bool = False) -> torch.Tensor:
-    """Return a tensor on the host; `copy` where the model writes to this input, whose memory others may read."""
+    """Return a tensor on the host. copy: the model writes to this input, whose memory others may read."""
     if array.dtype == _BF16:
         return to_torch(array.view(np.int16), copy).view(torch.bfloat16)
     if copy or (not array.flags.writeable and array.nbytes < _COPY_BELOW):
@@ -77,7 +77,7 @@ def _check_carried(tensor: torch.Tensor, name: str) -> None:
 
 
 def to_strings(array: Tensor, name: str) -> list[str]:
-    """Return BYTES elements as the List[str] that TorchScript takes."""
+    """Return BYTES elements as a List[str], for TorchScript."""
     try:
         return [
             element.decode() if isinstance(element, bytes) else str(element) for element in array.reshape(-1).tolist()

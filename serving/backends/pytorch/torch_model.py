@@ -1,6 +1,6 @@
 """Loads each kind of PyTorch file into one form that an instance can call.
 
-That TorchScript is deprecated is not news to who serves it: torch's warning of it is silenced here.
+torch's warning that TorchScript is deprecated is silenced, because a server cannot do anything about it.
 """
 
 import json
@@ -30,12 +30,12 @@ _INPUT_FAULT = re.compile(
 
 
 Call = Callable[..., object]
-"""A model's forward: tensors, or lists of strings, in; whatever the model returns out."""
+"""A model's forward: it takes tensors or lists of strings, and returns the model's result."""
 
 
 @dataclass(frozen=True, slots=True)
 class TorchModel:
-    """`call` takes the tensors in the order of `arguments`; what it returns is given out by name or by position.
+    """`call` takes the tensors in the order of `arguments`; its result is read by name or by position.
 
     written: the positions of arguments that the model changes in place. takes_dict: one argument, a Dict[str, Tensor].
     """
@@ -48,7 +48,7 @@ class TorchModel:
 
 
 def load_model(path: Path, device: Device) -> TorchModel:
-    """Load a model of any kind onto a device; INVALID_ARG in one sentence for what does not load."""
+    """Load a model of any kind onto a device; INVALID_ARG in one sentence if it does not load."""
     archive = read_archive(path)
     loader = {
         Kind.TORCHSCRIPT: _load_torchscript,
@@ -69,9 +69,9 @@ def torch_device(device: Device) -> torch.device:
 
 # -- TorchScript -------------------------------------------------------------------------------------------------------
 def open_torchscript(path: Path, device: torch.device, restore_shapes: bool = False) -> torch.jit.ScriptModule:
-    """Load a TorchScript file in evaluation mode, without its deprecation.
+    """Load a TorchScript file in evaluation mode, without the deprecation warning.
 
-    A filter for that message alone, which stays: models load on several threads, and `catch_warnings` is not safe there.
+    The filter for that message stays, because models load on several threads, where `catch_warnings` is not safe.
     """
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
     module: torch.jit.ScriptModule = torch.jit.load(str(path), map_location=device, _restore_shapes=restore_shapes)
@@ -125,12 +125,12 @@ def _load_export(path: Path, archive: Archive, device: torch.device) -> TorchMod
 
 def _export_program(path: Path) -> torch.export.ExportedProgram:
     logging.getLogger("torch.export").setLevel(logging.CRITICAL)  # it logs the traceback of what it raises as well
-    with path.open("rb") as file:  # by its content: torch refuses a path that does not end in .pt2
+    with path.open("rb") as file:  # not its path: torch refuses one that does not end in .pt2
         return torch.export.load(file)
 
 
 def forget_exported_programs() -> None:
-    """Empty what torch keeps for each program ever loaded: source lines for tracebacks, cached shape propagation."""
+    """Empty torch's caches, which keep data of each loaded program: source lines for tracebacks, shape propagation."""
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.fx import graph_module
 
@@ -183,7 +183,7 @@ def _leaves(name: str, spec: Json) -> list[str]:
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 def sentence(error: Exception) -> str:
-    """Return the line of an error that says what is wrong: TorchScript puts a traceback before it, C++ one after it."""
+    """Return the line of an error with its message: TorchScript puts a traceback before it, C++ one after it."""
     text = str(error).strip() or type(error).__name__
     raised = _RAISED.findall(text)
     first = _PATH.sub("", raised[-1] if raised else text.splitlines()[0])
@@ -191,7 +191,7 @@ def sentence(error: Exception) -> str:
 
 
 def run_error(error: Exception, shapes_vary: bool) -> ServingError:
-    """Return INVALID_ARG where the inputs are to blame (an index or a free dimension that does not fit), INTERNAL otherwise."""
+    """Return INVALID_ARG if the inputs are wrong (an index or a free dimension that does not fit), else INTERNAL."""
     text = sentence(error)
     if isinstance(error, AssertionError) and text.startswith("Guard failed: "):
         return invalid(f"the model refuses the inputs: expected {text.removeprefix('Guard failed: ')}")

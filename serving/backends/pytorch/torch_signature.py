@@ -1,8 +1,8 @@
-"""What can be learned of a TorchScript module's inputs and outputs, which its file hardly says.
+"""Infers the signature of a TorchScript module, whose file has little of it.
 
-A traced module may keep its example inputs. Their shapes and types, and what comes out when the module runs on torch's `meta`
-device (which has shapes but no data: nothing is computed and no weights are read), give the signature; running it with two
-other batch sizes tells whether the first dimension is free. A scripted module gives its argument names and nothing more.
+A traced module may keep its example inputs. Their shapes and types, and the outputs of a run on torch's `meta` device, give the
+signature; that device has shapes without data, so the run computes nothing and reads no weights. Runs with two other batch
+sizes show whether the first dimension is free. A scripted module has its argument names alone.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ Example = tuple[tuple[int, ...], torch.dtype]
 
 
 def torchscript_signature(path: Path, archive: Archive) -> Signature:
-    """Return the signature; shapes are None and datatypes "" where they cannot be known."""
+    """Return the signature; unknown shapes are None and unknown datatypes ""."""
     module = open_torchscript(path, _META, restore_shapes=archive.has_example)
     names = [argument.name for argument in module.forward.schema.arguments[1:] if not argument.has_default_value()]
     examples = _examples(module, len(names)) if archive.has_example else None
@@ -42,9 +42,8 @@ def torchscript_signature(path: Path, archive: Archive) -> Signature:
 
 
 def certain_part(signature: Signature) -> Signature | None:
-    """Return what of a TorchScript module's signature holds whatever its example was; None where its outputs are not known.
-
-    The sizes of an example that nothing was tried with, because the module does not run on the meta device, say nothing.
+    """Return the part of a TorchScript module's signature that does not depend on its example; None if its outputs are unknown.
+    If the module does not run on the meta device, the sizes of its example prove nothing.
     """
     if not signature.outputs:
         return None
@@ -71,7 +70,7 @@ def _examples(module: torch.jit.ScriptModule, count: int) -> list[Example] | Non
 
 
 def _first_dimension_is_free(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> bool:
-    """Whether the module takes other batch sizes and every output follows them."""
+    """Whether the module takes other batch sizes, and every output has them too."""
     if any(not shape for shape, _ in examples) or len({shape[0] for shape, _ in examples}) != 1:
         return False
     for size in _PROBES:

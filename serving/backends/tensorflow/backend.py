@@ -1,7 +1,7 @@
-"""TensorFlow SavedModels, always in processes of their own: TensorFlow's libraries do not share one with the others' well.
+"""TensorFlow SavedModels, always in processes of their own, because TensorFlow's libraries conflict with those of others.
 
 Optional: it needs requirements/tensorflow.txt in the server's environment, or in the one that EXECUTION_ENV_PATH names. The
-server's side of the class imports nothing of TensorFlow; `load` and what follows run in the child.
+server's side of the class imports nothing of TensorFlow; `load` and later calls run in the child.
 """
 
 import importlib
@@ -37,7 +37,7 @@ MISSING = (
 class TensorflowBackend(Backend):
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Complete from the signature, which only TensorFlow can read: in a process of its own."""
+        """Complete from the signature in a process of its own, because only TensorFlow can read it."""
         folder = version_dir / config.default_model_filename
         if not (folder / "saved_model.pb").is_file():
             raise invalid(f"'{folder.name}' is no SavedModel: expected a folder with a saved_model.pb in it")
@@ -48,7 +48,7 @@ class TensorflowBackend(Backend):
 
     @classmethod
     def complete_here(cls, config: ModelConfig, folder: Path) -> None:
-        """Do the same where TensorFlow may be imported: in the child."""
+        """Complete from the signature. In the child, where TensorFlow may be imported."""
         signature.complete_config(config, _signature(_serving_function(_load(folder), config)))
 
     def load(self) -> None:
@@ -60,7 +60,7 @@ class TensorflowBackend(Backend):
         self._function = _serving_function(self._model, self.spec.config)
         config = ModelConfig()
         config.CopyFrom(self.spec.config)
-        signature.complete_config(config, _signature(self._function))  # refuses what contradicts the file
+        signature.complete_config(config, _signature(self._function))  # refuses contradictions to the file
 
     def create_instance(self, device: Device, name: str) -> BackendInstance:
         return TensorflowInstance(self.spec, device, self._function)
@@ -84,7 +84,7 @@ class TensorflowInstance(ArrayInstance):
 
 
 class TensorSpec(Protocol):
-    """tf.TensorSpec, as far as it is used."""
+    """tf.TensorSpec, the part in use."""
 
     @property
     def shape(self) -> "TensorShape": ...
@@ -94,7 +94,7 @@ class TensorSpec(Protocol):
 
 
 class TensorShape(Protocol):
-    """tf.TensorShape: `rank` is None where it is unknown, and so is each size."""
+    """tf.TensorShape: `rank` is None if it is unknown, and so is each size."""
 
     @property
     def rank(self) -> int | None: ...
@@ -157,7 +157,7 @@ def _load(folder: Path) -> SavedModel:
         model: SavedModel = _tensorflow().saved_model.load(str(folder))
     except ServingError:
         raise
-    except Exception as error:  # TensorFlow raises what it likes for a damaged one
+    except Exception as error:  # TensorFlow has no common type for damaged files
         raise invalid(f"the SavedModel cannot be loaded: {_first_line(error)}") from None
 
     return model

@@ -1,4 +1,4 @@
-"""What is used of TensorRT's Python API, as types: the package brings none, and most machines lack it.
+"""Types for the used part of TensorRT's Python API, because the package has none and most machines lack it.
 
 Source: the Python API of TensorRT 10, ICudaEngine and IExecutionContext.
 """
@@ -55,6 +55,6 @@ class CudaEngine(Protocol):
 
 
 class Logger(Protocol):
-    """ILogger, of which the last error is kept."""
+    """An ILogger that keeps the last error."""
 
     last_error: str

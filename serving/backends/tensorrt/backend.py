@@ -41,7 +41,8 @@ class TensorrtBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Complete from the plan, which only a machine with a GPU can read; elsewhere a complete one passes unchecked."""
+        """Complete from the plan, which only a machine with a GPU can read; elsewhere a complete configuration is not
+        checked."""
         path = _plan(version_dir / config.default_model_filename)
         complete = (
             config.input and config.output and all(t.data_type and t.dims for t in (*config.input, *config.output))
@@ -157,13 +158,13 @@ class TensorrtInstance(ArrayInstance):
             if not self._stay_on_device:
                 found = {name: tensor.to("cpu", non_blocking=False) for name, tensor in found.items()}
             self._stream.synchronize()
-            del held  # only now: the device may have read them until here
+            del held  # not earlier, because the device may have read them until now
         if self._stay_on_device:
             return {name: DeviceTensor.of(tensor) for name, tensor in found.items()}
         return {name: _to_numpy(tensor, name) for name, tensor in found.items()}
 
     def _bind_input(self, context: ExecutionContext, name: str, tensor: Tensor) -> "Tensor | torch.Tensor":
-        """Give the context the input's shape and address; return what must stay alive until the run has ended."""
+        """Give the context the input's shape and address; return the tensor, which must live until the end of the run."""
         assert self._engine is not None
         if self._engine.cuda_engine.is_shape_inference_io(name):
             values = np.ascontiguousarray(host_array(tensor))  # read on the host
@@ -188,7 +189,7 @@ class TensorrtInstance(ArrayInstance):
         return to_torch(np.ascontiguousarray(tensor)).to(self._device)
 
     def close(self) -> None:
-        """Free the contexts before the engine; then torch gives cached memory back to the driver."""
+        """Free the contexts before the engine; then torch returns cached memory to the driver."""
         self._contexts.clear()
         self._engine = None
         self._torch.cuda.empty_cache()
@@ -197,7 +198,7 @@ class TensorrtInstance(ArrayInstance):
 class _Outputs:
     """Device memory for an instance's outputs: from torch before a run, or when TensorRT asks.
 
-    One allocator for the life of the instance: a context never lets go of one that it was given.
+    One allocator serves for the life of the instance, because a context never releases its allocator.
     """
 
     def __init__(self, engine: Engine, device: "torch.device", dtypes: "dict[str, torch.dtype]") -> None:
@@ -211,7 +212,7 @@ class _Outputs:
         self._allocator = engine.output_allocator(self._reallocate, self._shapes.__setitem__)
 
     def bind(self, context: ExecutionContext) -> None:
-        """Take new memory for one run, whose input shapes the context knows already."""
+        """Allocate memory for one run, after the context has its input shapes."""
         self._tensors.clear()
         self._buffers.clear()
         for name in self._names:

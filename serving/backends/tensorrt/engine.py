@@ -1,4 +1,4 @@
-"""A TensorRT engine seen through TensorRT 10's and 11's Python API: named tensors, optimisation profiles, what is missing.
+"""A TensorRT engine, through the Python API of TensorRT 10 and 11: named tensors, optimisation profiles, missing parts.
 
 Source: TensorRT developer guide, "Working with Dynamic Shapes", and the Python API of IRuntime, ICudaEngine and
 IExecutionContext. `tensorrt` is imported only here, and only where a model needs it.
@@ -34,7 +34,7 @@ _ERROR_CODE = re.compile(r"^.*?Error Code \d+: ")
 
 @functools.cache
 def why_missing() -> str:
-    """Return what this machine lacks to run TensorRT engines, in one clause; empty where it lacks nothing."""
+    """Return a clause with the parts that this machine lacks for TensorRT engines; "" if it lacks none."""
     lacks = []
     try:
         trt = importlib.import_module("tensorrt")
@@ -57,7 +57,7 @@ def _torch_has_cuda() -> bool:
 
 
 def require_tensorrt(model: str) -> ModuleType:
-    """Return the `tensorrt` module; UNAVAILABLE that names all that is missing."""
+    """Return the `tensorrt` module; UNAVAILABLE with all missing parts."""
     missing = why_missing()
     if missing:
         raise unavailable(f"model '{model}' needs TensorRT, but {missing}")
@@ -71,7 +71,7 @@ class Engine:
         self._trt = require_tensorrt(model)
         self._logger = _logger(self._trt)
         self._runtime = self._trt.Runtime(self._logger)
-        # A version-compatible plan carries a runtime of its own: code that is only run where the configuration says so.
+        # A version-compatible plan carries its own runtime, which is code and runs only if the configuration allows it.
         self._runtime.engine_host_code_allowed = version_compatible
         cuda_engine: CudaEngine | None = self._runtime.deserialize_cuda_engine(path.read_bytes())
         if cuda_engine is None:
@@ -81,7 +81,7 @@ class Engine:
 
     @property
     def last_error(self) -> str:
-        """What TensorRT logged last as an error, in a clause."""
+        """TensorRT's last logged error, as a clause."""
         return _ERROR_CODE.sub("", str(self._logger.last_error)).strip(" .()") or "no reason given"
 
     def context(self, strategy: str) -> ExecutionContext:
@@ -99,7 +99,7 @@ class Engine:
 
 
 def plan_error(message: str, version: str) -> ServingError:
-    """Return why a plan does not deserialise: it runs on the version of TensorRT and the kind of GPU it was built for."""
+    """Return why a plan does not deserialise: it needs the version of TensorRT and the kind of GPU that it was built for."""
     match = _VERSIONS.search(message)
     if match:
         return invalid(f"the plan was built by TensorRT {match[2]}, but this machine has {match[1]}: build it again")
@@ -173,7 +173,7 @@ def _outside(engine: CudaEngine, shapes: Mapping[str, Shape], profiles: Sequence
 
 def _logger(trt: ModuleType) -> Logger:
     class LastError(trt.ILogger):  # type: ignore[name-defined, misc]
-        """Keeps the last error for the sentence that a person gets."""
+        """Keeps the last error for messages."""
 
         def __init__(self) -> None:
             trt.ILogger.__init__(self)
@@ -188,7 +188,7 @@ def _logger(trt: ModuleType) -> Logger:
 
 def _allocator(trt: ModuleType, reallocate: Reallocate, notify: Notify) -> object:
     class OutputAllocator(trt.IOutputAllocator):  # type: ignore[name-defined, misc]
-        """For outputs whose size the data decides: TensorRT asks for memory while it runs."""
+        """Allocates outputs whose size depends on the data: TensorRT asks for memory while it runs."""
 
         def __init__(self) -> None:
             trt.IOutputAllocator.__init__(self)
