@@ -1,9 +1,9 @@
 """The program of a child process, run by path: `python .../child_program/__main__.py CHANNEL LINK HEARTBEAT PARENT NAME`.
 
 CHANNEL and LINK are descriptors of connected Unix sockets, HEARTBEAT that of an eventfd, PARENT is the server's process id;
-NAME, that of the instance, is for people who look at the list of processes.
+NAME is the instance's, for the list of processes.
 
-The process asks the kernel to be killed when its parent ends, so that nothing outlives a server that was itself killed.
+The process asks the kernel to be killed when its parent ends, so that no child outlives a killed server.
 """
 
 import ctypes
@@ -21,18 +21,18 @@ HEARTBEAT_S = 1.0
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent` ends; at once if that has happened already."""
+    """Have the kernel kill this process when `parent` ends; exit at once if it has ended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def beat(counter: int) -> None:
-    """Tell the server for ever, by an eventfd, that this process runs, whatever its model does meanwhile."""
+    """Send heartbeats to the server for ever, by an eventfd, while the model executes too."""
     while True:
         try:
             os.eventfd_write(counter, 1)
-        except BlockingIOError:  # a server that was stopped for very long has read nothing
+        except BlockingIOError:  # a server that was suspended for very long has read none
             pass
         time.sleep(HEARTBEAT_S)
 
@@ -47,7 +47,7 @@ def main() -> None:
     ends = [socket.socket(fileno=descriptor) for descriptor in (channel, link)]
     for end in ends:
         end.set_inheritable(False)
-    # The script's own folder makes way for the project's root, and that goes again: a model's imports are its own.
+    # The project's root takes the place of the script's folder. `loop` removes it for a model that imports its own modules.
     sys.path[0] = str(Path(__file__).resolve().parents[2])
     from serving.backends.channel.packet_channel import PacketChannel
     from serving.child_program import loop

@@ -1,6 +1,6 @@
-"""Runs any backend in the child, for `slipway.isolation: process`: the server's own classes around shared memory.
+"""Runs any backend in the child, for `slipway.isolation: process`, with the server's classes around shared memory.
 
-It needs the server's own Python environment, or one that has what the backend needs.
+It needs the server's Python environment, or one with the packages of the backend.
 """
 
 import socket
@@ -79,7 +79,7 @@ class BackendStub(Stub):
         self._backend = backend_class(config.backend)(spec)
         self._backend.load()
         instance = self._backend.create_instance(Device(*settings["device"]), settings["name"])
-        assert isinstance(instance, BlockingInstance)  # nothing that runs in a process of its own is isolated once more
+        assert isinstance(instance, BlockingInstance)  # a backend that has processes of its own is not isolated again
         self._instance = instance
 
     def execute(
@@ -124,7 +124,7 @@ def _request(message: RequestMessage, memory: Memory) -> InFlightRequest:
         timeout_us=details.get("timeout", 0),
         sequence=SequencePosition(details.get("sequence", 0), bool(flags & 1), bool(flags & 2)),
     )
-    request = InFlightRequest.unanswered(asked)  # the server's side answers
+    request = InFlightRequest.unanswered(asked)  # the server answers
     request.batch_size = batch_size
     return request
 

@@ -1,4 +1,4 @@
-"""What an exception in the child tells the client: one sentence, with the place in the model's files, and no other path."""
+"""Turns an exception in the child into one sentence for the client, with the place in the model's files and no other path."""
 
 import sys
 import traceback
@@ -7,12 +7,12 @@ from pathlib import Path
 from serving.backends.channel.messages import Failed
 from serving.core.errors import without_paths
 
-# Whose text is meant for the client as it is.
+# Exceptions whose text is meant for the client.
 _SENTENCES = ("ServingError", "TritonModelException", "HandlerProblem")
 
 
 def failed(error: BaseException, folder: str) -> Failed:
-    """Return the message for the server, and write the traceback to the log. `folder` is that of the model's version."""
+    """Return the message for the server, and write the traceback to the log. folder: that of the model's version."""
     log_traceback(error)
     code = getattr(getattr(error, "code", None), "value", None)
     return {
@@ -30,7 +30,7 @@ def log_traceback(error: BaseException) -> None:
 
 
 def describe(error: BaseException, folder: str) -> str:
-    """Return the last line of the traceback, and where in the model's folder it happened."""
+    """Return the last line of the traceback, with the place in the model's folder."""
     text = str(error.msg if isinstance(error, SyntaxError) else error)
     if not any(base.__name__ in _SENTENCES for base in type(error).__mro__):
         text = without_paths(_clean(text, folder))

@@ -1,4 +1,4 @@
-"""The child's main loop: one stub, one message at a time, until the server says `finalize` or goes away."""
+"""The child's main loop: one stub, one message at a time, until the server sends `finalize` or ends."""
 
 import importlib
 import socket
@@ -23,7 +23,7 @@ from serving.child_program.stub import Stub
 
 
 def serve(channel: PacketChannel, link: socket.socket) -> None:
-    """Do what the first message says: complete a configuration and end, or load a model and execute its batches."""
+    """Obey the first message: complete a configuration and end, or load a model and execute its batches."""
     received, _ = channel.receive()
     message = cast("Initialize | CompleteConfig", received)
     module, _, name = message["stub"].partition(":")

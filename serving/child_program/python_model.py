@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class TritonPythonModel(Protocol):
-    """What the class of a model's file may have. Only `execute` is needed; what it returns is checked."""
+    """The methods of a model's class. Only `execute` is required; its result is checked."""
 
     def initialize(self, args: dict[str, str]) -> None: ...
 
@@ -38,7 +38,7 @@ class TritonPythonModel(Protocol):
 
 
 def import_model(model_file: Path) -> type[TritonPythonModel]:
-    """Return the class TritonPythonModel of a file, whose folder can be imported from, both plainly and relatively."""
+    """Return the class TritonPythonModel of a file. Its folder can be imported from, both plainly and relatively."""
     PROCESS.model_dir = str(model_file.parent)
     sys.path += [str(model_file.parent), str(model_file.parent.parent)]
     package = types.ModuleType(model_file.parent.name)
@@ -58,7 +58,7 @@ def import_model(model_file: Path) -> type[TritonPythonModel]:
 
 
 class PythonModel:
-    """A TritonPythonModel that has been initialized. What its methods raise passes through."""
+    """A TritonPythonModel that has been initialized. Exceptions of its methods pass through."""
 
     def __init__(self, model_file: Path, args: dict[str, str]) -> None:
         model_class = import_model(model_file)
@@ -71,11 +71,11 @@ class PythonModel:
         self.has_is_ready = hasattr(self._model, "is_ready")
 
     def execute(self, requests: list[ReceivedRequest]) -> object:
-        """Return what `execute` returns: a coroutine where the model writes `async def`."""
+        """Call `execute` and return its result, which is a coroutine if the model uses `async def`."""
         return self._model.execute(requests)
 
     def start(self, coroutine: Coroutine[object, None, Result]) -> "Future[Result]":
-        """Run a coroutine of the model's, which sees the caller's context variables. Any thread."""
+        """Run a coroutine of the model, with the caller's context variables. Any thread."""
         return self._event_loop.start(coroutine)
 
     def is_ready(self) -> bool:
@@ -93,9 +93,9 @@ class PythonModel:
 
 
 class EventLoop:
-    """The event loop of a model's coroutines: one, in a thread of its own, so that what they open in one call serves the next.
+    """The one event loop of a model's coroutines, on its own thread, so that a connection from one call serves the next.
 
-    It begins when it is first used. Coroutines of several batches, and of is_ready, run on it side by side.
+    It begins with its first use. Coroutines of several batches, and of is_ready, run on it side by side.
     """
 
     def __init__(self) -> None:
@@ -103,7 +103,7 @@ class EventLoop:
         self._lock = threading.Lock()
 
     def start(self, coroutine: Coroutine[object, None, Result]) -> "Future[Result]":
-        """Start a coroutine, which sees the caller's context variables. Any thread."""
+        """Start a coroutine, with the caller's context variables. Any thread."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()

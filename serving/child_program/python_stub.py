@@ -1,4 +1,4 @@
-"""Runs a Python model: hands it requests, and describes its responses to the server."""
+"""Runs a Python model: passes it requests, and encodes its responses for the server."""
 
 import inspect
 import socket
@@ -38,14 +38,14 @@ from serving.child_program.stub import Stub
 
 
 class PythonStub(Stub):
-    """Runs a TritonPythonModel, decoupled or not, and answers the server when it asks whether the model is ready."""
+    """Runs a TritonPythonModel, decoupled or not, and tells the server whether the model is ready."""
 
     own_imports = True
 
     def __init__(self, message: Initialize, link: socket.socket) -> None:
         settings = cast("InitializePython", message)
         self._link = PROCESS.link = ServerLink(link, self._on_message)
-        self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()  # of streams that are open
+        self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()  # of open streams
         if settings["decoupled"]:
             self._link.connect()
         self._model = PythonModel(Path(settings["model_file"]), settings["args"])
@@ -61,7 +61,7 @@ class PythonStub(Stub):
 
     @staticmethod
     def complete_config(message: CompleteConfig) -> dict[str, object] | None:
-        """Return what `auto_complete_config` makes of the configuration, as JSON has it; None without that method."""
+        """Return the configuration that `auto_complete_config` makes, as JSON; None without that method."""
         complete = getattr(import_model(Path(message["model_file"])), "auto_complete_config", None)
         if complete is None:
             return None
@@ -84,7 +84,7 @@ class PythonStub(Stub):
         self._model.finalize()
 
     def _on_message(self, message: IsReady | Taken) -> None:
-        """Take what the server says by itself. On the link's thread."""
+        """Take a message of the server's own. On the link's thread."""
         if message["op"] == "is_ready":
             self._readiness.ask(message["id"])
         elif (window := self._windows.get(message["key"])) is not None:
@@ -109,25 +109,25 @@ class _Executor(ABC):
         """See Stub."""
 
     def _received(self, key: int, messages: Sequence[RequestMessage], memory: Memory) -> list[ReceivedRequest]:
-        """Return the requests of the messages, and note that what the model asks of other models is for them."""
+        """Return the requests of the messages, and note that the model's calls of other models are for them."""
         served_keys.set(range(key, key + len(messages)))
         outputs, link = self._outputs, self._link
         return [ReceivedRequest(message, own, memory, outputs, link) for own, message in enumerate(messages, key)]
 
     def failure(self, error: BaseException) -> Failed:
-        """Return the message for an exception of the model's; its traceback goes to the log."""
+        """Return the message for an exception of the model, and log the traceback."""
         failure = failed(error, self._folder)
         failure["message"] = f"Failed to process the request(s) for model '{self._name}', message: {failure['message']}"
         return failure
 
     def _error(self, error: BaseException) -> ErrorPair:
-        """Return what the client of one request is told of an exception of the model's."""
+        """Return the error of one request for an exception of the model."""
         failure = self.failure(error)
         return failure["code"], failure["message"]
 
 
 class _BatchExecutor(_Executor):
-    """Of a model that is not decoupled: `execute` returns the responses, or a sender takes the one of a request."""
+    """Executes a model that is not decoupled: `execute` returns the responses, or a request's sender takes its response."""
 
     def execute(
         self, key: int, messages: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
@@ -166,7 +166,7 @@ class _BatchExecutor(_Executor):
     def _failed_after_some(
         self, requests: list[ReceivedRequest], error: BaseException, writer: TensorWriter
     ) -> list[ResponseBody]:
-        """Answer with the error; what went to a response sender before `execute` failed is the answer all the same."""
+        """Answer with the error, except requests whose sender had a response before `execute` failed."""
         failure: ResponseBody = {"error": self._error(error)}
         sent = [None if request.sender is None else request.sender.response for request in requests]
         return [
@@ -176,9 +176,8 @@ class _BatchExecutor(_Executor):
 
 
 class _DecoupledExecutor(_Executor):
-    """Of a decoupled model: response senders answer, whose threads may read the inputs long after `execute` has returned.
-
-    windows: of each request whose stream is open, by its key.
+    """Executes a decoupled model: response senders answer, whose threads may read the inputs long after `execute` returned.
+    windows: those of requests with an open stream, by key.
     """
 
     def __init__(
@@ -235,7 +234,7 @@ class _DecoupledExecutor(_Executor):
             self._fail(streams, error)
 
     def _fail(self, streams: list[ResponseStream], error: BaseException) -> None:
-        """End what is open, behind whatever was sent before."""
+        """End the open streams with an error, after the responses that were sent."""
         failure = self._error(error)
         for stream in streams:
             stream.fail(failure)
@@ -251,7 +250,7 @@ class _Readiness:
         self._reason = ""  # why is_ready failed when it was last asked
 
     def ask(self, identifier: int) -> None:
-        """Ask in a thread of its own, as the method may take its time, or ask the server itself."""
+        """Ask on a new thread, because the method may take long, or ask the server itself."""
         threading.Thread(target=self._answer, args=(identifier,), name="is-ready", daemon=True).start()
 
     def _answer(self, identifier: int) -> None:
@@ -262,7 +261,7 @@ class _Readiness:
             answer["value"] = self._model.is_ready()
         except BaseException as error:
             reason = answer["error"] = describe(error, self._folder)
-            if reason != self._reason:  # probes come every second: its traceback goes to the log once
+            if reason != self._reason:  # probes come every second, so its traceback is logged once
                 failed(error, self._folder)
         self._reason = reason
         try:
@@ -272,7 +271,7 @@ class _Readiness:
 
 
 def _responses(requests: list[ReceivedRequest], result: object) -> list[pb_utils.InferenceResponse | None]:
-    """Return what execute returned for each request; None for one that comes again or is answered by its sender."""
+    """Return the response of each request; None for a rescheduled one, and for one that its sender answers."""
     if result is None and all(request.sender is not None for request in requests):
         return [None] * len(requests)
     if not isinstance(result, list):

@@ -1,4 +1,4 @@
-"""The open answer of one request: responses in any number, held back while the client does not take them, and one end."""
+"""The open answer of one request: any number of responses, which wait while the client does not take them, and one end."""
 
 import threading
 from typing import cast
@@ -18,9 +18,9 @@ from serving.child_program.link.server_link import ServerLink
 
 
 class AnswerStream:
-    """Held by whoever may still answer. When nobody holds it any more and it has no end, it ends with an error.
+    """Kept by every object that may still answer. If the last of them goes before the end, the stream ends with an error.
 
-    key: the server's number for the request. window: None where nothing holds the sender back.
+    key: the server's number for the request. window: None if the sender need not wait for the client.
     """
 
     def __init__(self, link: ServerLink, key: int, window: ResponseWindow | None = None) -> None:
@@ -28,7 +28,7 @@ class AnswerStream:
         self._key = key
         self._window = window
         self._closed = False
-        self._given_up = False  # the client takes nothing
+        self._given_up = False  # the client took no response for too long
         self._lock = threading.Lock()
 
     def __del__(self) -> None:
@@ -37,7 +37,7 @@ class AnswerStream:
             self._link.tell_later(self._last_message(("INTERNAL", text)))
 
     def send_body(self, body: ResponseBody, writer: TensorWriter, final: bool) -> None:
-        """Send a response, or the bare end; it waits while the client is too far behind."""
+        """Send a response, or the end without one; wait while the client is too far behind."""
         if not self._may_send(body):
             return
         message: StreamedResponse = {"op": "response", "key": self._key, "final": final, **body}
@@ -48,7 +48,7 @@ class AnswerStream:
             self._link.tell(message, writer)
 
     def _may_send(self, body: ResponseBody) -> bool:
-        """Wait for the client to take what was sent before. False where it does not: then nobody reads any more."""
+        """Wait until the client has taken earlier responses; return False if it does not take them."""
         if self._window is not None and "outputs" in body and not self._given_up:
             self._given_up = not self._window.wait(sum(row[4] for row in body["outputs"]))
             if self._given_up:
@@ -56,18 +56,18 @@ class AnswerStream:
         return not self._given_up
 
     def fail(self, error: ErrorPair | HandlerError) -> None:
-        """End with an error, unless it has ended."""
+        """End the stream with an error, unless it has ended."""
         with self._lock:
             if not self._closed:
                 self._closed = True
                 self._link.tell(self._last_message(error))
 
     def close(self) -> None:
-        """End without a word: the server answers in its place."""
+        """End the stream without a message, because the batch's result answers the request."""
         self._closed = True
 
     def release(self) -> None:
-        """End this execution's part of the answer: the request will be executed again."""
+        """End the stream for this execution, because the request will be executed again."""
         with self._lock:
             if not self._closed:
                 self._closed = True

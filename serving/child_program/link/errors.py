@@ -1,10 +1,10 @@
-"""The errors of triton_python_backend_utils, of which the link raises one: TritonModelException."""
+"""The errors of triton_python_backend_utils; the link raises TritonModelException."""
 
 from enum import Enum
 
 
 class TritonModelException(Exception):
-    """Raised by a model: its text is what the client is told."""
+    """Raised by a model; the client gets its text."""
 
 
 class ErrorCode(Enum):

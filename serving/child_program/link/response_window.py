@@ -1,13 +1,13 @@
-"""Holds a response sender back while the client does not take what it has sent.
+"""Makes a response sender wait while the client does not take its responses.
 
-The server's side is `ChildPace` in serving/backends/child/open_requests.py.
+The server's side is `ResponsePace` in serving/backends/child/open_requests.py.
 """
 
 import threading
 
 
 class ResponseWindow:
-    """How far the responses of one request may run ahead of the client.
+    """Bounds how far the responses of one request may run ahead of the client.
 
     `limit` bytes may be on their way, and one response more; each response counts `overhead` bytes beside its tensors.
     """
@@ -20,7 +20,7 @@ class ResponseWindow:
         self._changed = threading.Condition()
 
     def wait(self, size: int) -> bool:
-        """Wait until a response with tensors of `size` bytes may go. False where the client took nothing for `wait_s`."""
+        """Wait until a response with tensors of `size` bytes may go. Return False if the client took none for `wait_s`."""
         with self._changed:
             free = self._changed.wait_for(lambda: not self._limit or self._ahead < self._limit, self._wait_s)
             if free:
@@ -28,7 +28,7 @@ class ResponseWindow:
             return free
 
     def taken(self, size: int) -> None:
-        """Note that the client has taken `size` bytes; 0 says that nobody needs to wait any more."""
+        """Note that the client has taken `size` bytes; 0 means that the sender need not wait any more."""
         with self._changed:
             self._ahead -= size
             if not size:

@@ -1,8 +1,7 @@
-"""The child's own way to the server, beside the batches: streamed responses and questions, from any thread, at any time.
+"""The child's link to the server, beside the channel for batches: streamed responses and questions, from any thread.
 
-A message that goes out may bring tensors in a segment that is used once. A question has an `id`; its answers come back with
-it, the last one with `final`. A message with an `op` is one of the server's own.
-serving/backends/channel/messages.py lists all.
+A message may have tensors in a segment that is used once. A question has an `id`; its answers have it too, the last one with
+`final`. A message with an `op` is one of the server's own. serving/backends/channel/messages.py lists all messages.
 """
 
 import itertools
@@ -22,7 +21,7 @@ from serving.child_program.link.errors import ErrorCode, TritonModelException
 
 
 class ReceivedAnswer(NamedTuple):
-    """An answer, and the memory that its tensors lie in."""
+    """An answer, and the memory of its tensors."""
 
     message: Answer
     memory: Memory
@@ -32,9 +31,9 @@ OnAnswer = Callable[[ReceivedAnswer], None]
 
 
 class ServerLink:
-    """Connects when it is first used: most models never ask anything.
+    """Connects when it is first used, because most models never use it.
 
-    `on_message` is told what the server says by itself, on a thread of the link; it must not block.
+    `on_message` takes the server's own messages, on a thread of the link; it must not block.
     """
 
     def __init__(self, end: socket.socket, on_message: Callable[[IsReady | Taken], None]) -> None:
@@ -42,25 +41,25 @@ class ServerLink:
         self._on_message = on_message
         self._channel: Channel | None = None
         self._lock = threading.Lock()
-        self._forked = False  # this is a copy of the process, which must not speak on its connection
+        self._forked = False  # a fork of the process must not use the connection
         os.register_at_fork(after_in_child=self._after_fork)
         self._ids = itertools.count(1)
         self._waiting: dict[int, OnAnswer] = {}
         self._later: SimpleQueue[Message] = SimpleQueue()
 
     def connect(self) -> None:
-        """Connect now, and not with the first message: the server is heard from here on."""
+        """Connect now instead of with the first message, to receive the server's messages."""
         with self._lock:
             self._connected()
 
     def tell(self, message: Message, writer: TensorWriter | None = None) -> None:
-        """Send what needs no answer. Any thread."""
+        """Send a message that needs no answer. Any thread."""
         with self._lock:
             channel = self._connected()
             send_tensors(channel, message, writer)
 
     def start(self, message: Message, on_answer: OnAnswer, writer: TensorWriter | None = None) -> int:
-        """Send a question and return its id; its answers are handed over on the link's thread."""
+        """Send a question and return its id; `on_answer` takes the answers on the link's thread."""
         identifier = next(self._ids)
         self._waiting[identifier] = on_answer
         try:
@@ -71,7 +70,7 @@ class ServerLink:
         return identifier
 
     def ask(self, message: Message) -> object:
-        """Send a question, wait, and return the value of its answer; TritonModelException where the server refuses."""
+        """Send a question, wait, and return the value of its answer; TritonModelException if the server refuses."""
         answers: SimpleQueue[ReceivedAnswer] = SimpleQueue()
         self.start(message, answers.put)
         answer = answers.get().message
@@ -80,7 +79,7 @@ class ServerLink:
         return answer.get("value")
 
     def tell_later(self, message: Message) -> None:
-        """Have a thread send what needs no answer: the garbage collector calls, which may not wait."""
+        """Have a thread send a message that needs no answer. For the garbage collector, which must not wait."""
         self._later.put(message)
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -90,7 +89,7 @@ class ServerLink:
         if self._channel is None:
             self._channel = Channel(self._end)
             threading.Thread(target=self._read, args=(self._channel,), name="server-link", daemon=True).start()
-            threading.Thread(target=self._tell_what_is_late, name="server-link-later", daemon=True).start()
+            threading.Thread(target=self._send_later, name="server-link-later", daemon=True).start()
         return self._channel
 
     def _after_fork(self) -> None:
@@ -112,13 +111,13 @@ class ServerLink:
                     self._waiting.pop(message["id"], None)
                 if on_answer is not None:
                     on_answer(ReceivedAnswer(message, memory))
-        except ChannelError:  # the server has gone, or has had enough of this process
+        except ChannelError:  # the server has ended, or has closed the link
             waiting, self._waiting = self._waiting, {}
             error = (ErrorCode.UNAVAILABLE.value, "the server does not answer any more")
             for identifier, on_answer in waiting.items():
                 on_answer(ReceivedAnswer({"id": identifier, "error": error, "final": True}, b""))
 
-    def _tell_what_is_late(self) -> None:
+    def _send_later(self) -> None:
         while True:
             message = self._later.get()
             try:

@@ -1,7 +1,7 @@
-"""The module that a model.py imports as `c_python_backend_utils`: what of Triton's API is written in C++ there.
+"""The module that a model.py imports as `c_python_backend_utils`: the part of Triton's API that Triton has in C++.
 
-Models import it for `shared_memory`; the rest is that of `triton_python_backend_utils`, which is what to import it from.
-Source: triton-inference-server/python_backend, src/pb_stub.cc.
+Models import it for `shared_memory`; they should import the other names from `triton_python_backend_utils`. Source:
+triton-inference-server/python_backend, src/pb_stub.cc.
 """
 
 from serving.child_program.link.errors import TritonError, TritonModelException
@@ -48,7 +48,7 @@ class SharedMemory:
     """The shared memory through which this process gives its outputs to the server."""
 
     def free_memory(self) -> int:
-        """Return the bytes that are mapped and not in use. There is no pool of a fixed size here: more is mapped as needed."""
+        """Return the bytes that are mapped and not in use. The pool has no fixed size: it maps more memory as needed."""
         return PROCESS.outputs.free_bytes if PROCESS.outputs is not None else 0
 
 

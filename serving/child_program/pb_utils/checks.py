@@ -1,4 +1,4 @@
-"""Checks of what a model puts into requests and responses: the server ends a process that sends nonsense."""
+"""Checks a model's values for requests and responses, because the server kills a process that sends malformed ones."""
 
 import operator
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ _LARGEST = (1 << 64) - 1
 def checked_parameters(parameters: Mapping[str, object] | None, whose: str) -> dict[str, ParameterValue]:
     """Return a copy of the parameters of `whose` ("request", "response"); {} for None.
 
-    Values are booleans, whole numbers of 64 bits and texts; floats come from clients alone, as in Triton. Raises TypeError
-    where it is no dictionary, TritonModelException for a value of another kind.
+    Values are booleans, whole numbers of 64 bits and texts; as in Triton, only clients may send floats. Raises TypeError if it
+    is no dictionary, TritonModelException for a value of another kind.
     """
     if parameters is None:
         return {}
@@ -42,7 +42,7 @@ def whole_number(name: str, value: object, least: int = 0) -> int:
 def text(name: str, value: object) -> str:
     """Return a text that UTF-8 can hold; TypeError for anything else.
 
-    Bytes are taken as UTF-8, as Triton takes them: elements of BYTES tensors are such names.
+    Bytes are read as UTF-8, as in Triton, because models use elements of BYTES tensors as names.
     """
     if type(value) is str and value.isascii():
         return value

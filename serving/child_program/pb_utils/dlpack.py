@@ -1,4 +1,4 @@
-"""DLPack capsules of numpy arrays, with BF16, which numpy cannot name: in a capsule it differs from UINT16 by one byte."""
+"""DLPack capsules of numpy arrays, with BF16, which numpy lacks: a capsule of it differs from one of UINT16 by one byte."""
 
 import ctypes
 from typing import TYPE_CHECKING, Protocol, cast
@@ -29,7 +29,7 @@ class _HasDLPack(Protocol):
 
 
 class _Capsule:
-    """What numpy.from_dlpack wants around a bare capsule."""
+    """The object around a capsule that numpy.from_dlpack takes."""
 
     def __init__(self, capsule: "CapsuleType") -> None:
         self._capsule = capsule

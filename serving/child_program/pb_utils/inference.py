@@ -22,7 +22,7 @@ from serving.child_program.pb_utils.response import InferenceResponse, decode_re
 Result = TypeVar("Result")
 
 served_keys: contextvars.ContextVar[Sequence[int] | None] = contextvars.ContextVar("served_keys", default=None)
-"""The keys of the requests that `execute` is answering here; None in a thread of the model's own."""
+"""The keys of the requests that `execute` is answering; None on a thread that the model started."""
 
 
 class MemoryType(Enum):
@@ -41,7 +41,7 @@ class PreferredMemory:
 
 
 def torch_device(preferred: PreferredMemory | None) -> str:
-    """Return the GPU to copy outputs to, as torch names it; "" for the host. TritonModelException where it is not there."""
+    """Return torch's name of the GPU to copy outputs to; "" for the host. TritonModelException if that GPU is missing."""
     if preferred is None or preferred.preferred_memory_type is MemoryType.TRITONSERVER_MEMORY_CPU:
         return ""
     try:
@@ -57,7 +57,7 @@ def torch_device(preferred: PreferredMemory | None) -> str:
 
 
 class Question(NamedTuple):
-    """An inference to ask for: the message, its inputs, whom to ask, and the GPU where the outputs are wanted ("": none)."""
+    """An inference on another model: the link, the message, its inputs, and the GPU for the outputs ("" for the host)."""
 
     link: ServerLink
     message: Infer
@@ -77,7 +77,7 @@ class ResponseIterator:
         self._answers: SimpleQueue[ReceivedAnswer] = SimpleQueue()
         self._ended = False
         self._all: list[InferenceResponse] = []
-        self._next_one = 0  # of them, once all have come
+        self._next_one = 0  # an index of `_all`
         self.begun: Future[None] = Future()  # done with the first response
         self._id = question.link.start(question.message, self._take, question.writer)
         self.begun.add_done_callback(partial(_cancel_too, question.link, self._id))
@@ -108,7 +108,7 @@ class ResponseIterator:
             _resolve(self.begun, None)
 
     def cancel(self) -> None:
-        """Ask the other model to stop; what it still sends comes all the same."""
+        """Ask the other model to stop; responses that it still sends are kept."""
         message: Cancel = {"op": "cancel", "ask": self._id, "waits": True}
         self._question.link.tell(message)
 
@@ -123,7 +123,7 @@ class ResponseIterator:
         return self._all[self._next_one - 1]
 
     def _begin(self) -> None:
-        """Begin again with the first response, where the last one was given."""
+        """Begin again with the first response if all were read."""
         if self._ended and self._next_one == len(self._all):
             self._next_one = 0
 
@@ -152,15 +152,15 @@ class _SingleResponse:
 
 
 def infer(question: Question, decoupled: bool) -> InferenceResponse | ResponseIterator:
-    """Ask, and wait for the response; where `decoupled`, return an iterator of the responses at once."""
+    """Send the request and wait for the response; if `decoupled`, return an iterator of the responses at once."""
     return ResponseIterator(question) if decoupled else _SingleResponse(question).future.result()
 
 
 def infer_async(question: Question, decoupled: bool) -> Coroutine[None, None, InferenceResponse | ResponseIterator]:
-    """Ask, and give the response, or the iterator, to be awaited.
+    """Send the request, and return an awaitable of the response or the iterator.
 
-    The request is sent at once, so that several that are awaited one after the other run side by side. An iterator comes with
-    its first response: to ask that for it does not hold up the loop.
+    The request is sent at once, so that several awaited one after the other run side by side. The iterator comes with its first
+    response, so that reading this does not hold up the loop.
     """
     return _first(ResponseIterator(question)) if decoupled else _wait(_SingleResponse(question).future)
 
@@ -175,7 +175,7 @@ async def _wait(future: "Future[InferenceResponse]") -> InferenceResponse:
 
 
 def _cancel_too(link: ServerLink, asked: int, future: "Future[None] | Future[InferenceResponse]") -> None:
-    """Cancel an inference where whoever awaited its answer does so no more."""
+    """Cancel an inference if the future of its answer was cancelled."""
     if future.cancelled():
         message: Cancel = {"op": "cancel", "ask": asked, "waits": False}
         link.tell(message)
@@ -184,5 +184,5 @@ def _cancel_too(link: ServerLink, asked: int, future: "Future[None] | Future[Inf
 def _resolve(future: "Future[Result]", result: Result) -> None:
     try:
         future.set_result(result)
-    except InvalidStateError:  # cancelled: nobody waits
+    except InvalidStateError:  # it was cancelled
         pass

@@ -1,6 +1,6 @@
 """pb_utils.MetricFamily and its Metric: custom metrics that the server shows beside its own while the model is loaded.
 
-A change is sent and not waited for; what the server will refuse is refused here already.
+A change is sent without waiting for an answer, so that this module itself refuses the values that the server would refuse.
 """
 
 import itertools
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 
 class MetricKind(Enum):
-    """What a metric does, in the server's words."""
+    """The kinds of metrics, by the server's names."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -32,10 +32,10 @@ class MetricKind(Enum):
 
 
 class Metric:
-    """One series: made by MetricFamily.Metric. Two of equal names and labels are one series, which goes with both."""
+    """One series, made by MetricFamily.Metric. Two of equal names and labels share a series, which ends with the second."""
 
     def __init__(self, family: "MetricFamily", labels: dict[str, str], buckets: list[float] | None) -> None:
-        self._family = family  # which lives as long as this
+        self._family = family  # keeps the family
         self._kind = family._kind
         self._number = next(_numbers)
         self._link = server()
@@ -55,7 +55,7 @@ class Metric:
             self._link.tell_later(deleted)
 
     def increment(self, value: float) -> None:
-        """Add to it: to a counter a value that is not negative, to a gauge any value."""
+        """Add a value, which must not be negative for a counter."""
         if self._kind is MetricKind.COUNTER and value < 0:
             raise TritonModelException(f"a counter cannot be incremented by {value}: it never falls")
         self._change("increment", value, MetricKind.COUNTER, MetricKind.GAUGE)
@@ -67,7 +67,7 @@ class Metric:
         self._change("observe", value, MetricKind.HISTOGRAM)
 
     def value(self) -> float:
-        """Return what a counter or gauge stands at."""
+        """Return the value of a counter or gauge."""
         if self._kind is MetricKind.HISTOGRAM:
             raise TritonModelException("a histogram has no single value")
         question: MetricValue = {"op": "metric_value", "number": self._number}

@@ -1,4 +1,4 @@
-"""pb_utils.ModelConfig: what `auto_complete_config` may add to a configuration.
+"""pb_utils.ModelConfig, by which `auto_complete_config` adds to a configuration.
 
 Same methods and refusals as Triton's class of that name; its errors are ValueError.
 """
@@ -7,14 +7,14 @@ import json
 from typing import Any
 
 JsonObject = dict[str, Any]
-"""A configuration, or a part of it, as JSON has it."""
+"""A configuration, or a part of one, in JSON's types."""
 
 _INPUT_PROPERTIES = {"name", "data_type", "dims", "optional"}
 _OUTPUT_PROPERTIES = {"name", "data_type", "dims"}
 
 
 class ModelConfig:
-    """The configuration, as JSON's types: what `auto_complete_config` is given and gives back."""
+    """The configuration, in JSON's types: the argument and the result of `auto_complete_config`."""
 
     def __init__(self, model_config: str) -> None:
         self._config: JsonObject = json.loads(model_config)

@@ -1,6 +1,6 @@
-"""The one server of this process, for the functions and classes of pb_utils that Triton gives no argument to say it by.
+"""The server of this process, for the functions and classes of pb_utils, which have no argument for it in Triton's API.
 
-The stub that runs the model says it, once, before the model's code is imported.
+The stub that runs the model sets it once, before it imports the model's code.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ from serving.child_program.link.server_link import ServerLink
 
 @dataclass(slots=True)
 class ModelProcess:
-    """model_dir: the folder of the version whose model.py runs here. link: None where no server can be asked.
+    """model_dir: the folder of the version whose model.py runs here. link: None without a server.
 
-    outputs: the shared memory of what it answers; None before it serves."""
+    outputs: the shared memory for its outputs; None before it serves."""
 
     model_dir: str = ""
     link: ServerLink | None = None
@@ -25,7 +25,7 @@ PROCESS = ModelProcess()
 
 
 def server() -> ServerLink:
-    """Return the link of this process; TritonModelException where there is none."""
+    """Return the link of this process; TritonModelException without one."""
     if PROCESS.link is None:
         raise TritonModelException("the server can be asked only by a model that it is serving")
     return PROCESS.link

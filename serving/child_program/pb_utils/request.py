@@ -1,4 +1,4 @@
-"""pb_utils.InferenceRequest: one that a model makes, to have another model answer it, and one that `execute` is given."""
+"""pb_utils.InferenceRequest: a request that a model makes for another model, or one that `execute` gets."""
 
 import json
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -35,7 +35,7 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 
 class InferenceTrace:
-    """The trace of a request, where it is traced: given to an inference on another model, that belongs to it."""
+    """The trace of a request. A model passes it to an inference on another model, which then belongs to the trace."""
 
     def __init__(self, key: int = 0, context: str = "") -> None:
         self._key = key
@@ -47,7 +47,7 @@ class InferenceTrace:
 
 
 class InferenceRequest:
-    """A request for a model. One that a model makes is sent by `exec` or `async_exec`."""
+    """A request for a model. `exec` and `async_exec` send one that a model made."""
 
     def __init__(
         self,
@@ -124,16 +124,16 @@ class InferenceRequest:
         raise TritonModelException("only a request that execute is given has a response sender")
 
     def set_release_flags(self, flags: int) -> None:
-        """Ask, with RESCHEDULE and before `execute` returns, for the request again; its model has iterative sequences."""
+        """With RESCHEDULE and before `execute` returns, ask for the request again, for a model with iterative sequences."""
         if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
             raise TritonModelException(f"unknown release flags {flags}")
 
     def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
-        """Return the other model's InferenceResponse; an iterator of them where `decoupled`."""
+        """Return the other model's InferenceResponse; an iterator of responses if `decoupled`."""
         return infer(self._question(), decoupled)
 
     def async_exec(self, decoupled: bool = False) -> Coroutine[None, None, InferenceResponse | ResponseIterator]:
-        """Do the same to be awaited; the request is sent at once."""
+        """Return an awaitable of the same result; the request is sent at once."""
         return infer_async(self._question(), decoupled)
 
     def _question(self) -> Question:
@@ -160,14 +160,14 @@ class InferenceRequest:
 
 
 class ReceivedRequest(InferenceRequest):
-    """A request that `execute` is given. What the server says of it needs no check.
+    """A request that `execute` gets. The server's fields need no check.
 
-    key: the server's number for it. outputs: the names of those that are asked for. stream: the open answer of a decoupled
-    model's request, None for another. sender: the one that a model which is not decoupled has asked for. rescheduled: the model
-    asks for the request again.
+    key: the server's number for it. outputs: the names of the requested outputs. stream: the open answer of a decoupled model;
+    None for other models. sender: the response sender that another model has asked for. rescheduled: the model asks for the
+    request again.
     """
 
-    # What few requests have otherwise.
+    # Defaults: few requests differ from them.
     _correlation_id: int | str = 0
     _flags = 0
     _timeout = 0
@@ -184,9 +184,9 @@ class ReceivedRequest(InferenceRequest):
     def __init__(
         self, message: RequestMessage, key: int, memory: Memory, outputs: Sequence[str], link: ServerLink
     ) -> None:
-        """Read a message of the server's.
+        """Read a message of the server.
 
-        memory: what the inputs lie in. outputs: the model's, which are requested where the client names none.
+        memory: that of the inputs. outputs: the model's, which are requested if the client names none.
         """
         self._id, _, rows, details = message
         self._inputs = [Tensor._from_memory(row, memory) for row in rows]
@@ -229,6 +229,6 @@ class ReceivedRequest(InferenceRequest):
         self.rescheduled = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     def release(self) -> None:
-        """Let go of the shared memory, even if the model keeps the request: `execute` is over."""
+        """Release the shared memory after `execute`, even if the model keeps the request."""
         self._inputs = []
         self.sender = None

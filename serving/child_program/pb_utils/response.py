@@ -1,4 +1,4 @@
-"""pb_utils.InferenceResponse, and how one goes to the server and comes from it."""
+"""pb_utils.InferenceResponse, with its encoding for the server and its decoding."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,7 +40,7 @@ class InferenceResponse:
 
 
 def encode_response(response: InferenceResponse, wanted: Sequence[str], writer: TensorWriter) -> ResponseBody:
-    """Describe a response to the server: its error, or those of its tensors that are `wanted`, which go into `writer`."""
+    """Encode a response for the server: its error, or its `wanted` tensors, which go into `writer`."""
     error = response._error
     if error is not None:
         return {"error": (error.code().value, error.message().encode("utf-8", "replace").decode())}
@@ -56,9 +56,9 @@ def encode_response(response: InferenceResponse, wanted: Sequence[str], writer: 
 
 
 def decode_response(message: AnswerBody, memory: Memory, device: str) -> InferenceResponse:
-    """Return the response of another model; it is empty for the bare end of a stream.
+    """Return the response of another model; an empty one for the end of a stream without a response.
 
-    memory: where its tensors lie. device: the GPU to copy them to, as torch names it; "" for none.
+    memory: that of its tensors. device: torch's name of the GPU to copy them to; "" for none.
     """
     if "error" in message:
         return error_response(*message["error"])

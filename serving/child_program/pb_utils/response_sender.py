@@ -19,14 +19,14 @@ TRITONSERVER_RESPONSE_COMPLETE_FINAL = 1
 
 
 class ResponseStream(AnswerStream):
-    """The open answer of one request: held by the request and by its sender. wanted: the outputs that are asked for."""
+    """The open answer of one request, which the request and its sender keep. wanted: the requested outputs."""
 
     def __init__(self, link: ServerLink, key: int, wanted: Sequence[str], window: ResponseWindow | None = None) -> None:
         super().__init__(link, key, window)
         self._wanted = wanted
 
     def send(self, response: InferenceResponse | None, flags: int) -> None:
-        """Send a response, or the bare end; it waits while the client is too far behind."""
+        """Send a response, or the end without one; wait while the client is too far behind."""
         if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
             raise TritonModelException(f"send takes 0 or TRITONSERVER_RESPONSE_COMPLETE_FINAL as flags, not {flags}")
         final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -42,15 +42,15 @@ class InferenceResponseSender(ABC):
 
     @abstractmethod
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        """Send a response; `flags` is TRITONSERVER_RESPONSE_COMPLETE_FINAL with the last one, or alone behind it."""
+        """Send a response; `flags` is TRITONSERVER_RESPONSE_COMPLETE_FINAL with the last one, or alone after it."""
 
     @abstractmethod
     def is_cancelled(self) -> bool:
-        """Whether nobody waits for the answer any more."""
+        """Return whether the request is cancelled."""
 
 
 class SingleResponseSender(InferenceResponseSender):
-    """Answers with exactly one response. `response` is what was sent so far."""
+    """Answers with exactly one response. response: the one that was sent; None before."""
 
     def __init__(self, is_cancelled: Callable[[], bool]) -> None:
         self._is_cancelled = is_cancelled
@@ -79,7 +79,7 @@ class SingleResponseSender(InferenceResponseSender):
         return self._is_cancelled()
 
     def executed(self, stream: ResponseStream) -> InferenceResponse | None:
-        """Note that `execute` has returned: what was sent by then, or None; then it goes through the stream later."""
+        """Note that `execute` has returned. Return the response sent by then; None if the stream has to send it later."""
         with self._lock:
             if self.response is None:
                 self._stream = stream

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def checked_tensors(name: str, tensors: Iterable["Tensor"]) -> "list[Tensor]":
-    """Return the tensors as a list; TritonModelException where one is none. `name` is the argument that holds them."""
+    """Return the tensors as a list; TritonModelException if one is no Tensor. name: the argument that has them."""
     found = list(tensors)
     for tensor in found:
         if not isinstance(tensor, Tensor):
@@ -25,9 +25,10 @@ def checked_tensors(name: str, tensors: Iterable["Tensor"]) -> "list[Tensor]":
 
 
 class Tensor:
-    """A named tensor: a numpy array on the host, or whatever came by DLPack on a GPU.
+    """A named tensor: a numpy array on the host, or a tensor on a GPU that came by DLPack.
 
-    The arrays of a request's inputs are views of shared memory and are gone when `execute` returns: copy what must stay.
+    The arrays of a request's inputs are views of shared memory, valid until `execute` returns: a model must copy those that it
+    keeps.
     """
 
     __slots__ = ("_array", "_data", "_gpu", "_name", "_shape", "_type")
@@ -49,7 +50,7 @@ class Tensor:
 
     @classmethod
     def _from_memory(cls, row: TensorRow, memory: Memory) -> "Tensor":
-        """Return a view of a segment; strings are read when somebody asks for them."""
+        """Return a view of a segment; strings are decoded when they are first read."""
         name, kind, shape, offset, length = row
         self: Tensor = object.__new__(cls)
         self._name = name
@@ -126,7 +127,7 @@ class Tensor:
         return Tensor._on_gpu(name, tensor)
 
     def _copied_to(self, device: str) -> "Tensor":
-        """Return it on a GPU, which goes by torch's name; strings stay where they are."""
+        """Return a copy on a GPU, given by torch's name; strings stay on the host."""
         import torch
 
         return self if self._type.name == "BYTES" else Tensor._on_gpu(self._name, torch.from_dlpack(self).to(device))

@@ -108,7 +108,7 @@ class Logger:
         Logger.log(message, _LogLevel.VERBOSE)
 
 
-# -- what needs the server ---------------------------------------------------------------------------------------------
+# -- calls of the server -----------------------------------------------------------------------------------------------
 def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None = None) -> None:
     """Load or reload a model of the repository; `config` is JSON, `files` maps "file:1/model.onnx" to its content."""
     coded = {name: b64encode(content).decode() for name, content in (files or {}).items()}
@@ -117,7 +117,7 @@ def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    """Unload a model; with `unload_dependents` the models of an ensemble too."""
+    """Unload a model; with `unload_dependents` the steps of an ensemble too."""
     message: Unload = {
         "op": "unload",
         "model": text("model_name", model_name),
@@ -127,7 +127,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Whether a model is ready; "" for any version."""
+    """Return whether a model is ready; "" means any version."""
     message: ModelReady = {
         "op": "ready",
         "model": text("model_name", model_name),
@@ -197,7 +197,7 @@ def numpy_to_triton_type(data_type: DTypeLike) -> int:
 
 
 def serialize_byte_tensor(input_tensor: Array) -> bytes:
-    """Return a tensor of strings as it goes over the wire."""
+    """Return a tensor of strings in the wire's form."""
     return serialize(input_tensor)
 
 
