@@ -1,5 +1,4 @@
-"""Ragged batches: inputs of unequal shapes joined end to end, and the batch inputs that tell the model where each request
-begins.
+"""Ragged batches: inputs of unequal shapes joined end to end, and the batch inputs with the place of each request.
 
 A ragged input reaches the model as one dimension with the elements of all requests. A batch input is made by the server
 when the batch is formed. A batch output is split by the shapes of a request's input instead of by rows.

@@ -1,5 +1,4 @@
-"""The rules by which a batch runs or waits: sizes, preferred sizes, queue delay. The dynamic and the sequence batcher share
-them.
+"""The rules by which a batch of the dynamic or sequence batcher runs or waits: sizes, preferred sizes, queue delay.
 
 Source: Triton, docs/user_guide/batcher.md (Preferred Batch Sizes, Delayed Batching).
 """

@@ -155,11 +155,10 @@ def session_is_exclusive(config: ModelConfig, device: Device) -> bool:
     if device.kind != "gpu":
         return False
     accelerators = config.optimization.execution_accelerators.gpu_execution_accelerator
-    return any(a.name == "tensorrt" or _truthy(a.parameters.get("enable_cuda_graph", "")) for a in accelerators)
-
-
-def _truthy(text: str) -> bool:
-    return text.lower() in ("1", "true")
+    graphs = ("1", "true")  # values of enable_cuda_graph
+    return any(
+        a.name == "tensorrt" or a.parameters.get("enable_cuda_graph", "").lower() in graphs for a in accelerators
+    )
 
 
 def providers_for(spec: ModelSpec, device: Device) -> list[Provider]:

@@ -1,5 +1,4 @@
-"""Trace files in Triton's format: JSON arrays in `<file>.0`, `<file>.1`, ... of `log_frequency` traces each, or all in
-`<file>`.
+"""Trace files in Triton's format: JSON arrays of `log_frequency` traces in `<file>.0`, `<file>.1`, ..., or all in `<file>`.
 
 Traces wait in memory until there are enough for a file, or MAX_WAITING bytes of them; then they are appended to it. A separate
 thread writes; traces that the disk does not take in time are dropped. Source: Triton, docs/protocol/extension_trace.md.
