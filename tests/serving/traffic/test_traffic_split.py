@@ -11,6 +11,7 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.request import InferenceRequest
 from serving.traffic.arms import Arm, ArmCounter
 from serving.traffic.figures import ArmFigures
+from tests.serving.gate import until
 from tests.serving.in_process import core, response
 from tests.serving.traffic.rollouts_in_process import BOTH, ONE, count_answers, parameter, policy, reload, scale
 from tests.support import model_factory
@@ -178,6 +179,20 @@ async def test_a_candidate_that_sleeps_is_woken_by_its_share(tmp_path):
         assert [version for version in ("1", "2") if server._manager.resolve("scale", version).pending] == []
         assert await count_answers(server, 3) == {2: 3}
         assert await count_answers(server, 3, model_version="1") == {1: 3}
+
+
+async def test_requests_that_wait_for_a_sleeping_candidate_go_to_the_stable_version_after_a_breach(tmp_path):
+    scale(tmp_path, policy(100), parameter("residency", {"mode": "on_demand"}))
+    async with core(tmp_path, load_model=("scale",)) as server:
+        (lifecycle,) = server._manager._models
+        (rollout,) = server._manager.rollouts
+        async with lifecycle.lock:  # so that the candidate cannot wake
+            asking = [asyncio.create_task(count_answers(server)) for _ in range(3)]
+            await until(lambda: rollout.candidate.pending() == 3, "requests that wait")
+            rollout.breach(0, "it is too slow")
+        assert [await one for one in asking] == [{1: 1}] * 3
+        stable, candidate = rollout.stable.figures, rollout.candidate.figures
+        assert (stable.requests, candidate.requests, candidate.withdrawn) == (3, 0, 3)
 
 
 async def test_the_response_cache_keeps_the_answers_of_each_version_apart(tmp_path):
