@@ -1,4 +1,4 @@
-"""Has the compiled modules imported instead of their sources, where there is a build of exactly these sources."""
+"""Imports the compiled modules instead of their sources, where there is a build of exactly these sources."""
 
 import fcntl
 import importlib
@@ -16,7 +16,7 @@ from serving.compiled.modules import MODULES, build_folder
 
 VARIABLE = "SERVING_COMPILED"  # "no": use no build
 SUFFIX = EXTENSION_SUFFIXES[0]
-COMMON = "__mypyc"  # the end of the name of the module that holds the code of all others
+COMMON = "__mypyc"  # ends the name of the module with the code of all others
 _REMEDY = "run `make compiled`"
 
 
@@ -43,7 +43,7 @@ class _Finder(MetaPathFinder):
 
 
 def use() -> None:
-    """Import the modules of the path compiled from here on, where they have been built. Before any of them is imported."""
+    """Import the modules of the path compiled from here on, if there is a build. Call it before any of them is imported."""
     if Compiled.used:
         return
     if os.environ.get(VARIABLE) == "no":
@@ -73,14 +73,14 @@ def use() -> None:
 
 
 def _hold(folder: Path) -> bool:
-    """Keep a build from being removed while this process lives, which imports parts of it late; False where there is none."""
+    """Lock a build against removal while this process lives, which imports parts of it late; False without a build."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return False
     with suppress(OSError):  # a file system without locks
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-    return folder.is_dir()  # it may have been removed before it was locked
+    return folder.is_dir()  # it may have been removed before the lock
 
 
 def in_use(folder: Path) -> bool:
@@ -96,6 +96,6 @@ def in_use(folder: Path) -> bool:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """Module -> its file in a build."""
+    """Return module -> its file in a build."""
     files = sorted(folder.rglob(f"*{SUFFIX}"))
     return {".".join(path.relative_to(folder).parts).removesuffix(SUFFIX): path for path in files}

@@ -1,4 +1,4 @@
-"""Which modules are compiled, and where their build lies."""
+"""The names of the compiled modules, and the folder of their build."""
 
 import hashlib
 import sys
@@ -9,7 +9,7 @@ from serving.plugins.table import PLUGINS
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILDS = Path(".cache", "compiled")  # in the folder of the packages
-# A module has its base classes in here, unless they may have interpreted subclasses or are Python's own.
+# Base classes of a module are listed too, unless they may have interpreted subclasses or are Python's own.
 MODULES = (
     "repository.core.histogram",
     "serving.backends.channel.packet_channel",
@@ -76,8 +76,8 @@ MODULES = (
 
 
 def fingerprint(root: Path = ROOT) -> str:
-    """Return what stands for the sources of both packages, and for the Python that runs: types and constants of any
-    module may be compiled into others."""
+    """Return a hash of the sources of both packages and of this Python: types and constants of any module may be compiled into
+    others."""
     found = hashlib.sha256(f"{sys.version} {sysconfig.get_config_var('SOABI')}".encode())
     for package in ("repository", "serving"):
         for path in sorted((root / package).rglob("*.py")):
@@ -88,5 +88,5 @@ def fingerprint(root: Path = ROOT) -> str:
 
 
 def build_folder(root: Path = ROOT) -> Path:
-    """Return where the build of these sources lies, or would lie."""
+    """Return the folder for the build of these sources."""
     return root / BUILDS / fingerprint(root)

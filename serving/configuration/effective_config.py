@@ -1,4 +1,4 @@
-"""The configuration that a version is loaded with: as written, approved by repository agents, auto-completed, and checked.
+"""Makes the configuration that a version is loaded with: read, approved by repository agents, auto-completed and checked.
 
 Triton completes a configuration from the model file unless --disable-auto-complete-config is given, in this order: name,
 backend (from the platform or the file that the version folder holds), platform and file name, inputs, outputs, batching (by
@@ -35,7 +35,7 @@ from serving.repositories.model_source import VersionSource
 def effective_config(source: VersionSource, options: Options, step_config: StepConfig) -> ModelConfig:
     """Return the configuration to load a version with. Reads the model file, so it runs on a worker thread.
 
-    step_config: gives the configuration of a model that an ensemble's step calls. INVALID_ARG with everything that is wrong.
+    step_config: returns the configuration of a step's model. INVALID_ARG with every mistake.
     """
     try:
         agents.approve(source.config, source.model_dir)  # before anything reads the model file
@@ -80,7 +80,7 @@ def auto_complete_config(
 
 
 def _with_backend(config: ModelConfig, model_dir: Path, version: int) -> ModelConfig:
-    """Return a copy that names its backend, platform and file; everything else is left as written."""
+    """Return a copy that names its backend, platform and file; all other fields stay as written."""
     completed = ModelConfig()
     completed.CopyFrom(config)
     if is_ensemble(completed):
@@ -109,7 +109,7 @@ def _complete_from_files(config: ModelConfig, version_dir: Path, default_batch: 
 
 
 def _fill_defaults(config: ModelConfig) -> None:
-    """Write what Triton writes into the configuration in force where nothing is given, so that clients read it there.
+    """Fill in the defaults that Triton writes into the configuration in force, where clients read them.
 
     Source: Triton's core, NormalizeModelConfig and NormalizeInstanceGroup in model_config_utils.cc.
     """
@@ -139,7 +139,7 @@ def _prefer(batching: ModelDynamicBatching | ModelSequenceBatching.StrategyOldes
 def auto_complete_backend(config: ModelConfig, version_dir: Path) -> None:
     """Complete backend, platform and file name, from each other and from the files in the folder.
 
-    INVALID_ARG where nothing tells the backend, NOT_FOUND where the folder lacks its file.
+    INVALID_ARG where no field or file tells the backend, NOT_FOUND where the folder lacks its file.
     """
     backend, filename = runner(config, version_dir)
     if not config.backend:
@@ -163,7 +163,7 @@ def _platform(backend: str, filename: str) -> str:
 
 
 def _complete_group(group: ModelInstanceGroup, backend_name: str, backend: type[Backend]) -> None:
-    """Replace KIND_AUTO by KIND_GPU where the backend can use one and by KIND_CPU elsewhere; fill in count and GPUs."""
+    """Replace KIND_AUTO by KIND_GPU where the backend can use a GPU, else by KIND_CPU; fill in count and GPUs."""
     if group.kind == ModelInstanceGroup.KIND_AUTO:
         usable = backend.gpu_available()[0] and all(index < gpu_count() for index in group.gpus)
         group.kind = ModelInstanceGroup.KIND_GPU if usable else ModelInstanceGroup.KIND_CPU

@@ -1,8 +1,8 @@
-"""Whether an ensemble fits the models that it is made of; checked when it loads, as Triton does.
+"""Checks that an ensemble fits the models of its steps; when it loads, as Triton does.
 
-What the configuration alone can tell (cycles, tensors that nothing writes) repository.config.validation has found before.
+repository.config.validation has found the mistakes that the configuration alone shows (cycles, tensors that no step writes).
 Source: ValidateEnsembleConfig in Triton's documentation of ensembles: every required input mapped, datatypes and dims equal
-along each edge, no step with a smaller maximum batch; one that does not batch at all may be a step.
+along each edge, no step with a smaller maximum batch; a model that does not batch at all may be a step.
 """
 
 from collections import defaultdict
@@ -36,9 +36,9 @@ def step_models(config: ModelConfig) -> list[str]:
 
 
 def check_ensemble(config: ModelConfig, step_config: StepConfig) -> None:
-    """Raise INVALID_ARG with the first thing that is wrong.
+    """Raise INVALID_ARG with the first mistake.
 
-    Sets in the configuration whether the ensemble is decoupled: it is when a step of it is.
+    Sets in the configuration whether the ensemble is decoupled, which it is if a step is.
     """
     produced = {tensor.name: _edge(tensor, config, "the ensemble's input") for tensor in config.input}
     steps = [(step, step_config(step.model_name, step.model_version)) for step in config.ensemble_scheduling.step]
@@ -59,8 +59,8 @@ def check_ensemble(config: ModelConfig, step_config: StepConfig) -> None:
 
 
 def _check_streams(config: ModelConfig, steps: list[tuple[ModelEnsembling.Step, ModelConfig]]) -> bool:
-    """Return whether a step is decoupled. No step, and no answer, may need tensors that come a different number of times."""
-    # tensor -> the decoupled step that it comes from; two steps with the same model are two streams
+    """Return whether a step is decoupled. No step, and no answer, may need tensors of different streams of responses."""
+    # tensor -> the decoupled step that makes it; two steps with the same model are two streams
     streams = {tensor.name: _NO_STREAM for tensor in config.input}
     missing = [set(step.input_map.values()) - streams.keys() for step, _ in steps]
     readers: defaultdict[str, list[int]] = defaultdict(list)
@@ -116,7 +116,7 @@ def _check_edge(config: ModelConfig, name: str, produced: dict[str, _Edge], read
             config,
             f"tensor '{name}' is {_name(source)} from {source.owner}, but {reader.owner} expects {_name(reader)}",
         )
-    # Between a model that batches and one that does not a batch dimension of 1 comes and goes.
+    # A batch dimension of 1 may be added or dropped between a model that batches and one that does not.
     if not _compatible(source.dims, reader.dims) and not _compatible(source.shape, reader.shape):
         raise _wrong(
             config,
@@ -127,7 +127,7 @@ def _check_edge(config: ModelConfig, name: str, produced: dict[str, _Edge], read
 
 def _edge(tensor: "ModelInput | ModelOutput", config: ModelConfig, owner: str) -> _Edge:
     batched = config.max_batch_size > 0 and not tensor.is_shape_tensor
-    own = config.platform == "ensemble" and tensor.HasField("reshape")  # what its steps see and write
+    own = config.platform == "ensemble" and tensor.HasField("reshape")  # the shape that its steps read and write
     return _Edge(tensor.data_type, tuple(tensor.reshape.shape if own else tensor.dims), batched, owner)
 
 

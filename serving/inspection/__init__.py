@@ -1,5 +1,5 @@
-"""What a model file is, without serving it: its format, signature, problems, and a configuration for it.
+"""Inspects a model file without serving it: its format, signature, problems, and a configuration for it.
 
 May import `configuration`, the backends and `core`. `python -m serving.inspect` calls it in a process of its own, which bounds
-what a hostile file can cost.
+the time and memory that a hostile file can cost.
 """

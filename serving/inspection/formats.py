@@ -1,4 +1,4 @@
-"""Tells what a model file is by its content; the name only says what was meant."""
+"""Finds the format of a model file by its content; the name only tells the intended one."""
 
 import zipfile
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _UNDECLARED = ModelFormat("", "")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """What a file can be. Without `backend`, no backend of this server runs it. declared: of those that one does."""
+    """A format of files. Without `backend`, no backend of this server runs it. declared: of formats that a backend runs."""
 
     name: str
     backend: str = ""
@@ -51,16 +51,16 @@ SAVED_MODEL = _foreign(foreign_formats.SAVED_MODEL)
 PICKLE = _foreign(foreign_formats.PICKLE)
 ZIP = _foreign(foreign_formats.ZIP)
 TEXT = _foreign(foreign_formats.TEXT)
-UNKNOWN = Format(foreign_formats.UNKNOWN.name)  # what is not known may be code
+UNKNOWN = Format(foreign_formats.UNKNOWN.name)  # an unknown file may be code
 
 _TORCH = {Kind.TORCHSCRIPT: TORCHSCRIPT, Kind.TORCH_EXPORT: TORCH_EXPORT, Kind.AOTINDUCTOR: AOTINDUCTOR}
 
-# What a file is meant to be, by the end of its name.
+# The intended format of a file, by the end of its name.
 MEANT = {suffix: one for one in _SERVED.values() for suffix in one.declared.suffixes}
 
 
 def find_model(folder: Path) -> Path:
-    """Return the file of a version folder that is the model; NOT_FOUND or INVALID_ARG where that is not clear."""
+    """Return the model's file in a version folder; NOT_FOUND without one, INVALID_ARG for several."""
     for name in BACKEND_OF_FILENAME:
         if (folder / name).exists():
             if (folder / name / "saved_model.pb").is_file():
@@ -84,7 +84,7 @@ def find_model(folder: Path) -> Path:
 
 
 def _telling(files: list[Path]) -> list[Path]:
-    """Return the file that says what a folder without a model is meant to be: the only one, or one of a known kind."""
+    """Return the file by which a folder without a model is explained: the only one, or one of a known kind."""
     if len(files) == 1:
         return files
     by_name = foreign_formats.by_names(path.name for path in files)
@@ -94,7 +94,7 @@ def _telling(files: list[Path]) -> list[Path]:
 
 
 def pointers(folder: Path) -> list[Path]:
-    """Return the files of a folder, however deep, in whose place a pointer of Git LFS lies."""
+    """Return the files of a folder, at any depth, that are pointers of Git LFS."""
     files = sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size <= POINTER_BYTES)
     return [path for path in files if foreign_formats.stand_in(head_of(path)) is foreign_formats.LFS_POINTER]
 
@@ -105,7 +105,7 @@ def head_of(path: Path) -> bytes:
 
 
 def detect(path: Path) -> tuple[Format, str]:
-    """Return (format, what is wrong with the file as one); the second is empty for a sound file."""
+    """Return the format, and a problem of the file as one of it; "" for a sound file."""
     meant = MEANT.get(path.suffix.lower(), UNKNOWN)
     if path.name == "saved_model.pb":
         return SAVED_MODEL, ""
@@ -116,7 +116,7 @@ def detect(path: Path) -> tuple[Format, str]:
     if downloaded is not None:
         return _foreign(downloaded), ""
     if meant in _ARCHIVES:
-        return meant, ""  # its reader says what is wrong with it
+        return meant, ""  # its reader finds problems
     if not head:
         return meant, "the file is empty"
     if head.startswith(b"PK\x03\x04"):

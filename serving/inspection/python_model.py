@@ -16,7 +16,7 @@ _DATA_TYPES = frozenset(mc.DataType.keys())
 
 @dataclass(slots=True)
 class PythonTensor:
-    """A tensor that the source names. data_type: a name of Triton's DataType, "" where the source does not say it literally."""
+    """A tensor that the source names. data_type: a name of Triton's DataType; "" where it is no literal."""
 
     name: str
     data_type: str = ""
@@ -25,7 +25,7 @@ class PythonTensor:
 
 @dataclass(slots=True)
 class PythonModel:
-    """What the source says: problems that keep it from being served, and the tensors that it names literally."""
+    """Problems that keep the source from being served, and the tensors that it names in literals."""
 
     problems: list[str] = field(default_factory=list)
     inputs: list[PythonTensor] = field(default_factory=list)
@@ -34,7 +34,7 @@ class PythonModel:
 
 
 def read_python_model(path: Path) -> PythonModel:
-    """Return what a model.py says, as far as literals tell it."""
+    """Return the problems and the tensors of a model.py, as far as literals tell."""
     model = PythonModel()
     if path.stat().st_size > _MAX_SOURCE_BYTES:
         model.problems.append(f"the source has more than {_MAX_SOURCE_BYTES >> 20} MiB")
@@ -66,7 +66,7 @@ def _read_class(node: ast.ClassDef, tree: ast.Module, model: PythonModel) -> Non
 
 
 def _literals(tree: ast.Module) -> dict[str, object]:
-    """Return the names that are given a literal somewhere: {"input0": {"name": "INPUT0", ...}}."""
+    """Return the names that are assigned a literal: {"input0": {"name": "INPUT0", ...}}."""
     found: dict[str, object] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):

@@ -1,7 +1,7 @@
-"""The report on a model file or folder: what it is, its signature, what is wrong, and a configuration for it.
+"""The report on a model file or folder: its format, signature, problems, and a configuration for it.
 
 A problem of severity `error` means that these files cannot be served with this configuration; a `warning` is for the person
-who reviews the configuration, a `note` says what is served in another form than the file has it.
+who reviews the configuration, and a `note` describes outputs that are served in another form than the file has.
 """
 
 import re
@@ -35,9 +35,9 @@ from serving.inspection import formats
 from serving.inspection.formats import MEANT, Format, detect, find_model
 from serving.inspection.python_model import read_python_model
 
-# Bytes of an ONNX model with its weights: larger ones are not loaded to see whether they do.
+# Bytes of an ONNX model with its weights, up to which it is loaded as a test.
 _CHECK_LOADS_BELOW = 512 << 20
-_MAX_POINTERS = 5  # that are named
+_MAX_POINTERS = 5  # in the problems
 
 
 class TensorRow(TypedDict):
@@ -62,7 +62,7 @@ class ReportObject(TypedDict):
     names: list[str]
     missing: list[str]
     class_names: dict[str, list[str]]
-    archive: Mapping[str, Json] | None  # what a file says of itself that is all of its configuration
+    archive: Mapping[str, Json] | None  # an archive's description, which is all of its configuration
     executes_code: bool
     problems: list[dict[str, str]]
     config: str
@@ -70,37 +70,36 @@ class ReportObject(TypedDict):
 
 
 class Report:
-    """Collects the answer; `as_object` is what is printed."""
+    """Collects the report; `as_object` returns it for printing."""
 
     def __init__(self) -> None:
         self.format = formats.UNKNOWN
         self.inputs: list[TensorRow] = []
         self.outputs: list[TensorRow] = []
-        self.signature: Signature | None = None  # what the file itself says, whatever a configuration makes of it
+        self.signature: Signature | None = None  # of the file itself, before any configuration
         self.opset = 0
         self.producer = ""
-        self.names: list[str] = []  # files of the folder that the model file names as its weights
-        self.missing: list[str] = []  # those of them that are not there
-        self.class_names: dict[str, list[str]] = {}  # output -> the names of its classes, where the file says them
+        self.names: list[str] = []  # files of weights that the model file names
+        self.missing: list[str] = []  # those of them that are missing
+        self.class_names: dict[str, list[str]] = {}  # output -> the names of its classes, where the file has them
         self.archive: Mapping[str, Json] | None = None
         self.problems: list[dict[str, str]] = []
         self.config = ""
-        # One in which a model that was exported for one row takes any number, where it bears that.
+        # A configuration in which a model that was exported for one row takes any number, if a trial allows that.
         self.batching_config = ""
 
     def error(self, message: str, code: str = "") -> None:
-        """Add what keeps the files from being served. code: lines for Python or a shell that mend it."""
+        """Add a problem that keeps the files from being served. code: lines for Python or a shell that mend it."""
         self._add("error", message, code)
 
     def warning(self, message: str, code: str = "") -> None:
         self._add("warning", message, code)
 
     def note(self, message: str) -> None:
-        """Add what is good to know."""
         self._add("note", message, "")
 
     def add(self, review: Review) -> None:
-        """Add what the file's backend knows of it."""
+        """Add the review of the file's backend."""
         self.archive = review.archive
         for error in review.errors:
             self.error(error)
@@ -138,7 +137,7 @@ class Report:
 
 
 def inspect(path: Path, name: str = "", config_file: Path | None = None) -> ReportObject:
-    """Return the report on a file, a version folder or a model folder (its highest version). NOT_FOUND where there is none."""
+    """Return the report on a file, a version folder or a model folder (its highest version). NOT_FOUND without one."""
     if not path.exists():
         raise not_found("there is no such file or folder")
     report = Report()
@@ -172,7 +171,7 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
 
 
 def _say_pointers(report: Report, folder: Path) -> bool:
-    """Say which files were not fetched: weights beside a model are read, or not, by code that cannot tell what they are."""
+    """Report files that are pointers of Git LFS, which the model's reader would not recognise. Return whether there are any."""
     found = formats.pointers(folder)
     for path in found[:_MAX_POINTERS]:
         report.error(
@@ -185,7 +184,7 @@ def _say_pointers(report: Report, folder: Path) -> bool:
 
 
 def _is_found(model: Path, given: ModelConfig | None) -> bool:
-    """Whether a server finds the model's file by its name, once it lies in a version folder."""
+    """Whether a server would find the model's file by its name in a version folder."""
     named = given is not None and given.default_model_filename == model.name
     return named or model.name in BACKEND_OF_FILENAME or model.suffix.lower() in MEANT
 
@@ -215,7 +214,7 @@ def _version_folder(path: Path) -> Path:
 
 
 def _name_from(path: Path) -> str:
-    """Return a model name made of the file's or folder's: what may not be in one becomes '_'."""
+    """Return a model name made of the file's or folder's name; forbidden characters become '_'."""
     resolved = path.resolve()
     if path.is_dir() and parse_version(resolved.name):
         resolved = resolved.parent
@@ -243,7 +242,7 @@ def _read(report: Report, model: Path, folder: Path, config: ModelConfig) -> Non
 
 
 def _complete(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Complete what the server itself would complete, for a file under whatever name it has."""
+    """Complete the configuration as the server would, for a file of any name."""
     review = backend_class(config.backend).review(model)
     if review is not None:
         report.add(review)
@@ -285,7 +284,7 @@ def _read_onnx(report: Report, model: Path, folder: Path, config: ModelConfig) -
 
 
 def _say_outputs(report: Report, onnx: OnnxModel) -> None:
-    """Say which outputs are served in another form, and which not at all."""
+    """Report outputs that are served in another form, or not at all."""
     for name, classes in onnx.adaptations.class_names.items():
         shown = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
         report.note(
@@ -297,7 +296,7 @@ def _say_outputs(report: Report, onnx: OnnxModel) -> None:
 
 
 def _say_batching(report: Report, onnx: OnnxModel, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Say why a model does not batch that could, were it exported in another way."""
+    """Report why a model does not batch that would after another export."""
     tensors = [tensor for tensor in (*onnx.inputs, *onnx.outputs) if not tensor.optional and tensor.shape]
     single = [tensor for tensor in tensors if tensor.shape is not None and tensor.shape[0] == 1]
     if config.max_batch_size or not single or not onnx.inputs:
@@ -332,7 +331,7 @@ def _batching_config(report: Report, model: Path, folder: Path, config: ModelCon
 
 
 def _reexport(onnx: OnnxModel) -> str:
-    """Return how the exporter that made a file is told of a variable first dimension."""
+    """Return the lines that export the model with a variable first dimension, for the exporter that made the file."""
     inputs = [tensor for tensor in onnx.inputs if not tensor.optional]
     if "pytorch" in onnx.producer:
         shapes = ", ".join('{0: torch.export.Dim("batch")}' for _ in inputs)
@@ -377,7 +376,7 @@ def _read_plan(report: Report, model: Path, folder: Path, config: ModelConfig) -
 
 
 def _read_aotinductor(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Warn: the package's call specification is in compiled code, which inspection does not run."""
+    """Warn that the tensors are unknown: the package has them in compiled code, which inspection does not run."""
     config.platform = "torch_aoti"
     report.warning("an AOTInductor package does not say its inputs and outputs: write them into the configuration")
 
@@ -396,7 +395,7 @@ def _read_python(report: Report, model: Path, folder: Path, config: ModelConfig)
 
 
 def _add_known(config: ModelConfig, signature: Signature) -> None:
-    """Add entries with as much as is known of each tensor."""
+    """Add entries with the known fields of each tensor."""
     for entries, tensors in ((config.input, signature.inputs), (config.output, signature.outputs)):
         for tensor in tensors:
             data_type = DATATYPES[tensor.datatype].config if tensor.datatype else mc.TYPE_INVALID
@@ -404,7 +403,7 @@ def _add_known(config: ModelConfig, signature: Signature) -> None:
 
 
 def _text_of(report: Report, config: ModelConfig) -> str:
-    """Return a configuration without what the server completes by itself: it would bind later versions to this one's file."""
+    """Return a configuration without fields that the server completes, which would bind later versions to this one's file."""
     left = ModelConfig()
     if report.archive is not None:
         left.name, left.backend = config.name, config.backend
@@ -419,14 +418,14 @@ def _text_of(report: Report, config: ModelConfig) -> str:
 
 # -- the given configuration, and the end ------------------------------------------------------------------------------
 def _finish(report: Report, config: ModelConfig, given: ModelConfig | None) -> None:
-    """Set signature and text as the file has them; a given configuration stays what it is unless it can be completed."""
+    """Set tensors and text by the configuration; the text of a given one stays as written."""
     report.inputs = [_tensor(entry, config.max_batch_size) for entry in config.input]
     report.outputs = [_tensor(entry, config.max_batch_size) for entry in config.output]
     report.config = _text_of(report, config) if given is None else model_config.format(given)
 
 
 def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> None:
-    """Complete a given configuration; report where it contradicts the file or breaks a rule."""
+    """Complete a given configuration; report contradictions to the file and broken rules."""
     completed = ModelConfig()
     completed.CopyFrom(given)
     completed.name = completed.name or name

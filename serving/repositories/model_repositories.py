@@ -1,7 +1,7 @@
-"""The model repositories of one server: folders of this machine, and copies of what lies in the cloud.
+"""The model repositories of one server: folders of this machine, and copies of those in the cloud.
 
 A model is served from the one repository of its namespace that has it: with --model-namespacing each repository is a
-namespace, without it all of them are one, "". Methods that read files or speak to the network say so.
+namespace, without it all of them form the namespace "". Methods that read files or speak to the network say so.
 """
 
 import logging
@@ -35,14 +35,14 @@ class ModelRepositories:
     """The repositories that --model-repository names, in its order."""
 
     def __init__(self, options: Options) -> None:
-        self._caches: dict[Path | None, PrivateFolder] = {}  # by the folder that holds them; None: the system's
+        self._caches: dict[Path | None, PrivateFolder] = {}  # by their parent folder; None: that for temporary files
         self._namespaces: defaultdict[str, list[Repository]] = defaultdict(list)
         self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
             namespace = place.shown if isinstance(place, RemoteAddress) else str(place)
             self._namespaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
-        self._errors: dict[str, str] = {}  # address -> why the last look failed
-        self._unlisted = {repository.address.shown for repository in self.remote}  # that have never answered
+        self._errors: dict[str, str] = {}  # address -> why its last listing failed
+        self._unlisted = {repository.address.shown for repository in self.remote}  # those that have never answered
         self._missing = [place for place in options.model_repository if isinstance(place, Path) and not place.is_dir()]
 
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
@@ -56,13 +56,13 @@ class ModelRepositories:
 
     @property
     def missing(self) -> list[Path]:
-        """Return the folders that were not there when the server started, and have not come since."""
+        """Return the folders that were missing when the server started and still are."""
         self._missing = [place for place in self._missing if not place.is_dir()]
         return self._missing
 
     @property
     def all_listed(self) -> bool:
-        """Return whether each repository has been there once, so that it is known what there is to serve."""
+        """Whether each repository has been readable once, so that all models to serve are known."""
         return not self._unlisted and not self.missing
 
     def invalid_folders(self) -> list[str]:
@@ -75,9 +75,9 @@ class ModelRepositories:
         ]
         return [sentence for repository in local for sentence in repository.invalid_folders()]
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- models ----------------------------------------------------------------------------------------------------
     def models(self) -> list[ModelIdentifier]:
-        """Return every model, sorted; of the cloud as last listed."""
+        """Return every model, sorted; those in the cloud as last listed."""
         found = {
             ModelIdentifier(name, namespace)
             for namespace, repositories in self._namespaces.items()
@@ -92,7 +92,7 @@ class ModelRepositories:
         return [model for model in models if self._owner(model) is not None]
 
     def conflict(self, model: ModelIdentifier) -> str:
-        """Return why a model cannot be loaded, whatever is in its folder: several repositories have it; "" where it can."""
+        """Return why a model cannot be loaded, whatever its folder holds: several repositories have it; "" for others."""
         try:
             self._owner(model)
         except ServingError as error:
@@ -117,7 +117,7 @@ class ModelRepositories:
 
     # -- files and network -----------------------------------------------------------------------------------------
     def list_remote(self, *, until_stable: bool) -> list[tuple[str, ServingError]]:
-        """List what is in the cloud. Return the addresses that did not answer; of these the last list stays."""
+        """List the models in the cloud. Return the addresses that did not answer, whose last list stays."""
         failures = []
         for repository in self.remote:
             shown = repository.address.shown
@@ -137,7 +137,7 @@ class ModelRepositories:
         return failures
 
     def list_remote_model(self, name: str) -> None:
-        """List one model in the cloud, where it may have been published a moment ago; UNAVAILABLE without an answer."""
+        """List one model in the cloud, which may have been published a moment ago; UNAVAILABLE without an answer."""
         unreachable = _refresh(name, self.remote)
         if unreachable and not self.identifiers(name):
             raise _as_serving_error(next(iter(unreachable.values())))
@@ -161,7 +161,7 @@ class ModelRepositories:
             raise _as_serving_error(error) from error
 
     def fingerprints(self) -> dict[ModelIdentifier, object]:
-        """Return for each model what tells whether it has changed; of a model that cannot be loaded, why."""
+        """Return a fingerprint of each model, which changes with its files; the reason for one that cannot be loaded."""
         found: dict[ModelIdentifier, object] = {}
         for model in self.models():
             try:
@@ -177,12 +177,12 @@ class ModelRepositories:
         return found
 
     def is_current(self, model: ModelIdentifier) -> bool:
-        """Return False where a copy of the model has still to be made."""
+        """Whether the copy of the model, if it needs one, is that of the last listing."""
         copies = self._remote_of(model)
         return all(not repository.has_model(model.name) or repository.is_copied(model.name) for repository in copies)
 
     def forget(self, model: ModelIdentifier) -> None:
-        """Delete the copies of a model that is gone."""
+        """Delete the copies of a deleted model."""
         for repository in self._remote_of(model):
             repository.forget(model.name)
 

@@ -1,6 +1,6 @@
-"""What lies on disk for a model: its configuration and the files of the versions that its policy selects.
+"""A model as it lies on disk: its configuration, and the files of the versions that its policy selects.
 
-Two reads with equal keys would load the same thing; that is what makes loading idempotent and polling cheap.
+Two reads with equal keys would load the same model, so that loading is idempotent and polling cheap.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ class VersionSource:
 
 
 class Unservable(ServingError):
-    """The model is there, and not the versions that its configuration asks for."""
+    """The model exists without the versions that its configuration asks for."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)
@@ -48,10 +48,10 @@ def read_source(
 ) -> list[VersionSource]:
     """Return the selected versions, ascending.
 
-    override: a JSON configuration to use in place of config.pbtxt; custom: the name of one in configs/ to use where the model
-    has it; strict: one of them must be there.
+    override: a JSON configuration in place of config.pbtxt; custom: the name of one in configs/ to prefer; strict:
+    config.pbtxt or the custom one must exist.
 
-    NOT_FOUND without the folder or what must be there; INVALID_ARG for a configuration that does not parse; Unservable.
+    NOT_FOUND without the folder or a required file; INVALID_ARG for a configuration that does not parse; Unservable.
     """
     if not model_dir.is_dir():
         raise not_found(f"model '{name}' has no folder in the model repository")
@@ -62,7 +62,7 @@ def read_source(
         if not selected:
             raise Unservable(_nothing_selected(name, base, available))
         _refuse_unserved(name, base, selected)
-        configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # what they mean is in the configuration
+        configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # their content is in the configuration
         common = _list_files(model_dir, skip=frozenset(str(version) for version in available) | configured)
         configs = {
             version: version_settings.for_version(
@@ -76,13 +76,12 @@ def read_source(
 
 
 def fingerprint(model_dir: Path) -> Files:
-    """Return what tells whether any file of a model has changed."""
+    """Return a value that changes with any file of a model."""
     return _list_files(model_dir, skip=frozenset())
 
 
 def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Store Triton's `file:<version>/<name>` parameters below `folder`, whatever way leads there; UnsafePath for one that would
-    leave it."""
+    """Store Triton's `file:<version>/<name>` parameters below `folder`; UnsafePath for a name that leads out of it."""
     for name, content in files.items():
         relative = layout.relative_path(posixpath.normpath(name.removeprefix("file:").lstrip("/")))
         target = folder / relative
@@ -134,7 +133,7 @@ def _refuse_unserved(name: str, config: ModelConfig, selected: list[int]) -> Non
     )
     for parameter, wrong, unserved in rules:
         value = model_config.get_parameter(config, parameter)
-        if value is None or wrong(value, config):  # told with all else that is wrong with the configuration
+        if value is None or wrong(value, config):  # reported with the other mistakes of the configuration
             continue
         if problem := unserved(config, selected):
             raise Unservable(f"model '{name}': {problem}")
@@ -152,7 +151,7 @@ def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> s
 def _list_files(folder: Path, skip: frozenset[str]) -> Files:
     """List the files below a folder.
 
-    INVALID_ARG for what cannot be read, and for what a reader would wait at for ever: pipes, sockets, devices.
+    INVALID_ARG for files that cannot be read, and for pipes, sockets and devices, on which a reader would wait for ever.
     """
     found: list[tuple[str, int, int, int]] = []
     _walk(str(folder), "", skip, found, ())
@@ -166,7 +165,7 @@ def _walk(
     found: list[tuple[str, int, int, int]],
     above: tuple[tuple[int, int], ...],
 ) -> None:
-    """List one folder. `above`: device and inode of the folders that lead here; a link to one of them is a circle."""
+    """List one folder. `above`: device and inode of the folders above; a link to one of them is a circle."""
     with _readable(prefix or "its folder"), os.scandir(folder) as entries:
         for entry in entries:
             name = prefix + entry.name
@@ -175,7 +174,7 @@ def _walk(
             try:
                 with _readable(name):
                     status = entry.stat()
-            except FileNotFoundError:  # a link to nowhere, or deleted between the two looks
+            except FileNotFoundError:  # a link to nowhere, or deleted a moment ago
                 continue
             if stat.S_ISDIR(status.st_mode):
                 here = (status.st_dev, status.st_ino)

@@ -1,7 +1,7 @@
-"""What load requests brought in place of what lies in the repository: configurations, and files in a temporary folder.
+"""Configurations and files of load requests, in place of those of the repository.
 
-As in Triton, a later load without a configuration keeps the one before as long as the model's files have not changed; files
-are left as soon as a load brings none. Unloading forgets both.
+As in Triton, a later load without a configuration keeps the last one as long as the model's files have not changed; the files
+of a load request are dropped by the next load without files. Unloading drops both.
 """
 
 import shutil
@@ -23,7 +23,7 @@ class Overrides:
         self._configs: dict[ModelIdentifier, tuple[str, Files]] = {}  # with the files of the model's folder
 
     def write(self, identifier: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Path:
-        """Write files to a temporary folder, in place of an earlier one, and return it. Call it on a worker thread."""
+        """Write files to a new temporary folder, and return it; an earlier one is deleted. Call it on a worker thread."""
         if not config:
             raise invalid("files in a load request need the configuration in its 'config' parameter too")
         root = Path(tempfile.mkdtemp(prefix="slipway-override-"))
@@ -37,12 +37,12 @@ class Overrides:
         return root
 
     def kept(self, identifier: ModelIdentifier, files: Files) -> str:
-        """Return the configuration of an earlier load request, where the folder has not changed since; "" otherwise."""
+        """Return the configuration of an earlier load request if the folder has not changed since; else ""."""
         config, before = self._configs.get(identifier, ("", ()))
         return config if files == before else ""
 
     def loaded(self, identifier: ModelIdentifier, config: str, files: Files, *, has_files: bool) -> None:
-        """Note that the model serves with this configuration ("" for its own), from a temporary folder or not."""
+        """Note that the model serves with this configuration, "" for its own. has_files: from a temporary folder."""
         self._configs.pop(identifier, None)
         if not has_files:
             self._drop_files(identifier)
@@ -50,7 +50,7 @@ class Overrides:
                 self._configs[identifier] = config, files
 
     def drop(self, identifier: ModelIdentifier) -> None:
-        """Forget what load requests brought for a model."""
+        """Drop the configuration and the files of load requests for a model."""
         self._configs.pop(identifier, None)
         self._drop_files(identifier)
 

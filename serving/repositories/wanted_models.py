@@ -1,6 +1,6 @@
-"""Which models will be loaded, by --wanted-models-file: a JSON list of names, written by who controls this server.
+"""The models that will be loaded, by --wanted-models-file: a JSON list of names that the dashboard writes.
 
-A server that has just been started, or started again, has loaded nothing; its clients should come again, not give up.
+A server that has just started has loaded no model; clients that ask for a listed one are told to try again.
 """
 
 import json
@@ -29,7 +29,7 @@ class WantedModels:
         return name in self._names
 
     def _refresh(self) -> None:
-        """Read the file if it has changed. Without a file there are no names; a malformed one changes nothing."""
+        """Read the file if it has changed. Without a file there are no names; a malformed one is not used."""
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
