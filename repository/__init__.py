@@ -1,5 +1,4 @@
-"""The managed model repository on disk, which dashboard and inference server agree on, and what else both must agree on.
+"""The managed model repository on disk, and all other rules that dashboard and inference server share.
 
-May import neither of them, no Django and no framework. Both programs call it: the dashboard writes the repository, the server
-reads it.
+May import neither of them, no Django and no framework. The dashboard writes the repository, the server reads it.
 """

@@ -1,5 +1,5 @@
-"""Repository agents: what looks at a model's files before it loads.
+"""Repository agents, which check a model's files before it loads.
 
-May import `repository.core`. Validation asks the table whether a configuration's agents are right, and the server asks it to
-approve a model; a new agent is one module here and one line in the table.
+May import `repository.core`. Validation checks a configuration's agents by the table, and the server has them approve a model;
+a new agent is one module here and one line in the table.
 """

@@ -2,7 +2,7 @@
 
 parameters { key: "MD5:1/model.onnx" value: "d726e132f91f16ebee703d96f6f73cb1" }
 
-Paths start at the model's folder. Triton's agent knows MD5, which tells a broken file but not a forged one; SHA256 is ours.
+Paths start at the model's folder. Triton's agent knows MD5, which finds a broken file but not a forged one; SHA256 is ours.
 Source: the README of triton-inference-server/checksum_repository_agent.
 """
 

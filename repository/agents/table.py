@@ -1,7 +1,7 @@
-"""The table of repository agents, which look at a model's files before it loads, in the order of its configuration.
+"""The table of repository agents, which check a model's files before it loads, in the order of its configuration.
 
-A new agent is one module with the two functions of `Agent` and one line in AGENTS. Those of Triton are shared libraries
-written against its own interface; the one it ships is here under its name, with its parameters.
+A new agent is one module with the two functions of `Agent` and one line in AGENTS. Triton's agents are shared libraries for its
+own interface; the one that it ships is here under the same name, with the same parameters.
 Source: Triton, docs/customization_guide/repository_agents.md.
 """
 
@@ -14,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.core.errors import InvalidConfig, Problem, RepositoryError
 
-# Name in a configuration -> module, imported when a model first asks for it.
+# Name in a configuration -> module, imported when a model first needs it.
 AGENTS = {
     "checksum": "repository.agents.checksum",
 }
@@ -22,14 +22,14 @@ AGENTS = {
 
 class Agent(Protocol):
     def problems(self, parameters: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-        """Yield the key of each parameter that is wrong, and one sentence."""
+        """Yield the key of each wrong parameter, and a sentence about it."""
 
     def approve(self, model_dir: Path, parameters: Mapping[str, str]) -> None:
-        """RepositoryError where a model with these files must not load; `parameters` have no problems. May read for long."""
+        """Raise RepositoryError where a model with these files must not load; `parameters` have no problems. May take long."""
 
 
 def problems(config: ModelConfig) -> Iterator[Problem]:
-    """Yield what is wrong with the agents that a configuration names, whatever the files."""
+    """Yield the problems of the agents in a configuration, without the model's files."""
     for index, named in enumerate(config.model_repository_agents.agents):
         field = f"model_repository_agents.agents[{index}]"
         if named.name not in AGENTS:
@@ -40,7 +40,7 @@ def problems(config: ModelConfig) -> Iterator[Problem]:
 
 
 def approve(config: ModelConfig, model_dir: Path) -> None:
-    """Ask each agent in turn; RepositoryError with the reason of the first that refuses."""
+    """Have each agent approve in turn; RepositoryError with the reason of the first that refuses."""
     wrong = tuple(problems(config))
     if wrong:
         raise InvalidConfig("; ".join(map(str, wrong)), field=wrong[0].field, problems=wrong)

@@ -1,5 +1,5 @@
-"""What every part of the package needs and both programs agree on: layout, errors, conditions, histograms, quantities,
-crash traces, golden requests, syntax trees.
+"""The basics of the package, shared by both programs: layout, errors, conditions, histograms, quantities, crash traces,
+golden requests, syntax trees.
 
-May import nothing of the package. Everything else in it calls it, and so do `serving` and `dashboard`.
+May import nothing of the package. All other rooms of it import it, and so do `serving` and `dashboard`.
 """

@@ -1,7 +1,8 @@
-"""What an address or a path leads to, in the one form in which it is compared with what is allowed.
+"""Brings addresses and paths into the normal form in which they are compared with the allowed ones.
 
-Whoever reads an address may decode it, and resolve "..", before it looks: so that is done here first, and what leads elsewhere
-than it seems to is refused. Source: RFC 3986, sections 2.4 (when to decode), 5.2.4 (dot segments) and 6.2.2 (normal form).
+A server may decode an address and resolve ".." before it uses it: so that is done here first, and an address that leads
+elsewhere than it shows is refused.
+Source: RFC 3986, sections 2.4 (when to decode), 5.2.4 (dot segments) and 6.2.2 (normal form).
 """
 
 import re
@@ -14,7 +15,7 @@ _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SEPARATORS = re.compile(r"[/\\]")
 _NOT_IN_PART = "/\\%?#;"
-_MAX_DECODED = 10  # times that one address is decoded: nobody's is, more than twice
+_MAX_DECODED = 10  # times that one address is decoded; no honest one needs more than two
 
 
 def leads_into(path: Path, folder: Path) -> bool:
@@ -28,8 +29,8 @@ def leads_into(path: Path, folder: Path) -> bool:
 def part_problem(text: str) -> str:
     """Return why a text cannot be one part of an address' path, as the end of a sentence; "" where it can.
 
-    Percent-encoding would let any text be one. But some servers, and proxies before them, decode more than the parts, or see a
-    parameter behind ";", and then end up somewhere else.
+    Percent-encoding would allow any text. But some servers and proxies decode more than the parts, or read a parameter behind
+    ";", and then open another path.
     """
     if not text.strip(" ."):
         return "a name with more than dots and spaces"
@@ -39,8 +40,8 @@ def part_problem(text: str) -> str:
 
 
 def normal_path(path: str) -> str:
-    """Return the path of an address with nothing encoded that need not be. UnsafePath for one that a server may resolve to
-    another than it shows: with ".." however often it is encoded, before a ";", and between backslashes."""
+    """Return the path of an address without needless encoding. UnsafePath for one that a server may resolve to another path
+    than it shows: with ".." at any level of encoding, before a ";", or between backslashes."""
     seen = path
     for _ in range(_MAX_DECODED):
         if any(part.partition(";")[0].strip() == ".." for part in _SEPARATORS.split(seen)):
@@ -63,8 +64,8 @@ def _least(escape: re.Match[str]) -> str:
 
 
 def local_path(url: str) -> Path:
-    """Return the file that a file:// address means, decoded once, links not followed. UnsafePath for one of another machine,
-    and for one that is not written as it is."""
+    """Return the file of a file:// address, decoded once, links not followed. UnsafePath for one of another machine, and for
+    one that `normal_path` refuses."""
     parts = urllib.parse.urlsplit(url)
     if parts.netloc.lower() not in ("", "localhost"):
         raise UnsafePath("the address is of a file on another machine")

@@ -1,8 +1,8 @@
-"""Which model a process was working on when native code ended it: written to its output, and read from there.
+"""Names the model that a process was working on when native code ended it, by the process's output.
 
 Where a library aborts, no code of ours runs any more, but Python's faulthandler still prints the functions under way. The
-server runs what belongs to a model in functions named by `frame_name`; whoever has its output, `manage.py up` or a person,
-finds them there. Nothing is written while all is well.
+server runs the work for a model in functions named by `frame_name`, which `manage.py up` or a person finds in its output.
+Without a crash no line is written.
 """
 
 import re
@@ -15,7 +15,7 @@ _MAX_NAME = 200
 _FRAME = re.compile(
     r"""^  File ".*", line \d+ in ((?:loading|completing|executing) version \d+ of model '.*' \(.*\))$""", re.M
 )
-_DUMP = re.compile(r"^Fatal Python error: ", re.M)  # not at a line's begin: a model's process, whose output is logged
+_DUMP = re.compile(r"^Fatal Python error: ", re.M)  # not inside a line, where a child process logs one
 _CURRENT = "Current thread "
 
 
@@ -24,9 +24,9 @@ def frame_name(doing: Doing, model: str, version: int, file: str) -> str:
 
 
 def works(output: str) -> list[str]:
-    """Return what a process that died was doing by its last output, each as `frame_name` wrote it; [] where it says nothing.
+    """Return the work of a process that died, by its last output, each as `frame_name` wrote it; [] without a trace.
 
-    The thread that died is known unless it was a library's own: then all work that was under way is told.
+    The thread that died is known unless a library made it; then all work under way is returned.
     """
     dump = output[_dump_at(output) :]
     current = dump.partition(_CURRENT)[2].partition("\n\n")[0]
@@ -34,7 +34,7 @@ def works(output: str) -> list[str]:
 
 
 def last_words(output: str) -> str:
-    """Return the last line before the stacks: what a library said when it gave up, often an assertion; "" without one."""
+    """Return the last line before the stacks, often a library's failed assertion; "" without one."""
     at = _dump_at(output)
     lines = [line for line in output[:at].splitlines() if line.strip()]
     return lines[-1].strip() if lines and at < len(output) else ""

@@ -1,16 +1,16 @@
-"""What can be wrong with a repository, its configurations, or what is put into it.
+"""The errors of a repository, its configurations, and files that are put into it.
 
 RepositoryError              one sentence for the person or client that asked
  ├─ InvalidName              a model name or version number that may not become a path
  ├─ InvalidConfig            a configuration that does not parse or breaks a rule (line, column, field, problems)
- ├─ InvalidExample           an example or golden request that is none, or whose tensors are not what they say
- ├─ InvalidArchive           a model archive that is none, or lacks what its manifest names
- │   └─ InvalidWorkflow      an archive of a workflow that is none, or whose nodes cannot be run in any order (kind)
+ ├─ InvalidExample           an example or golden request that is malformed, or has malformed tensors
+ ├─ InvalidArchive           a model archive that is malformed, or lacks a file of its manifest
+ │   └─ InvalidWorkflow      an archive of a workflow that is malformed, or whose nodes have no order (kind)
  ├─ NotFound                 no such model, version or file
  ├─ Conflict                 a version or model that exists already, or a folder that another publication holds
  ├─ NoSpace                  the disk would fill (needed, free)
  ├─ Unreachable              a repository in the cloud that cannot be listed or copied now
- └─ UnsafePath               a path that leaves its folder: a symbolic link, "..", an absolute name
+ └─ UnsafePath               a path that leads out of its folder: a symbolic link, "..", an absolute name
      └─ UnsafeArchive        an archive that holds one, or that would unpack to too much
 
 A message carries no path of this machine: it names the model, the version or the file inside the version.
@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
 
 class RepositoryError(Exception):
-    """Something that the person who asked can understand and put right."""
+    """An error that the person who asked can understand and mend."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -55,15 +55,15 @@ class InvalidConfig(RepositoryError):
 
 
 class InvalidExample(RepositoryError):
-    """An example or golden request that is none, or whose tensors are not what they say."""
+    """A malformed example or golden request, or one with malformed tensors."""
 
 
 class InvalidArchive(RepositoryError):
-    """A model archive that is none, or lacks what its manifest names."""
+    """A malformed model archive, or one that lacks a file of its manifest."""
 
 
 class InvalidWorkflow(InvalidArchive):
-    """An archive of a workflow that is none. kind: the Java class by which clients know what is wrong."""
+    """A malformed archive of a workflow. kind: TorchServe's Java class of the error, which clients read."""
 
     def __init__(self, message: str, kind: str = "InvalidWorkflowException") -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ class NotFound(RepositoryError):
 
 
 class Conflict(RepositoryError):
-    """It is there already: versions are immutable and their numbers are never used again."""
+    """The model or version exists already: versions are immutable and their numbers are never used again."""
 
 
 class NoSpace(RepositoryError):
@@ -90,7 +90,7 @@ class NoSpace(RepositoryError):
 
 
 class Unreachable(RepositoryError):
-    """A repository in the cloud that cannot be listed or copied now; what was known of it stays."""
+    """A repository in the cloud that cannot be listed or copied now; its last listing stays."""
 
 
 class UnsafePath(RepositoryError):

@@ -1,16 +1,15 @@
-"""Golden requests: requests with the outputs that a model must answer, and how near is near enough.
+"""Golden requests: requests with the outputs that a model must return, within a tolerance.
 
-The dashboard keeps them and sends them with a load (`slipway.golden`), the server runs them before it switches to the new
-versions, and both run them by this module, so that they come to the same verdict. As JSON, `expected` naming the outputs that
-matter:
+The dashboard keeps them and sends them with a load (`slipway.golden`), and the server runs them before it switches to the new
+versions. Both use this module, so that they come to the same verdict. In JSON, with the outputs to compare in `expected`:
 
     {"name": "a seven", "request": {"inputs": [TENSOR, ...]}, "expected": {"outputs": [TENSOR, ...]},
      "tolerance": {"absolute": 0.0, "relative": 0.001}, "seconds": 30}
 
-`tolerance` may be left out, and `seconds`, how long the answer may take. With `"private": true` what is told of it names no
-element: a client sent it, and not everybody who reads logs and checks may see that. A number of a float is near enough where
-|answered - expected| <= absolute + relative * |expected| (numpy's isclose). Integers take the absolute tolerance alone, for a
-class of 1000 is no class of 1001; texts and booleans take none. NaN is near NaN.
+`tolerance` and `seconds`, the time for the answer, may be left out. With `"private": true` messages quote no element, because a
+client sent the request, and readers of logs and checks may not see its data. A float agrees where |answered - expected| <=
+absolute + relative * |expected| (numpy's isclose). Integers have the absolute tolerance alone, because class 1000 is not class
+1001; texts and booleans have none. NaN agrees with NaN.
 """
 
 import hashlib
@@ -55,7 +54,7 @@ DEFAULT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ExampleRequest:
-    """A request of which nothing is left to check. outputs: those asked for, as V2 has them; empty for all."""
+    """A request that has been checked. outputs: those asked for, as V2 has them; empty for all."""
 
     inputs: list[Tensor]
     outputs: list[Json]
@@ -64,7 +63,7 @@ class ExampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRequest:
-    """digest: the same for what was sent as the same."""
+    """digest: equal for equal JSON."""
 
     name: str
     request: ExampleRequest
@@ -77,7 +76,7 @@ class GoldenRequest:
 
 @dataclass(frozen=True, slots=True)
 class OutputVerdict:
-    """largest: the largest difference of two numbers; None where there are none to compare. detail: why not, or ""."""
+    """largest: the largest difference of two numbers; None without numbers. detail: why it failed, or ""."""
 
     name: str
     largest: float | None
@@ -86,7 +85,7 @@ class OutputVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What comparing an answer came to. detail: the first sentence that says why not, "" where it passed."""
+    """The result of comparing an answer. detail: the first reason why it failed; "" where it passed."""
 
     outputs: list[OutputVerdict]
 
@@ -100,7 +99,7 @@ class Verdict:
 
     @property
     def clause(self) -> str:
-        """Why it did not pass, or how near the answer was."""
+        """Return why it failed, or the largest difference."""
         largest = max((output.largest or 0.0 for output in self.outputs), default=0.0)
         return self.detail or (f"the largest difference is {largest:.3g}" if largest else "all values are equal")
 
@@ -137,7 +136,7 @@ def _read_one(row: object) -> GoldenRequest:
 
 
 def read_request(row: object) -> ExampleRequest:
-    """Read a V2 request. What it asks of the form of the answer (binary data, timing) is left out."""
+    """Read a V2 request, without parameters for the form of the answer (binary data, timing)."""
     if not isinstance(row, dict):
         raise InvalidExample("expected a request as an object with 'inputs'")
     inputs = _tensors(row.get("inputs"), "inputs")
@@ -154,7 +153,7 @@ def read_request(row: object) -> ExampleRequest:
 
 
 def _parameter(name: str, value: Json) -> Json:
-    """Return a parameter that V2 has; InvalidExample for one that a server would refuse, and every load of the model with it.
+    """Return a parameter of V2; InvalidExample for one that a server would refuse, because then every load would fail.
 
     Source: Triton docs/protocol/extension_parameters.md, extension_sequence.md, extension_schedule_policy.md.
     """
@@ -181,7 +180,7 @@ def _is_unsigned(value: Json) -> bool:
 
 
 def _within_64_bits(value: Json) -> Json:
-    """Return a whole number beyond 64 bits as a float: as a server reads it, and as it was before PostgreSQL kept it."""
+    """Return a whole number beyond 64 bits as a float, as a server reads it and PostgreSQL keeps it."""
     if type(value) is not int or -(1 << 63) <= value < 1 << 64:
         return value
     try:
@@ -191,7 +190,7 @@ def _within_64_bits(value: Json) -> Json:
 
 
 def read_expected(row: object) -> list[Tensor]:
-    """Read the expected outputs: {"outputs": [TENSOR, ...]}; what else an answer has is passed over."""
+    """Read the expected outputs: {"outputs": [TENSOR, ...]}; other members of an answer are ignored."""
     if not isinstance(row, dict):
         raise InvalidExample("expected the expected answer as an object with 'outputs'")
     return _tensors(row.get("outputs"), "outputs")
@@ -237,12 +236,12 @@ def _asked(output: object) -> JsonObject:
 
 # -- written -------------------------------------------------------------------------------------------------------------
 def request_json(request: ExampleRequest) -> JsonObject:
-    """Return the request as it is kept: `read_request` reads it back as the same."""
+    """Return the request as JSON, which `read_request` reads back as the same."""
     return _with_rest(request, [tensor_json(tensor) for tensor in request.inputs], request.parameters)
 
 
 def request_body(request: ExampleRequest) -> tuple[bytes, bytes]:
-    """Return the request as it is sent: its JSON, and the binary data behind it. All outputs are asked for as binary data."""
+    """Return the request for sending: its JSON, and the binary data behind it. All outputs are requested as binary data."""
     binary = [to_binary(tensor) if not in_json(tensor) else None for tensor in request.inputs]
     rows: list[Json] = [
         tensor_json(tensor) if content is None else _announced(tensor, len(content))
@@ -270,7 +269,7 @@ def _with_rest(request: ExampleRequest, inputs: Sequence[Json], parameters: Json
 def compare(
     expected: Sequence[Tensor], answered: Mapping[str, Tensor], tolerance: Tolerance, *, private: bool = False
 ) -> Verdict:
-    """Hold an answer's outputs, by their names, against the expected ones. private: what is told names no element."""
+    """Compare an answer's outputs, by their names, with the expected ones. private: quote no element in messages."""
     return Verdict([_compare_output(output, answered, tolerance, private) for output in expected])
 
 
@@ -323,7 +322,7 @@ def _apart(wanted: Element, came: Element) -> float:
 
 
 def _size(wanted: Element) -> float:
-    """Return the magnitude that the relative tolerance is a part of; 0 for what is not finite, which nothing is near."""
+    """Return the magnitude for the relative tolerance; 0 for NaN and infinities, which agree with no number."""
     return abs(wanted) if isinstance(wanted, int | float) and math.isfinite(wanted) else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Histograms of durations, which the server counts and sends and the dashboard stores and shows: their buckets and quantiles.
+"""The buckets and quantiles of histograms of durations, which the server counts and the dashboard stores and shows.
 
 The buckets are log-spaced over microseconds: 16 to each doubling (a relative width of 4 to 6 %), exact below 16 us, up to
 2**31 us. Counts are sparse, a mapping of bucket to count. Histograms merge by addition, and quantiles are taken from merged
@@ -16,7 +16,7 @@ BUCKETS = (_MAX_BITS - _SUB_BITS + 1) * _SUB
 
 
 def bucket_of(microseconds: int) -> int:
-    """Return the index of the bucket that holds a duration; what is longer than the last bucket counts there."""
+    """Return the index of the bucket of a duration; the last bucket holds all that are longer, too."""
     if microseconds < _SUB:
         return microseconds if microseconds > 0 else 0
     shift = microseconds.bit_length() - 1 - _SUB_BITS
@@ -79,7 +79,7 @@ def merge(histograms: Iterable[Mapping[int, int]]) -> Counts:
 
 
 def subtract(later: Mapping[int, int], earlier: Mapping[int, int]) -> Counts:
-    """Return what was counted between two cumulative readings of one histogram."""
+    """Return the counts between two cumulative readings of one histogram."""
     grown = {bucket: count - earlier.get(bucket, 0) for bucket, count in later.items()}
     return {bucket: count for bucket, count in grown.items() if count > 0}
 
@@ -103,7 +103,7 @@ def quantile_bounds_us(counts: Mapping[int, int], quantiles: Sequence[float]) ->
 
 
 def _positions(counts: Mapping[int, int], quantiles: Sequence[float]) -> Iterator[tuple[int, float]]:
-    """Yield the bucket of each quantile, and which part of that bucket lies below it."""
+    """Yield the bucket of each quantile, and the fraction of that bucket below it."""
     total = sum(counts.values())
     seen = 0
     buckets = iter(sorted((bucket, count) for bucket, count in counts.items() if count))

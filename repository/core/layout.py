@@ -1,8 +1,8 @@
-"""Where things lie in a model repository; the one place where a name becomes a path.
+"""The layout of a model repository; the one place where a name becomes a path.
 
 <root>/<model>/config.pbtxt
 <root>/<model>/<version>/...            the version's files, and optionally slipway.pbtxt
-<root>/../staging                       what is being received or unpacked, outside of the root
+<root>/../staging                       files that are being received or unpacked, outside of the root
 <root>/../archive/<model>/<version>     versions taken out of service, kept
 """
 
@@ -19,10 +19,10 @@ CONFIGS_FOLDER = "configs"  # custom configurations, one of which --model-config
 OVERLAY_FILE = "slipway.pbtxt"
 _NO_VERSIONS = frozenset((CONFIGS_FOLDER, "warmup", "initial_state"))
 
-MAX_NAME_BYTES = 200  # a folder's name has 255 at most, and what is moved away beside it has a longer one
+MAX_NAME_BYTES = 200  # a folder's name has at most 255, and a folder that is moved away gets a longer one
 MAX_VERSION = (1 << 63) - 1  # Triton keeps versions in an int64
 
-# Controls, formatting that shows a text otherwise than it is, halves of characters (what is no UTF-8 on disk), line ends.
+# Controls, formatting that changes how a text looks, halves of characters (no UTF-8 on disk), line ends.
 _UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
 EVERY_MODEL = "*"  # of tokens and of --load-model
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
@@ -31,7 +31,7 @@ _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 def check_name(name: str) -> str:
     """Return the name itself when it may become a folder's name; InvalidName otherwise.
 
-    As in Triton that is any name of a folder, but hidden ones, what means every model, and what a log cannot show as it is.
+    As in Triton that is any name of a folder, except hidden ones, EVERY_MODEL, and names that a log cannot show as they are.
     """
     if not isinstance(name, str) or not name:
         raise InvalidName("a model name has at least one character")
@@ -56,9 +56,9 @@ def check_version(version: int) -> int:
 
 
 def parse_version(text: str) -> int | None:
-    """Return the version that a folder's name stands for; None for a folder that is no version, as Triton reads it.
+    """Return the version of a folder's name; None for a folder that is no version, as Triton reads it.
 
-    Triton passes over folders whose names are not numbers or begin with a zero (docs/user_guide/model_repository.md).
+    Triton ignores folders whose names are not numbers or begin with a zero (docs/user_guide/model_repository.md).
     """
     if not _VERSION.fullmatch(text):
         return None
@@ -78,7 +78,7 @@ def relative_path(text: str) -> Path:
 
 
 class ModelRepository:
-    """The paths of one repository. Only `create` makes anything."""
+    """The paths of one repository. Only `create` writes to the disk."""
 
     def __init__(
         self, root: Path, *, staging: Path | None = None, archive: Path | None = None, reserve: int | None = None
@@ -90,21 +90,21 @@ class ModelRepository:
         self.reserve = reserve
 
     def models(self) -> list[str]:
-        """Return the names of the folders that can be models, sorted. What cannot be one is left out."""
+        """Return the names of the folders that can be models, sorted."""
         if not self.root.is_dir():
             return []
         with os.scandir(self.root) as entries:
             return sorted(entry.name for entry in entries if self._is_model(entry))
 
     def invalid_folders(self) -> list[str]:
-        """Return a sentence for each folder that cannot be a model, but hidden ones."""
+        """Return a sentence for each folder that cannot be a model, except hidden ones."""
         if not self.root.is_dir():
             return []
         with os.scandir(self.root) as entries:
             return sorted(filter(None, map(self._objection, entries)))
 
     def versions(self, name: str) -> list[int]:
-        """Return the versions on disk, ascending; empty where there are none (an ensemble's folder may be made by hand)."""
+        """Return the versions on disk, ascending."""
         return version_folders(self.model_dir(name))
 
     def has_model(self, name: str) -> bool:
@@ -181,7 +181,7 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 
 
 def ignored_folders(model_dir: Path) -> list[str]:
-    """Return a sentence for each folder of a model that looks like one for a version and is none, in Triton's words."""
+    """Return a sentence, in Triton's words, for each folder of a model that looks like a version and is none."""
     with os.scandir(model_dir) as entries:
         names = sorted(entry.name for entry in entries if _is_folder(entry) and parse_version(entry.name) is None)
     return [
@@ -194,10 +194,10 @@ def ignored_folders(model_dir: Path) -> list[str]:
 
 
 def version_folders(model_dir: Path) -> list[int]:
-    """Return the version numbers that are folders below a model's, ascending."""
+    """Return the version numbers of the folders in a model's folder, ascending."""
     try:
         with os.scandir(model_dir) as entries:
             found = [parse_version(entry.name) for entry in entries if _is_folder(entry)]
-    except OSError:  # there is none, or it may not be read
+    except OSError:  # there is no folder, or it may not be read
         return []
     return sorted(version for version in found if version is not None)

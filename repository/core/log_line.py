@@ -1,9 +1,9 @@
-"""How a line of the inference server's log says which version of a model it is about: one program writes it, one reads it.
+"""The mark in a line of the inference server's log for the model version that it is about: one program writes it, one reads it.
 
     2026-11-30 17:05:00,123 WARNING serving.models.model_loader [digits/3]: the file ends too early
     \tand this line belongs to the one above
 
-A name is written so that it holds no "]"; "[digits/]" is about no version in particular.
+"]" in a name is escaped; "[digits/]" marks a line about no particular version.
 """
 
 import re
@@ -19,7 +19,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line about a model. version: 0 for none in particular."""
+    """A line about a model. version: 0 for no particular one."""
 
     at: str
     level: str
@@ -29,18 +29,18 @@ class LogLine:
 
 
 def mark_of(model: str, version: int = 0) -> str:
-    """Return what stands behind the logger's name of a line about a model."""
+    """Return the mark behind the logger's name in a line about a model."""
     return f" [{model.translate(_ESCAPES)}/{version or ''}]"
 
 
 def marked(mark: str) -> tuple[str, int]:
-    """Return the model and the version that a mark names; "" and 0 for an empty one."""
+    """Return the model and the version of a mark; "" and 0 for an empty one."""
     name, _, version = mark[2:-1].rpartition("/")
     return unquote(name), int(version or 0)
 
 
 def parse(line: str) -> LogLine | None:
-    """Return what a line says; None for one that is about no model, or that goes on with the line before it."""
+    """Return the fields of a line; None for one about no model, and for one that continues another."""
     found = _LINE.fullmatch(line)
     if found is None:
         return None

@@ -1,8 +1,8 @@
-"""Text that comes from elsewhere, as a log, a page or a terminal may show it.
+"""Makes foreign text safe to show in a log, on a page or in a terminal.
 
-What a model prints or a client sends may hold what a terminal obeys (escape sequences, backspaces), what turns the order of
-characters round (bidirectional marks), and what ends a line where none ends. It is written out, as in Python's source.
-Colours alone are left away: they say nothing in a log.
+Output of a model or data of a client may hold characters that a terminal obeys (escape sequences, backspaces), that reverse the
+order of characters (bidirectional marks), or that end a line. They are written out, as in Python's source; only colours are
+removed, because they say nothing in a log.
 
 Source: Unicode, UAX #9 (bidirectional marks); ECMA-48 (SGR, control characters).
 """
@@ -17,7 +17,7 @@ _OPEN_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]{0,32})?\Z")
 
 
 def plain(text: str) -> str:
-    """Return the text with what it must not hold written out; line feeds and tabs stay."""
+    """Return the text with such characters written out; line feeds and tabs stay."""
     return _UNPLAIN.sub(_written_out, _COLOUR.sub("", text)) if _UNPLAIN.search(text) else text
 
 
@@ -27,14 +27,14 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 class PlainOutput:
-    """The output of a process, which comes in pieces that end anywhere, as bytes that a log may hold."""
+    """Makes the output of a process, which comes in pieces that end anywhere, safe for a log."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return what has come, but for the beginning of a character or of a colour whose end has still to come."""
+        """Return the output so far, except the beginning of a character or colour that is not complete yet."""
         data = (self._rest + data).replace(b"\r\n", b"\n")
         cut = _OPEN_COLOUR.search(data) if data else None
         end = len(data) if cut is None else cut.start()
@@ -43,6 +43,6 @@ class PlainOutput:
         return plain(self._decoder.decode(data[:end])).encode()
 
     def end(self) -> bytes:
-        """Return what is left when no more comes."""
+        """Return the rest of the output, of which no more comes."""
         rest, self._rest = self._rest, b""
         return plain(self._decoder.decode(rest, final=True)).encode()

@@ -4,7 +4,7 @@ import ast
 import threading
 from typing import Literal, overload
 
-# CPython counts the depth of a tree once for all threads: where two make one at a time, either may fail (SystemError).
+# CPython counts the depth of a tree in one place for all threads: if two parse at the same time, either may raise SystemError.
 _PARSING = threading.Lock()
 
 
@@ -13,6 +13,6 @@ def syntax_tree(source: str | bytes, mode: Literal["exec"] = "exec") -> ast.Modu
 @overload
 def syntax_tree(source: str | bytes, mode: Literal["eval"]) -> ast.Expression: ...
 def syntax_tree(source: str | bytes, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
-    """Return what `ast.parse` makes of a source; raises what it raises."""
+    """Return the tree of `ast.parse`; raises the same errors."""
     with _PARSING:
         return ast.parse(source, mode=mode)

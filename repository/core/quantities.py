@@ -1,4 +1,4 @@
-"""Numbers, shares and times as sentences and pages write them: a unit, and at most three significant digits."""
+"""Formats numbers, shares and times for sentences and pages: a unit, and at most three significant digits."""
 
 import math
 
@@ -6,7 +6,7 @@ _PREFIXES = (("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9), ("T", 1e12))
 
 
 def three_digits(value: float) -> str:
-    """`value` with at most three significant digits, never in exponent form."""
+    """Return `value` with at most three significant digits, never in exponent form."""
     if value == 0:
         return "0"
     magnitude = abs(value)
@@ -56,7 +56,7 @@ def share(value: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return how long something took: `250 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
+    """Return a duration as `250 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
     if seconds < 1:
         return latency(max(seconds, 0) * 1000)
     if seconds < 10:

@@ -1,10 +1,10 @@
-"""What the inference server's version says beside its number: whether the modules of a request's path run compiled."""
+"""The label in the inference server's version that tells whether modules run compiled."""
 
-_COMPILED = "+compiled"  # a local version label, as packages of Python have them
+_COMPILED = "+compiled"  # a local version label, as of Python packages
 
 
 def with_build(version: str, compiled: bool) -> str:
-    """Return the version that a server's metadata has."""
+    """Return the version for a server's metadata."""
     return f"{version}{_COMPILED}" if compiled else version
 
 

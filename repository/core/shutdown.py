@@ -1,11 +1,11 @@
-"""How long an inference server takes to end once it is told to: it counts by this, and whoever stops it waits as long."""
+"""The longest time that an inference server takes to end: the server keeps to it, and a supervisor waits that long."""
 
 BALANCER_DRAIN_S = 5.0  # two probes of most load balancers
 CLOSING_S = 2.0  # for connections whose requests are answered and that stay open
 
 
 def drain_s(said: float | None, behind_load_balancer: bool) -> float:
-    """Return how long it serves on, while it is not ready any more. said: --drain-secs, None without it."""
+    """Return how many seconds it keeps serving while it is not ready any more. said: --drain-secs, None without it."""
     if said is None:
         return BALANCER_DRAIN_S if behind_load_balancer else 0.0
     return said

@@ -1,12 +1,12 @@
-"""Tensors in the JSON of examples: V2's JSON, and base64 for what JSON cannot carry.
+"""Tensors in the JSON of examples: V2's JSON, and base64 for values that JSON cannot carry.
 
     {"name": "x", "datatype": "FP32", "shape": [1, 2], "data": [0.5, "NaN"]}
     {"name": "png", "datatype": "BYTES", "shape": [1], "base64": "BAAAAIlQTkc="}
 
-Numbers that are not finite stand as "NaN", "Infinity" and "-Infinity", as protobuf writes them: databases refuse the bare
-tokens, as PostgreSQL refuses the character NUL. `base64` holds the bytes of Triton's binary data extension, in which BYTES
-are elements after their lengths; whole numbers that many readers of JSON would round stand there too. FP16 and BF16, which
-have no JSON form on the wire, are numbers here.
+Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity", as protobuf writes them, because databases refuse
+the bare tokens, as PostgreSQL refuses the character NUL. `base64` holds the bytes of Triton's binary data extension, in which
+BYTES are elements after their lengths; whole numbers that many readers of JSON would round are written there too. FP16 and
+BF16, which have no JSON form on the wire, are numbers here.
 
 Source: KServe V2 "Tensor Data Types"; Triton docs/protocol/extension_binary_data.md.
 """
@@ -42,12 +42,12 @@ _CODES = {
 }
 DATATYPES = (*_CODES, "BYTES")
 FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
-# Decimal digits that are tried, the last of which tell any two numbers apart.
+# Numbers of decimal digits to try; the last one tells any two numbers apart.
 _DIGITS = {"FP16": (3, 4, 5), "BF16": (4,), "FP32": (6, 7, 8, 9)}
 _NO_JSON = frozenset({"FP16", "BF16"})
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_DIMS = 32
-_SAFE_INTEGER = 2**53 - 1  # what a double holds exactly, as which JavaScript reads every number
+_SAFE_INTEGER = 2**53 - 1  # the largest that a double holds exactly, which JavaScript uses for every number
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Tensor:
 
 
 def read_tensor(row: object) -> Tensor:
-    """Read a tensor's JSON. InvalidExample, with the tensor's name: it is no tensor, or its elements do not fit."""
+    """Read a tensor's JSON. InvalidExample, with the tensor's name, for other JSON and elements that do not fit."""
     if not isinstance(row, dict) or not is_tensor_name(row.get("name")):
         raise InvalidExample("expected every tensor as an object with a name, a datatype, a shape and its data")
     name = row["name"]
@@ -82,7 +82,7 @@ def read_tensor(row: object) -> Tensor:
 
 
 def is_tensor_name(value: object) -> bool:
-    """Say whether a value can name a tensor. None has the character NUL in its name, which databases refuse."""
+    """Whether a value can name a tensor. The character NUL is not allowed, because databases refuse it."""
     return isinstance(value, str) and value != "" and "\0" not in value
 
 
@@ -126,7 +126,7 @@ def from_binary(name: str, datatype: str, content: bytes) -> list[Element]:
 
 
 def in_json(tensor: Tensor) -> bool:
-    """Say whether V2's JSON can carry the tensor; where it cannot, it travels as binary data."""
+    """Whether V2's JSON can carry the tensor; otherwise it is sent as binary data."""
     if tensor.datatype == "BYTES":
         return _texts(tensor) is not None
     if tensor.datatype in FLOATS:
@@ -210,7 +210,7 @@ def _exact(name: str, datatype: str, given: list[int | float]) -> list[Element]:
 
 
 def _upper_halves(content: bytes) -> bytes:
-    """Return FP32s as BF16s, rounded to the nearest one, and of two to the even one."""
+    """Return FP32s as BF16s, rounded to the nearest, ties to even."""
     bits = struct.unpack(f"<{len(content) // 4}I", content)
     rounded = (
         one >> 16 | 0x40 if one << 1 & 0xFFFFFFFF > 0xFF000000 else one + 0x7FFF + (one >> 16 & 1) >> 16 for one in bits
@@ -230,12 +230,12 @@ def _byte_elements(name: str, content: bytes) -> Iterator[bytes]:
 
 
 def _bytes(element: Element) -> bytes:
-    assert isinstance(element, bytes)  # what BYTES consist of
+    assert isinstance(element, bytes)  # of BYTES
     return element
 
 
 def _number_json(value: float, datatype: str) -> Json:
-    """Return a number as JSON has it, with no more digits than it needs to come back as the same."""
+    """Return a number for JSON, with the fewest digits that read back as the same number."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if datatype == "FP64":

@@ -1,4 +1,4 @@
-"""A model's files: archives unpacked, versions staged and published whole, what can run code, what was changed by hand.
+"""A model's files: unpacking archives, staging and publishing versions, finding code and changes by hand.
 
 May import `repository.config` and `repository.core`. The dashboard's uploads, publications and watch call it; the server never
 writes to the repository.

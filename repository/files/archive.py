@@ -1,4 +1,4 @@
-"""Unpacking what a client sent: zip files (a .mar is one), without leaving the folder or filling the disk."""
+"""Unpacks zip files of clients (a .mar is one) without leaving the folder or filling the disk."""
 
 import stat
 import zipfile
@@ -14,7 +14,7 @@ from repository.files.zip_reading import opened_zip
 
 _CHUNK = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeError, ValueError)
-# LZMA asks an entry for the size of a dictionary, of which each may take up to 4 GiB at once.
+# Not LZMA, whose entries may each demand a dictionary of 4 GiB.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
 _SMALL = 16 << 20  # below this size a high ratio does no harm
 
@@ -59,7 +59,7 @@ def extract(path: Path, destination: Path, limits: Limits | None = None) -> list
 
 
 def check_bounds(infos: list[zipfile.ZipInfo], packed_bytes: int, limits: Limits) -> int:
-    """Return the bytes that the entries of a zip archive have, as they say. UnsafeArchive as `extract`."""
+    """Return the declared bytes of a zip archive's entries. UnsafeArchive as `extract`."""
     entries = [_zip_entry(info) for info in infos]
     seen: set[str] = set()
     for entry in entries:
@@ -112,7 +112,7 @@ def _safe_name(entry: _Entry) -> str:
 
 
 def _write(source: IO[bytes], target: Path, budget: int) -> int:
-    """Unpack one file. Return the bytes written, never more than the archive claimed in all."""
+    """Unpack one file. Return the bytes written, at most `budget`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     written = 0
     with target.open("xb") as file:

@@ -1,10 +1,10 @@
-"""What of a model can run code on the server that serves it: the one place that says so.
+"""Finds the parts of a model that can run code on its server; no other module decides this.
 
-`runs` decides from what would be executed: a configuration, as each version completes and overlays it, with the files that
-lie there. `could_run` looks at files that arrive: what no backend is known to read as data may be made to run by a later
-configuration, or by stock Triton. Both deny whatever is not known to be data. Known to be data are an ONNX model with the
-weights that it names, the label, warm-up and state files that the configuration names, and files whose content shows it
-(`data_files`), where none of the model's versions runs code.
+`runs` finds what would be executed: by a configuration, as each version completes and overlays it, with the files that are
+there. `could_run` checks new files: one that no backend reads as data may be run by a later configuration, or by stock Triton.
+Both treat every file as code that is not known to be data. Data are an ONNX model with the weights that it names, the label,
+warm-up and state files that the configuration names, and files whose content proves it (`data_files`), where no version of the
+model runs code.
 
 Sources: Triton's docs/user_guide/model_configuration.md, the READMEs of its backends, ONNX Runtime's docs on EPContext nodes.
 """
@@ -25,12 +25,12 @@ from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, pa
 from repository.files import storage
 from repository.files.data_files import DataFiles
 
-# Backends whose model files are data -> the file. Every other one runs what its files say, or is not known.
+# Backends whose model files are data -> the file. Every other one runs its files, or is unknown.
 DATA_BACKENDS = {kind.name: kind.filename for kind in KINDS.values() if kind.is_data}
 # Execution providers that take compiled engines: from their caches, or from EPContext nodes in the ONNX file.
 _ENGINE_ACCELERATORS = ("tensorrt", "openvino")
 _ENVIRONMENT = "execution_env_path"
-# Parameter of a backend -> how it has code run, and whether it is a switch.
+# Parameter of a backend -> how it runs code, and whether it is a switch.
 _RUNS = {key: (how, key in kind.parameters) for kind in KINDS.values() for key, how in kind.runs.items()}
 _ON = ("true", "1", "on")
 _LIBRARY_KEY = re.compile(r"librar|custom_op", re.IGNORECASE)
@@ -73,7 +73,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What lies in a model's folder, or will: the folder of each version, and name -> file of what lies beside them."""
+    """The present or future content of a model's folder: the folder of each version, and the files beside them by name."""
 
     versions: Mapping[int, Path] = field(default_factory=dict)
     beside: Mapping[str, Path] = field(default_factory=dict)
@@ -95,9 +95,9 @@ def contents_of(model_dir: Path) -> Contents:
     return Contents({number: model_dir / str(number) for number in version_folders(model_dir)}, beside)
 
 
-# -- what the configuration makes run ----------------------------------------------------------------------------------
+# -- code that the configuration runs ----------------------------------------------------------------------------------
 def runs(config: ModelConfig, contents: Contents) -> frozenset[Finding]:
-    """Return what a server would execute of these versions, under this configuration or one of `configs/`."""
+    """Return the code of these versions that a server would execute, under this configuration or one of `configs/`."""
     found: set[Finding] = set()
     for where, base in _configurations(config, contents.beside):
         for number, folder in contents.versions.items():
@@ -111,7 +111,7 @@ def _configurations(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator
     for name, path in sorted(beside.items()):
         if _is_custom_config(name):
             custom = _parsed(path)
-            if custom is not None:  # what does not parse is loaded by no server
+            if custom is not None:  # no server loads one that does not parse
                 yield f"{name}: ", custom
 
 
@@ -134,7 +134,7 @@ def _version_runs(config: ModelConfig, number: int, folder: Path) -> Iterator[Fi
 
 
 def _settings(config: ModelConfig, number: int) -> Iterator[Finding]:
-    """Yield the fields that bring code of their own, whatever the backend."""
+    """Yield the fields that run code with any backend."""
     for key in sorted(config.parameters):
         value = config.parameters[key].string_value
         if key.lower() == _ENVIRONMENT and value:
@@ -162,7 +162,7 @@ def _is_plain_ensemble(config: ModelConfig) -> bool:
 
 
 def _overlaid(config: ModelConfig, number: int, folder: Path) -> ModelConfig | None:
-    """Return the configuration as the version reads it; None where its settings cannot be read, for then no server loads it."""
+    """Return the configuration of the version; None where its settings cannot be read, because then no server loads it."""
     effective = ModelConfig()
     effective.CopyFrom(config)
     try:
@@ -180,7 +180,7 @@ def _parsed(path: Path) -> ModelConfig | None:
         return None
 
 
-# -- files that arrive -------------------------------------------------------------------------------------------------
+# -- new files ---------------------------------------------------------------------------------------------------------
 def could_run(
     config: ModelConfig,
     number: int,
@@ -190,17 +190,17 @@ def could_run(
     *,
     code_runs: bool = False,
 ) -> list[Finding]:
-    """Return the files of a new version, and those beside the versions that come with it, which are not known to be data.
+    """Return the files of a new version, and those beside the versions that come with it, that are not known to be data.
 
-    named: the files of the version that its model file itself names as its weights (ONNX's external data).
-    code_runs: a version of the model runs code, which may make anything of what lies beside it.
+    named: files of the version that its model file names as its weights (ONNX's external data).
+    code_runs: a version of the model runs code, which may use any file beside it as code.
     """
     effective = _overlaid(config, number, folder) or config
     backend, filename = ("", "") if _is_plain_ensemble(effective) else model_config.runner(effective, folder)
     data = None if code_runs else DataFiles()
     found = list(_beside(effective, beside, data))
     if backend and backend not in DATA_BACKENDS:
-        return found  # it runs the version as a whole, as `runs` says
+        return found  # `runs` reports the version as a whole
     read = {OVERLAY_FILE}
     if backend:
         names = {filename or DATA_BACKENDS[backend], *effective.cc_model_filenames.values()}
@@ -216,7 +216,7 @@ def _beside(config: ModelConfig, beside: Mapping[str, Path], data: DataFiles | N
         named |= {f"initial_state/{initial.data_file}" for initial in state.initial_state}
     for name, path in sorted(beside.items()):
         if _is_custom_config(name) and _parsed(path) is not None:
-            continue  # a configuration: `runs` judges what it says
+            continue  # a configuration, which `runs` checks
         why = code_in(name, path) or ("" if name in named else "the configuration does not name it")
         if why and not (data and data.has(name, path)):
             yield Finding(name, f"'{name}' {_CAN}: {why}")
@@ -230,7 +230,7 @@ def _unknown(number: int, folder: Path, read: set[str], data: DataFiles | None) 
 
 
 def code_in(name: str, path: Path | None = None) -> str:
-    """Return why a file can be code, by its name or, where that is given, its content; "" where neither says so."""
+    """Return why a file can be code, by its name or, with a path, by its content; "" where neither tells."""
     suffix = _CODE_NAME.search(PurePosixPath(name).name)
     if suffix:
         return f"files that end in {suffix[0].lower()} can hold code"

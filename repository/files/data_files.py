@@ -1,12 +1,12 @@
-"""Files that are data wherever they lie, whoever reads them: what tools write beside a model, known by what they hold.
+"""Proves by their content that files beside a model are data, in any place and for any reader.
 
-Each end of a name has a proof, and a file is data where its content bears out its name: JSON holds nothing but JSON's tokens, a
-text no byte of a program, a picture or weights what their format demands, and none of them is an archive from its end, as a zip
-file can be. What has no proof here, or is too large to be read for one, is not known to be data.
+Each ending of a name has a proof, and a file is data where its content fits its name: JSON has JSON's tokens alone, a text no
+byte of a program, a picture or weights the header of their format, and none of them has an archive at its end, as a zip file
+can. A file without a proof here, or too large to be read for one, is not known to be data.
 
-A proof reads texts whole and of other files the two ends. One question reads at most `_READ_BYTES` of all its files together.
+A proof reads texts as a whole and the two ends of other files. One question reads at most `_READ_BYTES` of all its files.
 
-Sources: RFC 8259; the safetensors format; PKWARE's APPNOTE 4.3.16 (where a zip file is read from); Python's pickletools, for
+Sources: RFC 8259; the safetensors format; PKWARE's APPNOTE 4.3.16 (a zip file is read from its end); Python's pickletools, for
 pickles of protocol 0, which are text; PEP 263 (the encoding of a program); sentencepiece_model.proto.
 """
 
@@ -36,14 +36,14 @@ _JSON_TOKEN = (
     rb'[\[\]{}:, \t\r\n]++|"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrtu])*+"|[0-9.eE+-]++|true|false|null|-?Infinity|NaN'
 )
 _ONE_TOKEN, _TOKENS = re.compile(_JSON_TOKEN), re.compile(rb"(?:" + _JSON_TOKEN + rb")*+")
-_STEP_BYTES = 1 << 20  # that are matched at once: nothing else of the process runs meanwhile
+_STEP_BYTES = 1 << 20  # that are matched at once, while no other thread runs
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
 # A program that is not in UTF-8 may have all of its characters in escapes.
 _ENCODED = re.compile(
     rb"(?:[^\r\n]*+[\r\n]++)?[ \t\f]*+#[^\r\n]*?coding[:=][ \t]*+(?!utf-8|ascii|latin-1)[-\w.]", re.IGNORECASE
 )
-_DOING = re.compile(rb"[(=]|\b(?:import|for)\b")  # without which Python calls, assigns and imports nothing
-# What a program is made of that does nothing.
+_DOING = re.compile(rb"[(=]|\b(?:import|for)\b")  # Python cannot call, assign or import without one of these
+# The nodes of a program that does nothing.
 _IDLE = (
     *(ast.Module, ast.Expr, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Attribute),
     *(ast.Assign, ast.AnnAssign, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare),
@@ -52,7 +52,7 @@ _IDLE = (
 _STEPS = {ord(step.code): step for step in pickletools.opcodes}
 _IMPORTING = ("GLOBAL", "INST", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4")
 _RUNNING = ("REDUCE", "INST", "OBJ", "BUILD", "NEWOBJ", "NEWOBJ_EX")
-_LENGTHS = {  # of the length that stands before an argument
+_LENGTHS = {  # bytes of the length before an argument
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
     pickletools.TAKEN_FROM_ARGUMENT4: 4,
     pickletools.TAKEN_FROM_ARGUMENT4U: 4,
@@ -88,7 +88,7 @@ def _proof_of(name: str) -> "Callable[[BinaryIO, int], bool] | None":
 def _is_json(file: BinaryIO, size: int) -> bool:
     """Whether a file begins an object or array and holds JSON's tokens alone: no names, calls or operators, so no program.
 
-    Lines of JSON are that as well.
+    Lines of JSON pass as well.
     """
     content = _text_bytes(file, size)
     return content is not None and _holds_tokens(content)
@@ -100,13 +100,13 @@ def _holds_tokens(content: bytes) -> bool:
     while 0 <= at < len(content):
         some = _TOKENS.match(content, at, at + _STEP_BYTES)
         if some is None or some.end() == at:
-            some = _ONE_TOKEN.match(content, at)  # which may be longer
+            some = _ONE_TOKEN.match(content, at)  # one may be longer than a step
         at = some.end() if some else -1
     return at == len(content)
 
 
 def _is_text(file: BinaryIO, size: int) -> bool:
-    """Whether a file is text for people or for a tokenizer: no control characters, no script, no pickle, no Python."""
+    """Whether a file is text for people or a tokenizer: without control characters, and no script, pickle or Python."""
     content = _text_bytes(file, size)
     if content is None or content.startswith(b"#!") or _is_pickle(content):
         return False
@@ -114,9 +114,9 @@ def _is_text(file: BinaryIO, size: int) -> bool:
 
 
 def _text_bytes(file: BinaryIO, size: int) -> bytes | None:
-    """Return the content of a file that is UTF-8 without control characters, of which every binary format has some.
+    """Return the content of a file that is UTF-8 without control characters, which every binary format has.
 
-    None as well for a tar file, which may do without.
+    None also for a tar file, which may have none.
     """
     if size > _TEXT_BYTES:
         return None
@@ -129,7 +129,7 @@ def _text_bytes(file: BinaryIO, size: int) -> bytes | None:
 
 
 def _is_tar(content: bytes) -> bool:
-    """Whether a file begins with a header of tar, which is known by its checksum: it may have no other mark."""
+    """Whether a file begins with a header of tar, by its checksum, because it may have no other mark."""
     try:
         tarfile.TarInfo.frombuf(content[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -138,10 +138,10 @@ def _is_tar(content: bytes) -> bool:
 
 
 def _is_python(content: bytes) -> bool:
-    """Whether a text is a program: it reads as Python, and does more than name things and write values down.
+    """Whether a text may be a program: it parses as Python, and does more than name things and write values down.
 
-    Of a long text the beginning is read. Where that may be Python, and what does something may follow, it is not known to be
-    none; nor is what is encoded in a way of its own, or nested too deeply to be read here.
+    Of a long text only the beginning is parsed; where that is Python, the rest may do more. A text with an encoding of its
+    own, or nested too deeply to be parsed, counts as a program too.
     """
     if _ENCODED.match(content):
         return True
@@ -163,20 +163,20 @@ def _is_python(content: bytes) -> bool:
 
 
 def _is_idle(node: ast.AST) -> bool:
-    """Whether a part of a program does nothing. Who assigns to more than a name may replace what `+` or `[]` calls later."""
+    """Whether a node does nothing. Assigning to an attribute does: it may replace the method behind a later `+` or `[]`."""
     replaces = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
     return isinstance(node, _IDLE) and not replaces
 
 
 # -- pickles -----------------------------------------------------------------------------------------------------------
 def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
-    """Whether an unpickler, asked as often as it can be, would import something and call it; or what is too long to tell.
+    """Whether an unpickler, called as often as possible, would import an object and call it; True for a pickle too long to tell.
 
-    The steps are followed with what they leave on the stack, but not with their values: so words for a tokenizer, most of
-    which are steps of a pickle, soon ask for what no earlier one has left. What an unpickler refuses for its values is taken.
-    goes_on: this is the beginning of a file alone.
+    The steps are followed by the depth and marks of the stack, without values: so words for a tokenizer, most of which are
+    steps of a pickle, soon need an item that no earlier step has left. Steps that an unpickler would refuse for their values
+    pass. goes_on: this is only the beginning of a file.
     """
-    stack: list[bool] = []  # whether each thing is a mark
+    stack: list[bool] = []  # whether each item is a mark
     imports = at = 0
     for _ in range(_PICKLE_STEPS):
         if at >= len(content):
@@ -194,7 +194,7 @@ def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
 
 
 def _taken(stack: list[bool], step: pickletools.OpcodeInfo) -> bool:
-    """Take from the stack what a step needs, and leave there what it makes; False where that is not there."""
+    """Take the items that a step needs from the stack, and put its results there; False where they are missing."""
     needs = step.stack_before
     if pickletools.markobject in needs:
         if True not in stack:
@@ -210,7 +210,7 @@ def _taken(stack: list[bool], step: pickletools.OpcodeInfo) -> bool:
 
 
 def _behind(content: bytes, at: int, argument: pickletools.ArgumentDescriptor | None) -> int:
-    """Return where a step's argument ends; beyond the content where it does not."""
+    """Return where a step's argument ends; beyond the content for one without an end."""
     if argument is None:
         return at
     if argument.n == pickletools.UP_TO_NEWLINE:
@@ -225,9 +225,9 @@ def _behind(content: bytes, at: int, argument: pickletools.ArgumentDescriptor | 
 
 # -- other formats -----------------------------------------------------------------------------------------------------
 def _begins(*starts: bytes) -> Callable[[BinaryIO, int], bool]:
-    """Return the proof of a format that is known by its first bytes, where `.` stands for any byte.
+    """Return the proof of a format with fixed first bytes, in which `.` stands for any byte.
 
-    All of them have a zero byte soon, which no program in text has; some may begin as a pickle does.
+    All of them have a zero byte soon, which no program in text has; some may begin like a pickle.
     """
     patterns = [re.compile(start, re.DOTALL) for start in starts]
 
@@ -275,7 +275,7 @@ _MAX_PIECES = 1 << 19  # twice as many as the largest vocabularies have
 
 
 def _varint(content: bytes, at: int) -> tuple[int, int]:
-    """Return a number of at most four bytes, and where what follows begins."""
+    """Return a number of at most four bytes, and the place after it."""
     value = 0
     for shift in range(0, 28, 7):
         if at >= len(content):
@@ -285,17 +285,17 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    return _TEXT_BYTES, at  # longer than what may follow
+    return _TEXT_BYTES, at  # longer than any content
 
 
 def _ends_as_zip(file: BinaryIO, size: int) -> bool:
-    """Whether a file has the record at its end from which zip archives are read, whatever they begin with."""
+    """Whether a file ends with the record from which zip archives are read, which may begin with any bytes."""
     file.seek(max(0, size - _ZIP_END_BYTES), os.SEEK_SET)
     return _ZIP_END in file.read(_ZIP_END_BYTES)
 
 
 _WHOLE = (_is_json, _is_text, _is_sentencepiece)
-# The end of a name -> what has to hold for its content.
+# The ending of a name -> the proof for its content.
 _PROOFS: Mapping[str, Callable[[BinaryIO, int], bool]] = {
     ".json": _is_json,
     ".jsonl": _is_json,

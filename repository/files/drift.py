@@ -1,4 +1,4 @@
-"""Noticing what was changed in a model's folder by hand.
+"""Finds changes that were made in a model's folder by hand.
 
 A fingerprint is plain JSON data. Taking one again is cheap: a file of the same size and time as before is not read again.
 """
@@ -25,7 +25,7 @@ _IGNORED = re.compile(r"(^|/)(__pycache__(/|$)|\.[^/]*\.tmp$)|\.pyc$")
 
 
 def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerprint:
-    """Return what lies in a model's folder now; `previous` saves reading what has the same size and time."""
+    """Return the fingerprint of a model's folder. previous: files of the same size and time are taken from it."""
     known = previous["files"] if previous else {}
     files: dict[str, File] = {}
     for path in sorted(model_dir.rglob("*")):
@@ -35,14 +35,14 @@ def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerp
         try:
             if path.is_file():
                 files[name] = _entry(path, known.get(name))
-        except OSError:  # removed while we looked, or not to be read: the server says so when it loads the model
+        except OSError:  # removed meanwhile, or unreadable, which the server reports when it loads the model
             continue
     config = files.pop(CONFIG_FILE, None)
     return {"config": str(config[2]) if config else "", "files": files}
 
 
 def compare(recorded: Fingerprint, current: Fingerprint) -> list[str]:
-    """Return what changed, one sentence each; empty when nothing did. Times alone are no change."""
+    """Return the changes, one sentence each. Other times alone are no change."""
     sentences = _config_change(recorded["config"], current["config"])
     before, after = recorded["files"], current["files"]
     whole = _whole_versions(before, after)
@@ -70,7 +70,7 @@ def _config_change(before: str, after: str) -> list[str]:
 
 
 def _whole_versions(before: dict[str, File], after: dict[str, File]) -> dict[int, str]:
-    """Return the versions that came or went as a whole, with the sentence that says so."""
+    """Return the versions that were added or removed as a whole, each with its sentence."""
     old = {_version_of(name) for name in before} - {None}
     new = {_version_of(name) for name in after} - {None}
     came = {version: "Version {} was added." for version in new - old if version is not None}

@@ -1,7 +1,7 @@
-"""Files that are no model of any backend: how each is known, what is the matter with it, and what makes a model of it.
+"""Files that no backend serves: how to recognise each kind, why it is not served, and how to make a model of it.
 
-The one place with these words. The dashboard says them when files are announced, inspection when it has looked into them, and
-the browser, which is given this table as JSON, before anything is sent. `static/js/uploads/judgement.js` reads the same rules.
+The only place with these sentences. The dashboard shows them when files are announced, inspection when it has read them, and
+the browser, which gets this table as JSON, before a file is sent. `static/js/uploads/judgement.js` reads the same rules.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,9 @@ from typing import Any
 from repository.config.backends import FILENAME_OF_PACKED, FILENAME_OF_SUFFIX, formats_text
 from repository.core.layout import CONFIG_FILE
 
-HEAD_BYTES = 512  # from the beginning of a file, by which it is known
+HEAD_BYTES = 512  # from the beginning of a file, by which it is recognised
 POINTER_BYTES = 1024  # a pointer of Git LFS is shorter
-# Files in which a model may be, by their ends and by their names; whatever lies beside them is theirs.
+# Files that may hold a model, by endings and names; other files beside them belong to it.
 MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, *FILENAME_OF_PACKED, ".zip")
 MODEL_NAMES = (CONFIG_FILE,)
 _SERVED = f"{formats_text(is_data=True)}, {formats_text(is_data=False)}"
@@ -24,10 +24,10 @@ _SERVED = f"{formats_text(is_data=True)}, {formats_text(is_data=False)}"
 class ForeignFormat:
     """One kind of file.
 
-    endings: of its name, in small letters. starts: what it may begin with, each as all of (offset, bytes in hexadecimal).
-    zip_holds, zip_lacks: ends of names in a zip archive, of which the first is there and none of the others is.
+    endings: of its name, in lower case. starts: possible beginnings, each as a list of (offset, bytes in hexadecimal), all of
+    which match. zip_holds, zip_lacks: endings of names in a zip archive that must and must not be there.
     matter, remedy: two halves of a sentence, "it is ...: do ...". code: the lines that do it.
-    executes_code: whether reading it as its own tools do runs code.
+    executes_code: whether its own tools run code when they read it.
     """
 
     name: str
@@ -43,7 +43,7 @@ class ForeignFormat:
 
     @property
     def sentence(self) -> str:
-        """Return what is the matter and what to do, without a full stop."""
+        """Return the problem and its remedy, without a full stop."""
         return f"{self.matter}: {self.remedy}"
 
 
@@ -291,7 +291,7 @@ UNKNOWN = ForeignFormat(
     f"served are {_SERVED}; give the file the ending of what it is, or export the model as ONNX",
 )
 
-# In this order: what comes first is told from what comes later by being more exact.
+# The more exact first, because the first that fits counts.
 FOREIGN_FORMATS: tuple[ForeignFormat, ...] = (
     LFS_POINTER,
     WEB_PAGE,
@@ -325,13 +325,13 @@ BY_NAME = {one.name: one for one in FOREIGN_FORMATS}
 
 
 def may_hold_model(path: str) -> bool:
-    """Whether a file, by its name, may be a model, or say what the files beside it are."""
+    """Whether a file, by its name, may be a model, or the configuration of the files beside it."""
     name = PurePosixPath(path).name.lower()
     return name in MODEL_NAMES or name.endswith(MODEL_ENDINGS)
 
 
 def by_names(paths: Iterable[str]) -> tuple[str, ForeignFormat] | None:
-    """Return the file that cannot be served, and why, where the names of all files together say that none can be."""
+    """Return a file and why it cannot be served, where the names of all files show that none can; else None."""
     paths = list(paths)
     if any(may_hold_model(path) for path in paths):
         return None
@@ -341,7 +341,7 @@ def by_names(paths: Iterable[str]) -> tuple[str, ForeignFormat] | None:
 
 
 def by_ending(path: str) -> ForeignFormat | None:
-    """Return what a file is by the end of its name; None for what may be a model, and for what is not known."""
+    """Return the kind of a file by the end of its name; None for a possible model and for an unknown name."""
     name = PurePosixPath(path).name.lower()
     if name.endswith(tuple(FILENAME_OF_SUFFIX)):
         return None
@@ -349,17 +349,17 @@ def by_ending(path: str) -> ForeignFormat | None:
 
 
 def stand_in(head: bytes) -> ForeignFormat | None:
-    """Return what was downloaded in place of a file, by its first HEAD_BYTES; None for what may be the file itself."""
+    """Return the kind of file that was downloaded in place of the wanted one, by its first HEAD_BYTES; else None."""
     return next((one for one in (LFS_POINTER, WEB_PAGE) if any(_fits(head, start) for start in one.starts)), None)
 
 
 def stand_in_for_text(text: str) -> ForeignFormat | None:
-    """Return what was saved in place of a text, as `stand_in` does of a file."""
+    """Return what was saved in place of a text, as `stand_in` does for a file."""
     return stand_in(text[:HEAD_BYTES].encode(errors="replace"))
 
 
 def by_head(head: bytes) -> ForeignFormat | None:
-    """Return what a file is by its first HEAD_BYTES; None for what they do not say."""
+    """Return the kind of a file by its first HEAD_BYTES; None where they do not tell."""
     return next((one for one in FOREIGN_FORMATS if any(_fits(head, start) for start in one.starts)), None)
 
 
@@ -368,7 +368,7 @@ def _fits(head: bytes, start: Sequence[tuple[int, str]]) -> bool:
 
 
 def by_zip_names(names: Sequence[str]) -> ForeignFormat | None:
-    """Return what a zip archive is by what it holds; None where it may be a model, or hold one."""
+    """Return the kind of a zip archive by its names; None where it may be a model, or hold one."""
     return next((one for one in FOREIGN_FORMATS if one.zip_holds and _holds(names, one)), None)
 
 
@@ -379,7 +379,7 @@ def _holds(names: Sequence[str], kind: ForeignFormat) -> bool:
 
 
 def as_json() -> dict[str, Any]:
-    """Return all of it for the browser."""
+    """Return the table for the browser."""
     return {
         "model_endings": MODEL_ENDINGS,
         "model_names": MODEL_NAMES,

@@ -1,8 +1,8 @@
-"""How far long work on files has come, and how it is stopped."""
+"""Reports the progress of long work on files, and can stop it."""
 
 
 class Progress:
-    """Override the methods to be told. Whatever they raise ends the work, which then leaves nothing behind."""
+    """Override the methods to follow the work. An error that they raise stops it, and it cleans up."""
 
     def plan(self, size: int) -> None:
         """Begin work of so many bytes in all steps together; a file that is copied and hashed counts twice."""

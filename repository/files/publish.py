@@ -1,8 +1,8 @@
-"""Putting versions into the repository and taking them out: all or nothing, never half, never twice.
+"""Puts versions into the repository and takes them out: a reader sees each as a whole or not at all.
 
-Everything is made ready out of sight, on the repository's own disk, hashed and flushed; one rename then makes it visible
-(repository.files.staging). What is moved between the repository and an archive on another disk is copied whole before it
-leaves; asked again after it was broken off, a move goes on where it stood.
+A version is prepared out of sight on the repository's own disk, hashed and flushed; one rename then makes it visible
+(repository.files.staging). A move between the repository and an archive on another disk copies all files before it removes any;
+after an interruption it continues when it is asked for again.
 """
 
 import contextlib
@@ -40,9 +40,9 @@ class Staged:
 def stage_version(
     repository: ModelRepository, *, version: int, source: Path | None, move: bool = False, progress: Progress = SILENT
 ) -> Iterator[Staged]:
-    """Do the long part of publishing; what is not placed within the block is gone after it. NoSpace, UnsafePath.
+    """Do the long part of publishing; a version that is not placed within the block is removed after it. NoSpace, UnsafePath.
 
-    move: hard links will do, where the source is on the repository's disk.
+    move: use hard links where the source is on the repository's disk.
     """
     with staging_folder(repository, repository.root) as work:
         yield _stage(repository, source, work / str(version), move, progress)
@@ -56,11 +56,11 @@ def place_version(
     config_text: str | None = None,
     model_files: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Do the short part, one rename; return where the version lies.
+    """Do the short part, one rename; return the version's folder.
 
-    config_text becomes config.pbtxt; model_files (labels, say) lie beside it.
+    config_text becomes config.pbtxt; model_files, such as labels, lie beside it.
 
-    Raises Conflict where the version exists or is archived, UnsafePath, InvalidConfig: all is then as it was.
+    Raises Conflict where the version exists or is archived, UnsafePath, InvalidConfig; then nothing has changed.
     """
     contents = _contents(config_text, model_files)
     version = int(staged.folder.name)
@@ -72,7 +72,7 @@ def place_version(
 
 
 def write_beside(repository: ModelRepository, *, name: str, config_text: str, model_files: Mapping[str, bytes]) -> None:
-    """Write what `place_version` writes beside a version, after a process died that had placed the version only."""
+    """Write the files that `place_version` writes beside a version, after a process that died in between."""
     contents = _contents(config_text, model_files)
     with _locked(repository, name):
         _write_contents(repository.existing_model_dir(name), contents)
@@ -80,7 +80,7 @@ def write_beside(repository: ModelRepository, *, name: str, config_text: str, mo
 
 def write_config(repository: ModelRepository, *, name: str, text: str) -> None:
     """Replace config.pbtxt by a text that parses."""
-    Document.read(text).message  # noqa: B018  # raises what is wrong with it
+    Document.read(text).message  # noqa: B018  # raises where it does not parse
     with _locked(repository, name):
         repository.existing_model_dir(name)
         storage.write_atomic(repository.config_path(name), text.encode())
@@ -93,7 +93,7 @@ def remove_config(repository: ModelRepository, *, name: str) -> None:
 
 
 def archive_version(repository: ModelRepository, *, name: str, version: int, progress: Progress = SILENT) -> None:
-    """Take a version out of service and keep its files. Does nothing where that was done before."""
+    """Take a version out of service and keep its files. Do nothing if that was done before."""
     source, target = repository.version_dir(name, version), repository.archived_version_dir(name, version)
     if target.is_dir() and not source.is_dir():
         return
@@ -102,7 +102,7 @@ def archive_version(repository: ModelRepository, *, name: str, version: int, pro
 
 
 def restore_version(repository: ModelRepository, *, name: str, version: int, progress: Progress = SILENT) -> None:
-    """Bring an archived version back, under its own number. Does nothing where that was done before."""
+    """Bring an archived version back, under its own number. Do nothing if that was done before."""
     source, target = repository.archived_version_dir(name, version), repository.version_dir(name, version)
     repository.existing_model_dir(name)
     if target.is_dir() and not source.is_dir():
@@ -142,7 +142,7 @@ def archived_versions(repository: ModelRepository, name: str) -> list[int]:
 
 
 def delete_model(repository: ModelRepository, *, name: str) -> None:
-    """Remove a model with all its versions, archived ones too. It disappears at once, its files a little later."""
+    """Remove a model with all its versions, archived ones too. It disappears at once, and its files a little later."""
     with _locked(repository, name):
         remove(repository, repository.existing_model_dir(name), repository.root)
         archived = repository.archive / check_name(name)
@@ -152,13 +152,13 @@ def delete_model(repository: ModelRepository, *, name: str) -> None:
 
 @contextlib.contextmanager
 def _locked(repository: ModelRepository, name: str) -> Iterator[None]:
-    """Hold one model against changes by other processes, for the moment that a rename takes."""
+    """Lock one model against changes by other processes, for the duration of a rename."""
     with storage.locked(repository.staging / _LOCKS / check_name(name), f"model '{name}'"):
         yield
 
 
 def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) -> dict[str, bytes]:
-    """Return the content of what lies beside the versions, by its name inside the model's folder."""
+    """Return the contents of the files beside the versions, by their names inside the model's folder."""
     contents: dict[str, bytes] = {}
     for name, content in (model_files or {}).items():
         first = relative_path(name).parts[0]
@@ -166,19 +166,19 @@ def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) 
             raise UnsafePath(f"'{name}' cannot lie beside the versions of a model")
         contents[name] = content
     if config_text is not None:
-        Document.read(config_text).message  # noqa: B018  # raises what is wrong with it
+        Document.read(config_text).message  # noqa: B018  # raises where it does not parse
         contents[CONFIG_FILE] = config_text.encode()
     return contents
 
 
 def refuse_used(repository: ModelRepository, name: str, version: int) -> None:
-    """Raise Conflict where the number was given to other files."""
+    """Raise Conflict where the number is used."""
     if repository.version_dir(name, version).exists() or repository.archived_version_dir(name, version).exists():
         raise Conflict(f"version {version} of '{name}' exists already; versions are never changed or replaced")
 
 
 def _stage(repository: ModelRepository, source: Path | None, staged: Path, move: bool, progress: Progress) -> Staged:
-    """Bring the files of a version together, read-only, hashed and flushed to disk."""
+    """Collect the files of a version, read-only, hashed and flushed to disk."""
     if source is None:
         staged.mkdir()
         return Staged(staged, Manifest({}))
@@ -202,7 +202,7 @@ def _stage(repository: ModelRepository, source: Path | None, staged: Path, move:
 
 
 def _add_model(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> Path:
-    """Show a new model with everything in it by one rename."""
+    """Make a new model visible, with all its files, by one rename."""
     folder = staged.parent / "model"
     folder.mkdir()
     staged.rename(folder / staged.name)

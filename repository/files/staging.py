@@ -1,6 +1,6 @@
-"""Folders made ready out of sight, on the disk where they will lie, and moved into place by one rename.
+"""Prepares folders out of sight, on the disk of their final place, and moves each there by one rename.
 
-What a killed process leaves behind lies under `.publish-*`, where no reader looks; `remove_leftovers` clears it away.
+A killed process leaves its folder as `.publish-*`, where no reader looks; `remove_leftovers` removes it.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ LEFTOVER_AGE_S = 60.0  # a folder made a moment ago may not be locked yet
 
 @contextlib.contextmanager
 def staging_folder(repository: ModelRepository, near: Path) -> Iterator[Path]:
-    """Make a folder for the block on the disk of `near` (the root or the archive), in the staging folder if that is there."""
+    """Make a folder for the block on the disk of `near` (the root or the archive), in the staging folder if that is on it."""
     for folder in (near, repository.staging):
         folder.mkdir(parents=True, exist_ok=True)
     work = (
@@ -50,7 +50,7 @@ def _locked(folder: Path) -> int:
 
 
 def remove_leftovers(repository: ModelRepository, *, older_than_s: float = LEFTOVER_AGE_S) -> int:
-    """Clear away what killed processes left and no longer hold. Return the number of folders removed."""
+    """Remove the folders that killed processes have left. Return their number."""
     limit = time.time() - older_than_s
     removed = 0
     for place in {repository.staging, repository.root, repository.archive}:
@@ -71,7 +71,7 @@ def _remove_unheld(folder: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Move a folder to a place on its disk that does not exist yet, and flush both places' lists of names."""
+    """Move a folder to a new place on its disk, and flush the lists of names of both parents."""
     os.rename(source, target)
     storage.sync(target.parent)
     storage.sync(source.parent)
@@ -92,12 +92,12 @@ def copied(repository: ModelRepository, source: Path, work: Path, progress: Prog
 
 
 def same_content(one: Path, other: Path, what: str) -> None:
-    """Raise Conflict unless two folders hold the same files: then a move between disks was broken off before its end."""
+    """Raise Conflict unless two folders have the same files, as after an interrupted move between disks."""
     if storage.hash_tree(one) != storage.hash_tree(other):
         raise Conflict(f"{what} lies in the repository and in the archive, with different files; remove one by hand")
 
 
 def remove(repository: ModelRepository, path: Path, near: Path) -> None:
-    """Take a folder below `near` (the root or the archive) out of sight with one rename, then remove its files."""
+    """Hide a folder below `near` (the root or the archive) with one rename, then remove its files."""
     with staging_folder(repository, near) as work:
         rename(path, work / path.name)

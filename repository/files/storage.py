@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all: hashing, flushing to disk, atomic writes, free space, locks."""
+"""Complete files or none: hashing, flushing to disk, atomic writes, free space, locks."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ from repository.core.errors import Conflict, NoSpace, UnsafePath
 from repository.core.layout import relative_path
 from repository.files.progress import SILENT, Progress
 
-# Left free on a disk, so that databases and logs can still be written: this much, or 5 % where that is less.
+# Left free on a disk for databases and logs: this much, or 5 % where that is less.
 MOST_RESERVE_BYTES = 1 << 30
 _CHUNK = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -31,7 +31,7 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a folder holds: relative name -> size and SHA-256, and one SHA-256 over all of it."""
+    """The files of a folder: relative name -> size and SHA-256, and one SHA-256 over all of them."""
 
     files: dict[str, FileEntry]
 
@@ -119,15 +119,15 @@ def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Take so much room on the disk, so that `write_reserved` can replace that file when the disk is full by then. NoSpace."""
+    """Reserve `size` bytes, with which `write_reserved` can replace the file even on a full disk. NoSpace."""
     reserved = _reserved(path)
     if reserved.exists() and reserved.stat().st_size >= size:
         return
-    write_atomic(reserved, bytes(size))  # zeros, for what is only promised to a file may be missing when it is written
+    write_atomic(reserved, bytes(size))  # zeros, because a sparse file has no room of its own
 
 
 def write_reserved(path: Path, content: bytes) -> None:
-    """Replace a file's content as write_atomic does, in the room that was reserved for it, which is used up by this."""
+    """Replace a file's content as write_atomic does, using up the room that was reserved for it."""
     reserve(path, len(content))
     reserved = _reserved(path)
     with reserved.open("r+b") as file:
@@ -163,12 +163,12 @@ def _copy_file(source: Path, target: Path, progress: Progress) -> None:
 
 
 def same_disk(one: Path, other: Path) -> bool:
-    """Whether a rename or a hard link can lead from one folder to the other."""
+    """Whether renames and hard links work between two folders."""
     return one.stat().st_dev == other.stat().st_dev
 
 
 def link_tree(source: Path, destination: Path) -> None:
-    """Give a folder's files a second name in a new folder on the same disk, which takes no space."""
+    """Hard-link a folder's files into a new folder on the same disk, which takes no space."""
     names = plain_files(source)
     destination.mkdir()
     for name in names:
@@ -212,7 +212,7 @@ def full_disk_is_no_space(needed: int, folder: Path) -> Iterator[None]:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder; one that is not there is no error."""
+    """Remove a folder, if it exists."""
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(path)
 

@@ -1,9 +1,9 @@
-"""Reading tar files, packed or not, whose headers are bounded in memory and in time.
+"""Reads tar files, compressed or not, with bounds on the memory and time for their headers.
 
-`tarfile` takes in whole what stands before an entry: long names, its attributes, the map of a sparse file. Those may claim any
-size, and in a packed file a kilobyte unpacks to a megabyte of them. It keeps them all, searches the attributes in quadratic
-time before Python 3.11.10, and follows a negative size backwards. So attributes are read here, and kept is what an entry is
-unpacked by. Source: POSIX.1-2001, pax ("pax Extended Header").
+`tarfile` reads the whole header before an entry: long names, attributes, the map of a sparse file. A header may claim any size,
+and in a compressed file a kilobyte unpacks to a megabyte of it. `tarfile` keeps them all, searches the attributes in quadratic
+time before Python 3.11.10, and follows a negative size backwards. So attributes are read here, and only those are kept by which
+an entry is unpacked. Source: POSIX.1-2001, pax ("pax Extended Header").
 """
 
 import bz2
@@ -19,7 +19,7 @@ from typing import IO
 
 from repository.core.errors import UnsafeArchive
 
-MAX_HEADER_BYTES = 1 << 20  # of one entry, with all that stands before it
+MAX_HEADER_BYTES = 1 << 20  # of all headers of one entry
 _MAX_NAME = 4096  # as long as a path may be in Linux
 _RECORD_LENGTH = re.compile(rb"([0-9]{1,7}) ")
 _SIZE = re.compile(r"[0-9]{1,18}")
@@ -42,7 +42,7 @@ class TarReader:
                 member = self._tar.next()
             if member is None:
                 return
-            self._tar.members.clear()  # type: ignore[attr-defined]  # who asks keeps what is needed
+            self._tar.members.clear()  # type: ignore[attr-defined]  # the caller keeps the entries that it needs
             if max(len(member.name), len(member.linkname)) > _MAX_NAME:
                 raise UnsafeArchive(f"'{member.name[:80]}' in the archive has a name that is too long")
             yield member
@@ -72,19 +72,19 @@ def opened_tar(path: Path) -> Iterator[TarReader]:
 
 
 class _Entry(tarfile.TarInfo):
-    """An entry, of whose attributes those are kept that say where and how it is unpacked."""
+    """An entry, with those of its attributes by which it is unpacked."""
 
-    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:  # which `tarfile` has for subclasses
+    def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:  # the hook of `tarfile` for subclasses
         if self.size < 0:
             raise tarfile.ReadError("an entry has a negative size")
         if self.type in (tarfile.XHDTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.XGLTYPE):
             return self._described(tar)
         if self.type == tarfile.GNUTYPE_SPARSE:
             raise _sparse(self.name)
-        return super()._proc_member(tar)  # type: ignore[misc, no-any-return]  # the stubs leave it out
+        return super()._proc_member(tar)  # type: ignore[misc, no-any-return]  # missing in the stubs
 
     def _described(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-        """Return the entry behind these attributes, with them. Those for all further entries, which name none, are left."""
+        """Return the entry behind these attributes, with them. Global attributes, which name no entry, are dropped."""
         file = tar.fileobj
         assert file is not None
         attributes = _attributes(file.read(self.size + -self.size % tarfile.BLOCKSIZE)[: self.size])
@@ -99,7 +99,7 @@ class _Entry(tarfile.TarInfo):
 
 
 def _attributes(body: bytes) -> dict[str, str]:
-    """Return the records of an extended header. tarfile.ReadError where they are none."""
+    """Return the records of an extended header. tarfile.ReadError for malformed ones."""
     found: dict[str, str] = {}
     at = 0
     while at < len(body) and body[at]:
@@ -126,7 +126,7 @@ def _apply(attributes: dict[str, str], entry: tarfile.TarInfo, tar: tarfile.TarF
         entry.size = int(attributes["size"])
         has_content = entry.isreg() or entry.type not in tarfile.SUPPORTED_TYPES
         behind = entry.size + -entry.size % tarfile.BLOCKSIZE if has_content else 0
-        tar.offset = entry.offset_data + behind  # where the next one begins
+        tar.offset = entry.offset_data + behind  # where the next entry begins
 
 
 def _sparse(name: str) -> UnsafeArchive:
@@ -134,7 +134,7 @@ def _sparse(name: str) -> UnsafeArchive:
 
 
 class _HeaderBoundedFile(io.BufferedIOBase):
-    """A file that hands out only so many bytes while the headers of one entry are read."""
+    """A file that returns at most MAX_HEADER_BYTES while the headers of one entry are read."""
 
     def __init__(self, file: io.BufferedIOBase) -> None:
         self._file = file

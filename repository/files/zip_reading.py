@@ -1,9 +1,9 @@
-"""Opening zip files whose table of contents is looked at before it is taken in.
+"""Opens zip files, and checks their table of contents before `zipfile` reads it.
 
-For each entry of that table `zipfile` makes objects of 600 bytes, so that a file of 50 MB, with a million entries, takes half a
-gigabyte. What the end of the file says of their number binds nobody: `zipfile` reads as many as the table holds. So the table
-is bounded by its length before it is read, and its entries are counted before one of them becomes an object. So are their extra
-fields measured, which `zipfile` reads in quadratic time.
+`zipfile` makes objects of 600 bytes for each entry of the table, so that a file of 50 MB with a million entries takes half a
+gigabyte. The number of entries at the end of the file is no bound, because `zipfile` reads all of the table. So the length of
+the table is bounded before it is read, and its entries are counted, and their extra fields measured, before any becomes an
+object; `zipfile` reads extra fields in quadratic time.
 """
 
 import io
@@ -15,11 +15,11 @@ from pathlib import Path
 
 from repository.core.errors import UnsafeArchive
 
-MAX_ENTRIES = 100_000  # of what no limit is given for: a model of PyTorch has an entry for each weight
-_ENTRY_BYTES = 1024  # that an entry of the table has, on average, at most
+MAX_ENTRIES = 100_000  # the default: a model of PyTorch has an entry for each weight
+_ENTRY_BYTES = 1024  # the most that an entry of the table has on average
 _SIGNATURE = b"PK\1\2"  # with which each entry begins
-_EXTRA_BYTES = 4096  # of one entry: programs write some dozens there
-_FIXED_BYTES = 46  # before its name, extra field and comment, whose lengths stand at 28
+_EXTRA_BYTES = 4096  # of one entry, where programs write some dozens
+_FIXED_BYTES = 46  # before its name, extra field and comment, whose lengths are at byte 28
 
 
 @contextmanager
@@ -31,7 +31,7 @@ def opened_zip(path: Path, max_entries: int = MAX_ENTRIES) -> Iterator[zipfile.Z
 
 
 class _CountedFile(io.BufferedReader):
-    """A file that refuses to hand out a table of contents with more entries than allowed."""
+    """A file that raises UnsafeArchive for a table of contents with more entries than allowed."""
 
     def __init__(self, path: Path, max_entries: int) -> None:
         super().__init__(io.FileIO(path))

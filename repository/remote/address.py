@@ -24,7 +24,7 @@ _USER = re.compile(r"//[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
-    """`protocol` and `url` are fsspec's; `text` is what was given, kept out of sight because it may hold a password."""
+    """`protocol` and `url` are fsspec's; `text` is the given address, hidden because it may hold a password."""
 
     protocol: str
     url: str = field(repr=False)
@@ -34,7 +34,7 @@ class RemoteAddress:
 
     @property
     def shown(self) -> str:
-        """Return what logs may show: the address without a user's name or password."""
+        """Return the address for logs, without a user's name or password."""
         return _USER.sub("//", self.text)
 
 
@@ -63,7 +63,7 @@ def parse(text: str) -> RemoteAddress:
 def _s3(text: str, rest: str) -> RemoteAddress:
     """Read an address of S3.
 
-    A host needs a port, or a scheme before it: a bucket's name cannot hold a colon. Without a scheme it is http.
+    A host has a port, or a scheme before it, because the name of a bucket has no colon. Without a scheme it is http.
     """
     host = _S3_HOST.fullmatch(rest)
     if host is None:
@@ -77,7 +77,7 @@ def _s3(text: str, rest: str) -> RemoteAddress:
 
 
 def storage_options(address: RemoteAddress, environment: Mapping[str, str] = os.environ) -> dict[str, object]:
-    """Return what fsspec's file system is made with. Without a credentials file each provider's own chain finds them."""
+    """Return the options of fsspec's file system. Without a credentials file, the provider's own chain finds credentials."""
     given = _credentials(address, environment)
     if address.protocol == "gs":
         return {"token": given} if given else {}

@@ -1,8 +1,8 @@
 """A model repository in the cloud, copied model by model into a folder of this machine.
 
-What is there is known from listings (name, size, and ETag or time of each object). A model is copied beside what serves,
-its sizes are compared and it is listed again: only a copy of what was there before and after is taken. Each entry of a
-model's folder (a version, config.pbtxt) that did not change stays as it is on disk.
+Listings (name, size, and ETag or time of each object) tell its content. A model is copied to a staging folder, its sizes are
+compared, and it is listed again: the copy is used only if both listings are equal. Entries of a model's folder (a version,
+config.pbtxt) that have not changed stay as they are on disk.
 """
 
 import os
@@ -17,7 +17,7 @@ from repository.core import layout
 from repository.core.errors import InvalidName, NotFound, RepositoryError, Unreachable, UnsafePath
 from repository.remote.address import RemoteAddress, storage_options
 
-# (path inside the model, size, what changes with the content); a path with a closing "/" is an empty folder
+# (path inside the model, size, token that changes with the content); a path that ends with "/" is an empty folder
 Listing = tuple[tuple[str, int, str], ...]
 
 COPY_ATTEMPTS = 3
@@ -26,7 +26,7 @@ _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
 
 
 class FileSystem(Protocol):
-    """What is used of fsspec's file systems."""
+    """The methods of fsspec's file systems that are used."""
 
     def invalidate_cache(self) -> None: ...
 
@@ -40,7 +40,7 @@ class FileSystem(Protocol):
 
 
 class RemoteRepository:
-    """Methods that speak to the network block: they belong on a worker thread. The others answer from the last listing."""
+    """Methods that use the network block, and belong on a worker thread. The others answer from the last listing."""
 
     def __init__(self, address: RemoteAddress, cache: Path) -> None:
         self.address = address
@@ -49,7 +49,7 @@ class RemoteRepository:
         self._lock = threading.Lock()
         self._fetching: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._listed: dict[str, Listing] = {}
-        self._last: dict[str, Listing] = {}  # what the store answered last, stable or not
+        self._last: dict[str, Listing] = {}  # the last listing, stable or not
         self._copied: dict[str, Listing] = {}
         self._until_stable = False
         self._opened: tuple[FileSystem, str] | None = None
@@ -62,21 +62,21 @@ class RemoteRepository:
         return layout.check_name(name) in self._listed
 
     def model_dir(self, name: str) -> Path:
-        """Return where the copy lies, or will."""
+        """Return the folder of the copy, made or not."""
         return self._local.model_dir(name)
 
     def listing(self, name: str) -> Listing:
         return self._listed.get(name, ())
 
     def is_copied(self, name: str) -> bool:
-        """Whether the copy is what was last listed."""
+        """Whether the copy is that of the last listing."""
         return name in self._copied and self._copied[name] == self._listed.get(name)
 
     # -- the network -------------------------------------------------------------------------------------------------
     def list_models(self, *, until_stable: bool = False) -> None:
-        """List everything. Where that fails, raise Unreachable with the reason, and keep the last listing.
+        """List all models. Where that fails, raise Unreachable with the reason, and keep the last listing.
 
-        With `until_stable` a change counts once two listings in turn show the same: an upload of several objects is over.
+        With `until_stable` a change counts once two listings in a row are equal, because then an upload has ended.
         """
         found = self._list("")
         with self._lock:
@@ -103,7 +103,7 @@ class RemoteRepository:
             self._listed = others if listing is None else others | {name: listing}
 
     def fetch(self, name: str) -> Path:
-        """Return the folder with a whole copy of what was last listed; Unreachable or NotFound where there cannot be one."""
+        """Return the folder with a complete copy of the last listing; Unreachable or NotFound without one."""
         with self._fetching[name]:
             for _ in range(1 if self._until_stable else COPY_ATTEMPTS):
                 wanted = self._listed.get(name)
@@ -116,14 +116,14 @@ class RemoteRepository:
             raise Unreachable(f"model '{name}' changed in the {self._kind} while it was copied; it is tried again")
 
     def forget(self, name: str) -> None:
-        """Delete the copy of a model that is no longer there."""
+        """Delete the copy of a model that was removed."""
         with self._fetching[name]:
             self._copied.pop(name, None)
             shutil.rmtree(self.model_dir(name), ignore_errors=True)
 
     # -- copying -----------------------------------------------------------------------------------------------------
     def _copy(self, name: str, wanted: Listing) -> bool:
-        """Copy what changed. Return False where the model changed meanwhile; its new listing is kept then."""
+        """Copy changed entries. Return False, and keep the new listing, where the model changed meanwhile."""
         old, new = _entries(self._copied.get(name, ())), _entries(wanted)
         changed = {entry for entry in new if old.get(entry) != new[entry]}
         staging = self._staging / name
@@ -168,7 +168,7 @@ class RemoteRepository:
 
     @staticmethod
     def _install(model_dir: Path, staging: Path, changed: set[str], gone: set[str]) -> None:
-        """Exchange the changed entries, each by renaming. Whoever loads this model waits meanwhile."""
+        """Replace the changed entries, each by a rename, while loads of this model wait."""
         model_dir.mkdir(parents=True, exist_ok=True)
         for entry in sorted(changed | gone):
             target = model_dir / entry
@@ -211,8 +211,8 @@ class RemoteRepository:
 
 
 def file_system(address: RemoteAddress) -> tuple[FileSystem, str]:
-    """Return fsspec's file system and what the address names in it, without a closing slash. Unreachable without the package
-    for it; `explained` knows what else it raises."""
+    """Return fsspec's file system and the path in it, without a closing slash. Unreachable without the package for it;
+    `explained` handles its other errors."""
     try:
         import fsspec
 
@@ -226,9 +226,9 @@ def file_system(address: RemoteAddress) -> tuple[FileSystem, str]:
 
 
 def explained(error: Exception, what: str) -> RepositoryError:
-    """Return what went wrong in one sentence; the library's own words may hold addresses or keys and are left out.
+    """Return an error in one sentence, without the library's message, which may hold addresses or keys.
 
-    what: names what was read ("s3 model repository")."""
+    what: the thing that was read ("s3 model repository")."""
     if isinstance(error, RepositoryError):
         return error
     names = {kind.__name__ for kind in type(error).__mro__}
@@ -247,7 +247,7 @@ def _size(details: Mapping[str, object]) -> int:
 
 
 def _token(details: Mapping[str, object]) -> str:
-    """Return what tells one content of an object from another: its ETag, else a hash or generation, else its time."""
+    """Return a token that changes with an object's content: its ETag, else a hash or generation, else its time."""
     return next((str(details[key]) for key in _TOKENS if details.get(key)), "")
 
 
@@ -256,7 +256,7 @@ def _entry(path: str) -> str:
 
 
 def _entries(listing: Listing) -> dict[str, Listing]:
-    """Return the listing by what lies directly in the model's folder."""
+    """Return the listing by the entries of the model's folder."""
     found: defaultdict[str, list[tuple[str, int, str]]] = defaultdict(list)
     for row in listing:
         found[_entry(row[0])].append(row)

@@ -10,9 +10,9 @@ from repository.remote.repository import explained, file_system
 
 @contextmanager
 def opened(text: str) -> Iterator[tuple[IO[bytes], int | None]]:
-    """Give an object's content as a file, and its size where that is known. RepositoryError where it cannot be read.
+    """Yield an object's content as a file, and its size if known. RepositoryError where it cannot be read.
 
-    It blocks: it belongs on a worker thread."""
+    It blocks, and belongs on a worker thread."""
     address = parse(text)
     try:
         system, path = file_system(address)
