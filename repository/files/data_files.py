@@ -170,7 +170,7 @@ def _is_idle(node: ast.AST) -> bool:
 
 # -- pickles -----------------------------------------------------------------------------------------------------------
 def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
-    """Whether an unpickler, called as often as possible, would import an object and call it; True for a pickle too long to tell.
+    """Whether an unpickler, called as often as possible, would import an object and call it; True for one too long to tell.
 
     The steps are followed by the depth and marks of the stack, without values: so words for a tokenizer, most of which are
     steps of a pickle, soon need an item that no earlier step has left. Steps that an unpickler would refuse for their values
