@@ -7,7 +7,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import httpx
-import psutil
 
 from tests.support.clients import clients
 from tests.support.model_factory import onnx_scale
@@ -55,10 +54,8 @@ class House:
 
     def web_process(self) -> int:
         """Return the id of the process that serves the pages."""
-        for pid in self.up.processes():
-            if "daphne" in psutil.Process(pid).cmdline():
-                return pid
-        raise RuntimeError("no process of the dashboard runs")
+        [pid] = self.up.running("-m", "daphne")
+        return pid
 
     def _sign_in(self) -> None:
         with httpx.Client(base_url=self.url, timeout=60.0) as client:

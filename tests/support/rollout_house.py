@@ -28,7 +28,8 @@ from tests.support.up_process import Up
 MODEL = "moving"
 FACTORS = {1: 2.0, 2: 3.0}  # by the version
 BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [5]}]}
-PARTS = {"server": "-m serving", "watch": "manage.py watch", "dashboard": "daphne", "worker": "celery"}
+PARTS = {part: ("-m", name) for part, name in (("server", "serving"), ("dashboard", "daphne"), ("worker", "celery"))}
+PARTS["watch"] = ("manage.py", "watch")
 UNDER_WAY = ("running", "paused")
 DEVIATIONS = 6.0
 
@@ -142,13 +143,7 @@ class RolloutHouse:
     # -- what is done to it ----------------------------------------------------------------------------------------
     def pid(self, part: str) -> int:
         """0 while it does not run."""
-        for pid in self.up.processes():
-            try:
-                if PARTS[part] in " ".join(psutil.Process(pid).cmdline()):
-                    return pid
-            except psutil.Error:
-                continue
-        return 0
+        return next(iter(self.up.running(*PARTS[part])), 0)
 
     def kill(self, part: str) -> None:
         """SIGKILL one of PARTS, or "up" itself, which is started again once all of it has gone."""
@@ -163,7 +158,8 @@ class RolloutHouse:
         self.up.start()
 
     def hang(self, part: str) -> int:
-        os.kill(pid := self.pid(part), signal.SIGSTOP)
+        pid: int = wait_until(lambda: self.pid(part), what=f"the {part} runs")
+        os.kill(pid, signal.SIGSTOP)
         return pid
 
     def process_of(self, version: int) -> int:

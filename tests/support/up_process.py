@@ -1,5 +1,6 @@
 """A whole `manage.py up` in a process of its own, for tests and for `make soak`."""
 
+import contextlib
 import os
 import re
 import signal
@@ -9,6 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from tests.support.frontend_workers import FLAGS
 from tests.support.ports import HOST, free_ports
@@ -103,6 +106,15 @@ class Up:
 
     def processes(self) -> set[int]:
         return descendants(self.pid)
+
+    def running(self, *words: str) -> list[int]:
+        """Return the processes whose command lines have these words."""
+        found = []
+        for pid in self.processes():
+            with contextlib.suppress(psutil.Error):  # it has just ended
+                if set(words) <= {Path(part).name for part in psutil.Process(pid).cmdline()}:
+                    found.append(pid)
+        return found
 
     def query(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
         connection = sqlite3.connect(f"file:{self.data / 'db.sqlite3'}?mode=rw", uri=True, timeout=PATIENCE_S)

@@ -113,7 +113,7 @@ def test_a_queued_request_whose_grpc_deadline_passes_is_never_executed(setting):
 
 def test_others_in_the_batch_of_a_client_that_left_are_answered(tmp_path):
     """Three requests run as one batch; the second client leaves while it runs."""
-    batching = "dynamic_batching { preferred_batch_size: [3] max_queue_delay_microseconds: 10000000 }"
+    batching = "dynamic_batching { preferred_batch_size: [3] max_queue_delay_microseconds: 60000000 }"
     setting = Setting(tmp_path, max_batch_size=3, extra=batching)
     with setting.server:
         connections = [setting.http_request(name) for name in ("one", "two", "three")]

@@ -76,11 +76,11 @@ def test_what_a_model_prints_and_raises_is_about_its_version(server: ServerProce
     began = wait_until(lambda: said(server, "talkative", "I begin"))
     assert (began.version, began.level) == (1, "INFO")
     assert wait_until(lambda: said(server, "talkative", "of two")).level == "WARNING"
-    assert "\tlines" in server.log.splitlines(), "a line that goes on is no line of its own"
+    wait_until(lambda: "\tlines" in server.log.splitlines(), what="the rest of a line that is no line of its own")
     assert infer(server, 3) == 500
     failed = wait_until(lambda: said(server, "talkative", "Traceback"))
     assert failed.level == "ERROR"
-    assert "\tValueError: no 3 today" in server.log.splitlines()
+    wait_until(lambda: "\tValueError: no 3 today" in server.log.splitlines())
     assert infer(server, -1) == 500
     wait_until(lambda: said(server, "talkative", "the process is restarted"))
     wait_until(lambda: sum("I begin" in line.text for line in lines_of(server, "talkative")) == 2)
@@ -89,4 +89,4 @@ def test_what_a_model_prints_and_raises_is_about_its_version(server: ServerProce
 def test_a_load_that_fails_says_why(server: ServerProcess) -> None:
     assert server.post("/v2/repository/models/broken/load")[0] >= 400
     wait_until(lambda: said(server, "broken", "Traceback"))
-    assert said(server, "broken", "RuntimeError: the weights are missing").level == "WARNING"
+    assert wait_until(lambda: said(server, "broken", "RuntimeError: the weights are missing")).level == "WARNING"

@@ -87,7 +87,7 @@ def test_a_segmentation_fault_fails_its_own_request_and_disturbs_nothing_else(se
     assert not failures
     assert answers
     assert all(answers)
-    assert "Segmentation fault" in server.log, "where it happened is in the log"
+    wait_until(lambda: "Segmentation fault" in server.log, what="where it happened, in the log")
 
 
 def test_each_instance_is_a_process_and_their_number_follows_the_configuration(server, tmp_path):
@@ -173,7 +173,7 @@ def test_user_code_learns_that_its_client_has_gone(server, tmp_path):
 
 
 def test_requests_are_batched_for_user_code(server, tmp_path):
-    batching = "dynamic_batching { preferred_batch_size: [4] max_queue_delay_microseconds: 5000000 }"
+    batching = "dynamic_batching { preferred_batch_size: [4] max_queue_delay_microseconds: 60000000 }"
     gated = GatedModel(tmp_path, tmp_path, max_batch_size=4, extra=batching)
     load(server, "gated")
     gated.open()

@@ -53,7 +53,7 @@ def test_requests_under_way_are_answered_and_new_ones_refused(tmp_path, number):
         gated.open()
         assert [answer.result(PATIENCE_S) for answer in (*answers, queued)] == [1.0, 1.0, 1.0]
         assert server.process.wait(PATIENCE_S) == 0
-        assert not alive(children)
+        wait_until(lambda: not alive(children), what="the end of the children")
 
 
 def test_a_connection_that_lives_has_one_more_request_while_the_server_shuts_down(tmp_path):
