@@ -80,7 +80,7 @@ deviceIds: [0, 99]
 SCRIPTED = {"serialized-file": "scripted.pt", "config-file": "model-config.yaml", "extra-files": "labels.txt"}
 BATCHED = """\
 batchSize: 4
-maxBatchDelay: 1000
+maxBatchDelay: 10000
 jobQueueSize: 4
 """
 CORPUS = [
