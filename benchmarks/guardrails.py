@@ -108,7 +108,7 @@ class Simulation:
         self._due = [0.0, 0.0]
 
     def second(self, second: int, behaviour: Behaviour, batch: int = 1) -> bool:
-        """Let a second pass; return whether a guardrail is breached behind it. batch: so many requests fail together."""
+        """Let a second pass; return whether a guardrail is breached after it. batch: how many requests fail together."""
         for candidate, (arm, rate) in enumerate(zip(self.arms, self._rates, strict=True)):
             self._due[candidate] += rate
             requests = int(self._due[candidate])

@@ -32,7 +32,7 @@ Array = NDArray[np.float32]
 
 
 class Peak:
-    """The largest anonymous memory of a process while it is watched: what it holds itself, mapped files left out."""
+    """The largest anonymous memory of a process while it is watched: its own memory, without mapped files."""
 
     def __init__(self, pid: int) -> None:
         self._status = Path(f"/proc/{pid}/status")

@@ -46,7 +46,7 @@ class Cycles:
 
     @property
     def growth(self) -> float:
-        """Of the end over what it was after 50 cycles, or after a third of fewer."""
+        """Return the growth since cycle 50, or since a third of the cycles where there are fewer, as a share."""
         return self.median_before(len(self.resident)) / self.median_before(min(WARMED_UP, len(self.resident) // 3)) - 1
 
 

@@ -157,7 +157,7 @@ def server() -> Iterator[ServerProcess]:
 
 
 def measure(process: ServerProcess, case: Case, clients: int, window_ms: int) -> Measured:
-    """Run perf_analyzer once; ends the program with what it said when it failed."""
+    """Run perf_analyzer once; end the program with its output where it fails."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.csv")
         command = [

@@ -234,7 +234,7 @@ def _told(server: ServerProcess, told: Path, ask: Callable[[], None], before: in
 
 
 def serve() -> None:
-    """Run the server. SIGUSR1 begins a walk, the next one writes what it has counted."""
+    """Run the server. SIGUSR1 begins a walk, the next one writes its counts."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     walk = Walk()
     threading.Thread(target=_tell, args=(walk, Path(os.environ[REPORT])), daemon=True).start()

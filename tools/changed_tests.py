@@ -105,7 +105,7 @@ def _room_of(path: str, root: Path) -> Path | None:
 
 
 def _names(path: str) -> Iterator[str]:
-    """Return patterns of how a test names a file: a module as what it imports, all else by its path."""
+    """Return patterns by which a test names a file: a module by its import, any other file by its path."""
     parts = Path(path).with_suffix("").parts
     if path.endswith(".py") and parts[-1] != "__init__":
         yield rf"\b{re.escape('.'.join(parts))}\b"

@@ -104,7 +104,7 @@ def _make(folder: Path) -> None:
 
 
 def _fetched() -> Path:
-    """Return the folder of mypyc and what it needs, of the versions and hashes of the lock; fetch it where it is not there."""
+    """Return the folder with mypyc and its dependencies, in the versions and hashes of the lock; fetch them where missing."""
     lock = hashlib.sha256(sys.version.encode() + REQUIREMENTS.read_bytes()).hexdigest()[:16]
     packages = (PACKAGES / lock).resolve()
     if not packages.is_dir():

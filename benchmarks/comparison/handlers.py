@@ -1,4 +1,4 @@
-"""The same archives behind the real TorchServe and Slipway in its place: both run all the time and take turns at each case.
+"""The same archives in the real TorchServe and in Slipway: both run all the time and take turns at each case.
 
 Both are started by TorchServe's own command line and config.properties; torch-model-archiver has made the archives.
 """

@@ -23,7 +23,7 @@ FASTAPI, TORCHSERVE, TRITON = 8080, 8085, 8000  # the ports that it names
 
 
 def run() -> dict[str, str]:
-    """Return what it printed as "output", or under "reason" why it could not run."""
+    """Return its output as "output", or as "reason" why it could not run."""
     try:
         with ExitStack() as stack:
             torchserve = plain("/predictions/model")[0].request

@@ -1,4 +1,4 @@
-"""The same model behind every server, one server at a time: closed loops, then Poisson arrivals at a share of what it took.
+"""The same model in every server, one server at a time: closed loops, then Poisson arrivals at a share of that rate.
 
 A server is started for its turn and ended after it, since several of them use CPU while nobody asks. What cannot be installed
 or started is left out with its reason, which the page says.
@@ -87,7 +87,7 @@ def _keys(
     wanted = [clients for clients in settings.clients if clients >= 32 or server.name != "unbatched"]
     closed = {Key(number, server.name, encoding.name, f"{clients} clients"): clients for clients in wanted}
     if encoding.name == "gRPC" or server.name == "unbatched":
-        return closed, {}  # HTTP tells what they would, and a run stays short
+        return closed, {}  # they would show the same as HTTP, and the run would take longer
     return closed, {Key(number, server.name, encoding.name, f"{share:.0%} load"): share for share in SHARES}
 
 
@@ -117,7 +117,7 @@ def _turn(server: Server, number: int, settings: Settings, unfinished: Unfinishe
 
 
 def _warm_up(running: Running, server: Server, settings: Settings) -> None:
-    """Load it as the measurements will: Java compiles what it runs often, and adaptive batching learns."""
+    """Load the server as the measurements will, because Java compiles code that runs often, and adaptive batching learns."""
     key = Key(0, server.name, "warm-up", "32 clients")
     measure.closed(key, running, server.encodings[0].request, 32, settings.warm_up_s)
 

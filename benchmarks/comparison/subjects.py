@@ -70,7 +70,7 @@ def peer(
 
 
 def all_servers(frontend_workers: int = 0) -> list[Server]:
-    """Return every subject; Slipway stands first, and what it is compared with follows."""
+    """Return every subject: Slipway first, then the servers that it is compared with."""
     cores = f"{WORKERS} process{'es' if WORKERS > 1 else ''}"
     flags = [f"--frontend-workers={frontend_workers}"] if frontend_workers else []
     many = f", {flags[0]}" if flags else ""

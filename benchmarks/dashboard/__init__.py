@@ -1,4 +1,4 @@
-"""What does the dashboard cost with 500 models and 10,000 releases, and with 50 people who have pages open?
+"""The cost of the dashboard with 500 models and 10,000 releases, and with 50 people who have pages open.
 
     make bench-dashboard                                  # python -m benchmarks.dashboard --models 500 --viewers 50
 

@@ -1,4 +1,4 @@
-"""The web process alone, on a database with the rows of months: models, releases, people, and what they did."""
+"""The web process alone, on a database with the rows of months: models, releases, people and their actions."""
 
 import os
 import time

@@ -113,7 +113,7 @@ class GrpcConnection(Connection, Http2Client):
 
     def on_frame(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:
         if kind == HEADERS and flags & END_STREAM:
-            self._answered = True  # the trailers; the first call of a load is checked by who makes it
+            self._answered = True  # the trailers; the caller checks the first call of a load
         elif kind in (RST_STREAM, GOAWAY):
             self._answered = False
 

@@ -1,1 +1,1 @@
-"""The servers that are compared: what they serve, how each is started, and what the peers run (programs/)."""
+"""The servers that are compared: their models, how each is started, and the programs of the peers (programs/)."""

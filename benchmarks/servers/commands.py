@@ -1,4 +1,4 @@
-"""How each peer is started: what it is told, and in which environment."""
+"""The command, settings and environment with which each peer is started."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An environment of its own for whoever needs other packages, made when it is first asked for and kept until they change.
+"""A virtual environment for each set of other packages, made when it is first needed and kept until they change.
 
 `python -m benchmarks.servers.environments torchserve` makes that of a peer before anybody asks for it.
 """

@@ -111,7 +111,7 @@ def _explicit(models: Sequence[str]) -> list[str]:
 
 
 def _end(started: "subprocess.Popen[bytes]") -> None:
-    """SIGTERM to the root, and to what it leaves behind; what still runs after a while is killed."""
+    """Send SIGTERM to the root process and to those that it leaves behind; kill those that still run after a while."""
     tree = []
     for pid in descendants(started.pid):
         with contextlib.suppress(psutil.NoSuchProcess):

@@ -147,7 +147,7 @@ def main() -> int:
 
 
 def _take_one_core() -> None:
-    """The load generator keeps to the last core, so that it never takes more than one from what it measures."""
+    """Bind the load generator to the last core, so that it takes at most one core from the server that it measures."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[-1:])
 

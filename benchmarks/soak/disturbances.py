@@ -64,7 +64,7 @@ class Disturbances:
         # The examples' children, which nobody asks.
         self._idle = {process.pid for process in found(up.pid).get("Python children", [])}
         self.traffic: Traffic | None = None
-        # name -> (what is done, what it excuses)
+        # name -> (the disturbance, the failures that it excuses)
         self.changes: dict[str, tuple[Callable[[], Awaitable[None]], Callable[[str, str], bool]]] = {
             "batching edited": (self._edit_batching, nobody),
             "instances edited": (self._edit_instances, nobody),
@@ -177,7 +177,7 @@ class Disturbances:
         return kill
 
     def change_the_frontend_workers(self) -> None:
-        """Kill and stop them, too: only who is connected to one may feel it."""
+        """Kill and stop frontend workers, too: only their own connections may fail."""
         self.changes["a frontend worker killed"] = (self._kill("frontend workers"), everybody)
         self.changes["a frontend worker stopped"] = (self._kill("frontend workers", signal.SIGSTOP), everybody)
 

@@ -1,4 +1,4 @@
-"""Raw clients, each with one request under way, and a few stock ones: all in one thread, cheaper than what they ask."""
+"""Raw clients, each with one request under way, and a few stock ones: all in one thread, cheaper than the server's work."""
 
 import asyncio
 import itertools
