@@ -13,7 +13,7 @@ class Stub(ABC):
     """Loads a model and executes its batches. `failures.describe` turns its exceptions into the client's message."""
 
     own_imports = False  # whether the model imports its own modules, and none of the server's
-    has_is_ready = False  # whether the model has a method that says if it is ready
+    has_is_ready = False  # whether the model has the method is_ready
 
     @abstractmethod
     def __init__(self, message: Initialize, link: socket.socket) -> None:

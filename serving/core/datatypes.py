@@ -63,7 +63,7 @@ def datatype(name: object) -> Datatype:
 
 
 def datatype_of(tensor: Tensor) -> Datatype:
-    """Return the row of a tensor's dtype; strings of any numpy kind (S, U, O) are BYTES. INVALID_ARG where there is none."""
+    """Return the row of a tensor's dtype; strings of any numpy kind (S, U, O) are BYTES. INVALID_ARG if there is none."""
     row = BY_DTYPE.get(tensor.dtype)
     if row is not None:
         return row

@@ -24,7 +24,7 @@ CPU = Device("cpu")
 
 @functools.cache
 def gpu_count() -> int:
-    """Return the number of CUDA devices that the NVIDIA driver shows; 0 where there is no driver."""
+    """Return the number of CUDA devices that the NVIDIA driver shows; 0 if there is no driver."""
     import pynvml
 
     try:
@@ -35,7 +35,7 @@ def gpu_count() -> int:
 
 
 def compute_capability(gpu: int) -> str:
-    """Return the CUDA compute capability of a GPU, such as "9.0"; "" where there is no such GPU."""
+    """Return the CUDA compute capability of a GPU, such as "9.0"; "" if there is no such GPU."""
     import pynvml
 
     if gpu >= gpu_count():

@@ -11,7 +11,7 @@ ServingError(code, message)     every error that a client or an operator sees
     HandlerFailed(...)          a model's code or process has failed, with a status and reason of HTTP beside the sentence
     made by: worker_died(), and from the error that a child reports
 
-A message says what was expected and what came. It carries no path, key or stack.
+A message has the expected value and the given one. It has no path, key or stack.
 
 At a boundary (between the loop and a model, or an observer) any exception may come: `unexpected` turns it into the answer of
 its request, `safely` lets the request go on without the failed part. Both log it once, with its traceback.
@@ -35,7 +35,7 @@ E = TypeVar("E", bound=BaseException)
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}\b")
 _PATH = re.compile(r"(?<![\w.:/~-])/(?:[\w.+@ -]*[\w.+@-]/)+([\w.+@-]*)")
 
-MAX_MESSAGE = 16_000  # characters; a message may quote what a client sent
+MAX_MESSAGE = 16_000  # characters, because a message may quote a client's text
 
 
 class Code(Enum):

@@ -10,7 +10,6 @@ from serving.core.datatypes import DATATYPES, Tensor, datatype_of
 
 
 def to_array(tensor: ExampleTensor) -> Tensor:
-    """Return the array of an example's tensor."""
     row = DATATYPES[tensor.datatype]
     if row.name == "BYTES":
         array = np.empty(len(tensor.elements), np.object_)

@@ -154,7 +154,6 @@ class ResponseStream:
         self.executing = False
 
     def begin(self, now_ns: int) -> None:
-        """The batch begins to execute."""
         self.executing, self.from_ns = True, now_ns
 
 
@@ -224,11 +223,10 @@ class InFlightRequest:
 
     # -- observers -------------------------------------------------------------------------------------------------
     def observe(self, observer: Observer) -> None:
-        """Add an observer."""
         self.observers = (*self.observers, observer)
 
     def trace_sending(self, trace: SendTrace) -> None:
-        """Let the frontend tell `trace` what it sends."""
+        """Have the frontend tell `trace` when it sends an answer."""
         self.trace = trace
 
     def made_for(self, other: "InFlightRequest", *more: "InFlightRequest") -> None:
@@ -342,7 +340,7 @@ class InFlightRequest:
         with _listeners_lock:
             listeners, self._cancel_listeners = self._cancel_listeners, _CALLED
         for listener in listeners or ():
-            safely("cancelling what is done for a request", listener)
+            safely("cancelling the work for a request", listener)
         if self._owner is not None:
             safely("cancelling a request", self._owner.request_cancelled, self)
 

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 
 from repository.core.log_line import mark_of, marked
 
-OUTPUT = "serving.backends.child.output"  # logger of what models' processes print
+OUTPUT = "serving.backends.child.output"  # logger of the output of models' processes
 
 _mark: ContextVar[str] = ContextVar("model of the log", default="")
 

@@ -23,7 +23,6 @@ class SequencePosition(NamedTuple):
     end: bool = False
 
     def as_parameters(self) -> Parameters:
-        """Return the position as the protocol's request parameters."""
         return {"sequence_id": self.id, "sequence_start": self.start, "sequence_end": self.end}
 
 
@@ -37,7 +36,7 @@ class InferenceRequest:
     model_version: "" or "-1" leave the choice to the server.
     requested_outputs: the names of the wanted outputs; empty for all.
     priority: 1 is the highest; 0 takes the model's default. timeout_us: the client's limit for waiting in the queue; 0: none.
-    output_targets: what to do with some of the outputs instead of returning their tensors.
+    output_targets: the outputs to classify, or to write to shared memory, instead of returning their tensors.
     device_outputs: the sender takes outputs that stay on a GPU.
     empty_final_response: the client wants a message for the end of a stream that ends without a response.
     from_ensemble: the request is a step of an ensemble; its tensors may lack a batch dimension of 1, or have one too many.

@@ -49,7 +49,7 @@ class ResponseFlow:
             self._paces.discard(pace)
 
     def wait(self, size: int) -> bool:
-        """Hold the calling thread until a response of `size` bytes may follow, and count it. Return False where the client took
+        """Hold the calling thread until a response of `size` bytes may follow, and count it. Return False if the client took
         nothing for `max_wait_s`."""
         with self._changed:
             free = self._changed.wait_for(lambda: self._closed or self._ahead < self._limit, self._max_wait_s)
@@ -64,7 +64,7 @@ class ResponseFlow:
 
     def taken(self, size: int) -> None:
         """Note that the client has taken `size` bytes: wake the threads that wait, and tell the senders of these responses."""
-        told = []
+        taken = []
         with self._changed:
             self._ahead -= size
             while size and self._owed:
@@ -74,9 +74,9 @@ class ResponseFlow:
                     part = size
                 size -= part
                 if pace is not None:
-                    told.append((pace, part))
+                    taken.append((pace, part))
             self._changed.notify_all()
-        for pace, part in told:
+        for pace, part in taken:
             pace.taken(part)
 
     def close(self) -> None:

@@ -66,7 +66,7 @@ class TensorCheck:
         self._keyed = any(tensor.optional or (tensor.variable and not tensor.ragged) for tensor in self._inputs)
 
     def request(self, request: InFlightRequest) -> None:
-        """Check the tensors and set what a scheduler needs: `batch_size` and `batch_key`, and `inputs` where the model takes
+        """Check the tensors and set the scheduler's fields: `batch_size` and `batch_key`, and `inputs` where the model takes
         other shapes than clients send. INVALID_ARG for the first fault."""
         if request.asked.from_ensemble:
             request.inputs = {name: self._as_step(name, array) for name, array in request.inputs.items()}
@@ -122,7 +122,7 @@ class TensorCheck:
         return array if expected is None else with_rank(array, len(expected.dims), expected.batched)
 
     def response(self, answer: "InferenceResponse | ServingError") -> "InferenceResponse | ServingError":
-        """Return the answer with its outputs in the shapes that the configuration tells clients; INTERNAL where they do
+        """Return the answer with its outputs in the shapes that the configuration tells clients; INTERNAL if they do
         not fit."""
         if not self._reshaped_outputs or isinstance(answer, ServingError):
             return answer

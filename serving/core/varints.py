@@ -1,6 +1,6 @@
-"""Protobuf's varints, as they are written: seven bits in each byte, the lowest first, and a bit that says whether more follow.
+"""Writes protobuf's varints (seven bits in each byte, the lowest first, and a bit for more bytes) and the fields made of them.
 
-Source: protobuf's encoding, Base 128 Varints.
+Source: protobuf's encoding, Base 128 Varints and Length-Delimited Records.
 """
 
 
@@ -14,3 +14,8 @@ def varint(value: int) -> bytes:
         value >>= 7
     result.append(value)
     return bytes(result)
+
+
+def length_delimited(number: int, payload: bytes) -> bytes:
+    """Return a field of bytes, text or a message."""
+    return varint(number << 3 | 2) + varint(len(payload)) + payload

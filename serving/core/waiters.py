@@ -41,7 +41,6 @@ class Waiters(Generic[Waiter]):
         return waiter in self._resumes
 
     def __iter__(self) -> Iterator[Waiter]:
-        """Iterate over the waiters in their order."""
         return iter(self._resumes if self._turn is None else sorted(self._resumes, key=self._turn))
 
     def wait(self, waiter: Waiter, resume: Callable[[], None]) -> None:

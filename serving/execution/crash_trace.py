@@ -1,4 +1,4 @@
-"""Runs functions in a frame with the name of a model and its file, which the trace of a native crash then tells."""
+"""Runs functions in a frame with the name of a model and its file, so that the trace of a native crash has both."""
 
 import builtins
 from collections.abc import Callable

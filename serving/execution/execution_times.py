@@ -47,7 +47,7 @@ class ExecutionTimes:
         return self._sizes[rows.bit_length()].on_loop
 
     def estimate_ns(self, rows: int) -> int:
-        """Return about how long the next execution of so many rows will take; 0 where nothing is known."""
+        """Return about how long the next execution of so many rows will take; 0 if nothing is known."""
         return self._sizes[rows.bit_length()].estimate_ns
 
     def set_bound(self, bound_ns: int) -> None:

@@ -84,7 +84,7 @@ class Instance:
         self._backend = backend
         self._executing = runner("executing", backend.spec.name, backend.spec.version, backend.spec.model_file)
         self._cores = cores
-        self._impl: BackendInstance | None = None  # from when it is loaded until it is closed
+        self._impl = BackendInstance(placement.device)  # the backend's own while it is loaded
         self._work: SimpleQueue[Batch | None] = SimpleQueue()  # for the thread
         self._run_batch: Callable[[Batch], None] | None = None  # a blocking one's `execute`
         self._begin: Callable[[Batch], None] = self._work.put
@@ -152,29 +152,24 @@ class Instance:
 
     def processes(self) -> list[int]:
         """Return the ids of the processes that it runs in, besides the server's."""
-        impl = self._impl
-        return [] if impl is None else impl.processes()
+        return self._impl.processes()
 
     def available(self) -> bool:
         """Return whether it would answer now; False while the restart of its process is delayed after crashes."""
-        impl = self._impl
-        return impl is None or impl.available()
+        return self._impl.available()
 
     def down_s(self) -> float:
-        """Return for how many seconds its process has been gone; 0 where it runs, or needs none."""
-        impl = self._impl
-        return 0.0 if impl is None else impl.down_s()
+        """Return for how many seconds its process has been gone; 0 if it runs, or needs none."""
+        return self._impl.down_s()
 
     def unready_reason(self) -> str:
-        """Return why it would not answer at once, with its name; "" where it would."""
-        impl = self._impl
-        reason = "" if impl is None else impl.unready_reason()
+        """Return why it would not answer at once, with its name; "" if it would."""
+        reason = self._impl.unready_reason()
         return reason and f"{self.name}: {reason}"
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model itself whether this instance is ready; None where it has no say."""
-        impl = self._impl
-        return None if impl is None else impl.readiness()
+        """Ask the model itself whether this instance is ready; None for a model without such a method."""
+        return self._impl.readiness()
 
     async def stop(self) -> None:
         """Free the instance. Nothing may be executing."""
@@ -191,7 +186,7 @@ class Instance:
             on_loop == NEVER
             or self.bound > 1  # the thread has others: an instance executes one batch at a time, in their order
             or (
-                loop_time.in_flight > len(batch.requests)  # where nobody else waits, its own time is all that counts
+                loop_time.in_flight > len(batch.requests)  # others wait for the loop
                 and (on_loop != ALWAYS or (loop_time.left_ns <= 0 and not loop_time.refilled()))
             )
         ):
@@ -221,7 +216,7 @@ class Instance:
 
     def _executed_elsewhere(self, batch: Batch) -> None:
         batch.ended_ns = time.monotonic_ns()
-        if batch.to_memory:  # the thread writes what is large
+        if batch.to_memory:  # the thread writes large outputs
             self._work.put(batch)
         else:
             self._done(batch)
@@ -288,7 +283,7 @@ class Instance:
             self._tell(self._warmed)
             self._serve(impl)
         finally:
-            self._impl = None
+            self._impl = BackendInstance(self.device)
             self._run_batch = None
             try:
                 impl.close()

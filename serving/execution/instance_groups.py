@@ -26,7 +26,7 @@ def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tup
     """Return every instance, and a warning for each group that fell back to the CPU or asks for devices that nothing here uses.
 
     Instances of a passive group would get no requests, so there are none.
-    UNAVAILABLE where a group needs a GPU that is not there and `strict` forbids the fallback.
+    UNAVAILABLE if a group needs a GPU that is not there and `strict` forbids the fallback.
     """
     groups = list(config.instance_group) or [ModelInstanceGroup(kind=ModelInstanceGroup.KIND_AUTO)]
     placed: list[Placement] = []

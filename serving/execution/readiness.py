@@ -10,7 +10,7 @@ TIMEOUT_S = 5.0  # Triton's
 
 
 async def instances_ready(instances: Sequence[Instance]) -> bool:
-    """Return whether any instance is available, and no available one says that it is not ready; False after TIMEOUT_S."""
+    """Return whether any instance is available, and no available one denies that it is ready; False after TIMEOUT_S."""
     available = [one for one in instances if one.available()]
     if len(instances) and not available:
         return False

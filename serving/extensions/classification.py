@@ -53,7 +53,7 @@ def _highest(values: Tensor, count: int) -> list[int]:
     if 0 < count < len(values):
         threshold = np.partition(values, len(values) - count)[len(values) - count]
         chosen = np.flatnonzero(values >= threshold)
-    # lexsort by index, then by falling value, without negating what has no negative
+    # lexsort by index, then by falling value, without negation, because unsigned numbers have none
     order = np.argsort(values[chosen][::-1], kind="stable")[::-1]
     ranked: list[int] = (len(chosen) - 1 - order)[:count].tolist()
     return [int(chosen[place]) for place in ranked]

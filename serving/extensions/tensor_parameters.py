@@ -55,7 +55,7 @@ def read_input(
     memory: SharedMemory, model: str, name: str, row: Datatype, shape: tuple[int, ...], place: MemoryRange
 ) -> Tensor:
     """Return an input that lies in shared memory, on the host or on a GPU: a view, except for BYTES and BOOL and where it is
-    not aligned. NOT_FOUND for an unknown region, INVALID_ARG where datatype and shape do not fit the bytes."""
+    not aligned. NOT_FOUND for an unknown region, INVALID_ARG if datatype and shape do not fit the bytes."""
     data = memory.view(*place)
     count = math.prod(shape)
     if row.itemsize and count * row.itemsize != place.byte_size:
@@ -97,7 +97,7 @@ def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | Non
 def find_targets(
     rules: Mapping[str, OutputRule], memory: SharedMemory, inputs: Sequence[MemoryRange | None]
 ) -> dict[str, OutputTarget]:
-    """Look up the memory that the rules name; NOT_FOUND or INVALID_ARG where a region does not exist or is too small.
+    """Look up the memory that the rules name; NOT_FOUND or INVALID_ARG if a region does not exist or is too small.
 
     inputs: where the request's inputs lie, None for those that are not in shared memory."""
     return {name: _target(rule, memory, inputs) for name, rule in rules.items()}
@@ -119,7 +119,7 @@ def _target(rule: OutputRule, memory: SharedMemory, inputs: Sequence[MemoryRange
 
 def write_large_outputs(requests: Sequence[InFlightRequest], answers: Sequence[Answer]) -> None:
     """Write large outputs into shared memory of the host, on the thread that computed them, because they would hold up the
-    loop. `apply_targets` tells the errors."""
+    loop. `apply_targets` returns the errors."""
     for request, answer in zip(requests, answers, strict=True):
         targets = request.asked.output_targets
         if not targets or request.finished or not isinstance(answer, InferenceResponse):

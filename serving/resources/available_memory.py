@@ -47,7 +47,7 @@ def host_available(meminfo: Path = _MEMINFO, own_group: Path = _OWN_GROUP, group
 
 
 def gpu_available(device: int) -> Available | None:
-    """Return what is free on a GPU; None where its driver does not tell."""
+    """Return the free memory of a GPU; None if its driver has no figure."""
     import pynvml
 
     try:

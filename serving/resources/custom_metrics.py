@@ -10,7 +10,6 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import accumulate, pairwise
-from typing import TypeGuard
 
 from serving.core.errors import invalid
 
@@ -77,7 +76,12 @@ class CustomMetrics:
             raise invalid(
                 "a metric's name must have letters, digits, '_' and ':' only, and none of the server's prefixes"
             )
-        if not _is_kind(kind) or not isinstance(description, str) or len(description) > MAX_TEXT:
+        if (
+            not isinstance(kind, str)
+            or kind not in KINDS
+            or not isinstance(description, str)
+            or len(description) > MAX_TEXT
+        ):
             raise invalid(
                 f"metric '{name}' needs a kind of {', '.join(KINDS)} and a description of at most {MAX_TEXT} letters"
             )
@@ -157,10 +161,6 @@ class CustomMetrics:
                 for series in family.series.values():
                     parts += series.lines(family.name, family.kind)
         return "".join(parts)
-
-
-def _is_kind(kind: object) -> TypeGuard[str]:
-    return isinstance(kind, str) and kind in KINDS
 
 
 _CHANGES = {("counter", "increment"), ("gauge", "increment"), ("gauge", "set"), ("histogram", "observe")}

@@ -25,7 +25,6 @@ class LoopTime:
         return self.left_ns > 0
 
     def spend(self, started_ns: int, ended_ns: int) -> None:
-        """Count an execution."""
         self._fill(started_ns)
         self.left_ns -= ended_ns - started_ns
 

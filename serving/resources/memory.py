@@ -99,7 +99,6 @@ def at_least(one: MemoryUse, other: MemoryUse) -> MemoryUse:
 
 
 def resident_bytes() -> int:
-    """Return the resident memory of this process, in bytes."""
     return int(Path("/proc/self/statm").read_bytes().split()[1]) * _PAGE
 
 
@@ -159,7 +158,7 @@ def _gpu_bytes() -> dict[int, tuple[int, int]]:
 
 
 def _gpu_growth(before: tuple[int, int], now: tuple[int, int]) -> int:
-    """Return by how many bytes a GPU's memory grew: torch knows its own exactly; the driver sees what others allocate."""
+    """Return the growth of a GPU's memory in bytes: torch's own figure, which is exact, else the driver's."""
     return now[0] - before[0] or now[1] - before[1]
 
 

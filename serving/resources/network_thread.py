@@ -1,6 +1,6 @@
 """Blocking calls to the network off the event loop, on threads that never hold up the process's end.
 
-An executor's threads are waited for when Python ends; a store that accepts a connection and then says nothing would keep a
+Python waits for an executor's threads when it ends; a store that accepts a connection and never answers would keep a
 server alive until the last timeout.
 """
 

@@ -96,7 +96,6 @@ _of_loop: "weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, PreciseTimers]" 
 
 
 def precise_timers(loop: asyncio.AbstractEventLoop) -> PreciseTimers:
-    """Return the timers of a loop."""
     timers = _of_loop.get(loop)
     if timers is None:
         timers = _of_loop[loop] = PreciseTimers(loop)

@@ -48,22 +48,21 @@ class RequestMemory:
         return time.monotonic() - self._refused_at < SHORT_S
 
     def total(self) -> int:
-        """Return how much is held in all."""
         return self.taken
 
     def of_client(self, slot: int) -> int:
-        """Return how much is held for the addresses of a slot."""
+        """Return the bytes that are held for the addresses of a slot."""
         return self._by_client[slot]
 
     def count_client(self, slot: int, size: int) -> None:
         self._by_client[slot] += size
 
     def clients(self) -> int:
-        """Return for how many slots something is held."""
+        """Return the number of slots that hold any bytes."""
         return CLIENTS - list(self._by_client).count(0)
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more; Exhausted where there is none."""
+        """Take room for `size` bytes more; Exhausted if there is none."""
         if self.total() + size > self.limit:
             raise self.exhausted()
         self.taken += size
@@ -86,13 +85,13 @@ class ConnectionMemory:
     __slots__ = ("_memory", "_slot", "held")
 
     def __init__(self, memory: RequestMemory, client: str) -> None:
-        """client: its address, "" where it is not known."""
+        """client: its address, "" if it is not known."""
         self._memory = memory
         self._slot = slot_of(client)
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more; Exhausted where there is none, or this client has its part."""
+        """Take room for `size` bytes more; Exhausted if there is none, or this client has its part."""
         memory = self._memory
         free = memory.limit - memory.total() - size
         if size > 0 and (

@@ -17,8 +17,8 @@ from serving.core.in_flight import InFlightRequest
 
 log = logging.getLogger(__name__)
 
-_ENTRY_BYTES = 64  # what an entry takes beside its key and its tensors
-_TENSOR_BYTES = 128  # what a tensor takes beside its name and its elements: datatype, shape, the array itself
+_ENTRY_BYTES = 64  # the size of an entry beside its key and its tensors
+_TENSOR_BYTES = 128  # the size of a tensor beside its name and its elements: datatype, shape, the array itself
 
 
 class ResponseCache:

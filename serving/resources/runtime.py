@@ -58,13 +58,13 @@ class Runtime:
     loop_time: LoopTime = field(default_factory=LoopTime)
     control: ModelControl | None = None
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
-    summaries: bool = False  # models keep what the summaries of /metrics need
+    summaries: bool = False  # models keep the histograms for the summaries of /metrics
     step_labels: Callable[[str, str, int], Labels] | None = None  # of the model that a step in a namespace means
     first_responses: bool | None = None  # which models have a histogram of first responses; None: decoupled ones
 
     async def in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what a function that reads files returns, called on a worker thread."""
-        run = partial(copy_context().run, function)  # what it logs is about the same model
+        """Call a function that reads files on a worker thread, and return its result."""
+        run = partial(copy_context().run, function)  # its log lines have the model's mark
         try:
             called = self.loop.run_in_executor(self.executor, partial(run, *arguments, **named))
         except RuntimeError:  # the executor is closed

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENCE_S = 1.0  # after this time a caller goes on with the reading before
+PATIENCE_S = 1.0  # after this time a caller takes the previous reading
 
 
 class Sample(Generic[T]):

@@ -14,7 +14,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from serving.core.errors import ServingError
 from serving.core.in_flight import InFlightRequest
 
-# How a scheduler refuses a request that it had accepted (a queue timeout, say).
+# Refuses a request that the scheduler had accepted, because of a queue timeout for example.
 Reject = Callable[[InFlightRequest, ServingError], None]
 
 
@@ -24,7 +24,7 @@ class Scheduler:
 
     @abstractmethod
     def submit(self, request: InFlightRequest) -> None:
-        """Queue a request; raise UNAVAILABLE where the queue is full."""
+        """Queue a request; raise UNAVAILABLE if the queue is full."""
 
     @abstractmethod
     def remove(self, request: InFlightRequest) -> bool:
@@ -35,7 +35,6 @@ class Scheduler:
         """Take new batching settings; queued requests stay queued."""
 
     def waiting(self) -> list[InFlightRequest]:
-        """Return all requests that wait."""
         return []
 
     def sequence_begun(self, identifier: int | str) -> int:

@@ -23,8 +23,8 @@ class EnsembleStep(NamedTuple):
     """One step, read once from its configuration, because reading a protobuf map takes longer than running some steps.
 
     inputs, outputs: (name for the step's model, tensor of the ensemble). requested: the outputs by the model's names.
-    reads: the tensors that it depends on. feeds_steps: whether another step reads from it; what no step reads goes to the
-    client. retry: its number of tries and its timeout; None without them.
+    reads: the tensors that it depends on. feeds_steps: whether another step reads its outputs, so that they need not go to the
+    host. retry: its number of tries and its timeout; None without them.
     """
 
     model_name: str

@@ -131,7 +131,7 @@ class EnsembleRequest:
         return Phases(*self._took)
 
     def timing(self) -> Parameters:
-        """Return what `slipway_timing` asks for: the times of all steps together, and those of each as JSON."""
+        """Return the parameters that `slipway_timing` asks for: the times of all steps together, and those of each as JSON."""
         if not self._times:
             return {}
         totals = [sum(column) for column in zip(*(times for _, times in self._times), strict=True)]
@@ -430,7 +430,7 @@ def _has_begun(child: InFlightRequest) -> bool:
 
 
 def _position_after(position: SequencePosition, parameters: Mapping[str, ParameterValue]) -> SequencePosition:
-    """Return the position in a sequence that a step's response with these parameters has; INVALID_ARG where one is of the
+    """Return the position in a sequence that a step's response with these parameters has; INVALID_ARG if one is of the
     wrong kind."""
     if parameters.keys().isdisjoint(("sequence_id", "sequence_start", "sequence_end")):
         return position

@@ -65,7 +65,7 @@ class _Slot:
 
 
 class SequenceBatchScheduler(InstanceScheduler):
-    """Binds each sequence to a slot of an instance; the module's docstring says how."""
+    """Binds each sequence to a slot of an instance; see the module's docstring."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return True
 
     def _free_slot(self, instance: Instance, slots: list[_Slot]) -> _Slot | None:
-        """Return the lowest free slot of an instance, perhaps a new one; None where all are taken."""
+        """Return the lowest free slot of an instance, perhaps a new one; None if all are taken."""
         found = next((slot for slot in slots if slot.sequence is None), None)
         if found is None and len(slots) < self._slot_count:
             found = _Slot(instance, len(slots))

@@ -69,7 +69,7 @@ class SequenceControls:
             if not fits:
                 expected = "a text" if row.name == "BYTES" else f"an integer of the range of {row.name}"
                 raise invalid(
-                    f"sequence id {_shown(given)} does not fit control input '{name}' of model '{self._model}', which "
+                    f"sequence id {ascii(given)[:80]} does not fit control input '{name}' of model '{self._model}', which "
                     f"takes {expected}"
                 )
 
@@ -119,10 +119,6 @@ class SequenceControls:
         raise invalid(
             f"control input '{name}' needs int32_false_true, fp32_false_true or bool_false_true with two values"
         )
-
-
-def _shown(sequence_id: int | str) -> str:
-    return ascii(sequence_id)[:80]
 
 
 def _state(state: ModelSequenceBatching.State, config: ModelConfig, model_dir: Path) -> _State:

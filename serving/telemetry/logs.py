@@ -19,7 +19,7 @@ from repository.core.log_line import CONTINUED
 from repository.core.plain_text import plain
 from serving.cli.options import Options
 from serving.core import log_context
-from serving.core.errors import ServingError, invalid, unavailable, unsupported
+from serving.core.errors import invalid, unavailable, unsupported
 from serving.plugins.plugin import imported
 from serving.plugins.table import PLUGINS
 from serving.telemetry.log_rotation import rotate
@@ -82,7 +82,6 @@ class LogSettings:
         self.replace(values)
 
     def replace(self, values: LogValues) -> None:
-        """Put these settings in force."""
         self.current = values
         for listener in self._listeners:
             listener(values)
@@ -104,7 +103,9 @@ def _changed(values: LogValues, name: str, value: object) -> LogValues:
             return replace(values, log_verbose_level=value)
         case "log_format":
             if not isinstance(value, str) or value not in FORMATS:
-                raise _wrong_format(value)
+                # UNAVAILABLE, as Triton answers
+                expected = " or ".join(FORMATS)
+                raise unavailable(f"invalid argument for log_format, expected {expected}, got: {str(value)[:100]}")
             return replace(values, log_format=value)
     raise invalid(f"unrecognized log setting '{name[:100]}'; expected one of {', '.join(_SETTINGS)}")
 
@@ -113,11 +114,6 @@ def _switch(name: str, value: object) -> bool:
     if not isinstance(value, bool):
         raise invalid(f"expected '{name}' to be a boolean")
     return value
-
-
-def _wrong_format(value: object) -> ServingError:
-    """Return UNAVAILABLE, as Triton answers."""
-    return unavailable(f"invalid argument for log_format, expected {' or '.join(FORMATS)}, got: {str(value)[:100]}")
 
 
 def configure_logging(
@@ -145,7 +141,7 @@ class _BoundedFileHandler(logging.Handler):
     """Begins a new file at a size, and keeps KEPT older ones; other processes that write the same file change to the new one.
 
     Its own thread writes, so that no caller waits for the disk. Lines that the disk does not take in time are lost; the file
-    tells how many.
+    has their number.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:

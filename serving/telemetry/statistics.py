@@ -214,14 +214,14 @@ class ModelStatistics:
     batches: dict[int, BatchStatistics] = field(default_factory=dict)  # batch size -> executions
     responses: dict[int, ResponseStatistics] = field(
         default_factory=dict
-    )  # of decoupled models, by their place in the stream
+    )  # place in a decoupled model's stream -> counters
     request_latency: Histogram = field(default_factory=Histogram)
     queue_latency: Histogram = field(default_factory=Histogram)
     compute_latency: Histogram = field(default_factory=Histogram)
     phases: PhaseHistograms | None = None
     first_responses: bool | None = None  # whether to have the next one; None: for decoupled models
     first_response: FirstResponseHistogram | None = None
-    revision: int = 0  # grows with every change: the live feed sends what changed
+    revision: int = 0  # grows with every change, so that the live feed can skip unchanged versions
     _noted: list[_Noted] = field(default_factory=list)
     _ended_ns: int = 0  # when the last noted execution ended
 

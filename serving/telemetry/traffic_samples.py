@@ -93,8 +93,6 @@ class Sampling:
 
 
 class _SampleObserver:
-    """Observes one request."""
-
     def __init__(self, sampling: Sampling, request: InFlightRequest, size: int, keeps_parameters: bool) -> None:
         asked = request.asked
         self._sampling: Sampling | None = sampling

@@ -92,7 +92,7 @@ class BackendInstance(ABC):  # noqa: B024
         return None
 
     def close(self) -> None:  # noqa: B027
-        """Free what this instance holds. Called once, on the thread that made it, when no batch is under way."""
+        """Free the instance's resources. Called once, on the thread that made it, when no batch is under way."""
 
 
 class BlockingInstance(BackendInstance):
@@ -179,9 +179,9 @@ class Backend(ABC):
     @classmethod
     @abstractmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Fill what is missing in `config` (max_batch_size where inputs are also missing, inputs, outputs) from the model file,
-        which `default_model_filename` names, in place; INVALID_ARG if a given field contradicts the file. Used by the server
-        and by serving.inspect.
+        """Fill the missing fields of `config` (inputs, outputs, and max_batch_size if inputs are missing too) from the model
+        file, which `default_model_filename` names, in place; INVALID_ARG if a given field contradicts the file. Used by the
+        server and by serving.inspect.
         """
 
     @classmethod
@@ -209,7 +209,7 @@ class Backend(ABC):
         """Make one instance; `name` is "<model>_<group>_<index>", Triton's instance name."""
 
     def unload(self) -> None:  # noqa: B027
-        """Free what `load` read."""
+        """Free the weights that `load` read."""
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:

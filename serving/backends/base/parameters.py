@@ -17,16 +17,15 @@ _BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "o
 class Parameters:
     """String settings by key; the error for a wrong value names the key, the expected form and the value."""
 
-    def __init__(self, values: Mapping[str, str], what: str = "parameter") -> None:
+    def __init__(self, values: Mapping[str, str], noun: str = "parameter") -> None:
         self.values = dict(values)
-        self.what = what
+        self.noun = noun
 
     @classmethod
     def of(cls, config: ModelConfig) -> "Parameters":
         return cls({key: value.string_value for key, value in config.parameters.items()})
 
     def integer(self, key: str, default: int, minimum: int = 0, maximum: int = 2**63 - 1) -> int:
-        """Return a number within the bounds."""
         text = self.values.get(key)
         if text is None:
             return default
@@ -59,14 +58,13 @@ class Parameters:
             raise self.wrong(key, "one of " + ", ".join(choices)) from None
 
     def wrong(self, key: str, expected: str) -> Exception:
-        """Return INVALID_ARG for the value of a key."""
-        return invalid(f"{self.what} '{key}' must be {expected}, but is '{self.values[key]}'")
+        return invalid(f"{self.noun} '{key}' must be {expected}, but is '{self.values[key]}'")
 
     def warn_of_unknown(self, known: set[str], prefixes: tuple[str, ...] = ()) -> None:
         """Warn of unknown keys. As in Triton they are no errors, because clients may use them, but many are misspelt."""
         for key in sorted(self.values.keys() - known):
             if not key.startswith(("slipway.", *prefixes)):
-                log.warning("%s '%s' means nothing to this backend and is ignored", self.what, key)
+                log.warning("%s '%s' means nothing to this backend and is ignored", self.noun, key)
 
 
 def available_cores() -> int:

@@ -171,7 +171,7 @@ class Release(TypedDict):
 
 
 class Cancelled(TypedDict):
-    """Ask whether the request is cancelled; the answer's value says it."""
+    """Ask whether the request is cancelled; the answer has a boolean value."""
 
     op: Literal["cancelled"]
     id: NotRequired[int]
@@ -229,7 +229,7 @@ class Unload(TypedDict):
 
 
 class ModelReady(TypedDict):
-    """Ask whether a model is ready; the answer's value says it."""
+    """Ask whether a model is ready; the answer has a boolean value."""
 
     op: Literal["ready"]
     id: NotRequired[int]
@@ -276,15 +276,11 @@ class MetricChange(TypedDict):
 
 
 class MetricDeleted(TypedDict):
-    """The model has deleted a metric."""
-
     op: Literal["metric_deleted"]
     number: int
 
 
 class MetricFamilyDeleted(TypedDict):
-    """The model has deleted a metric family."""
-
     op: Literal["metric_family_deleted"]
     name: str
 

@@ -75,7 +75,6 @@ class SharedMemoryPool:
 
     @property
     def free_bytes(self) -> int:
-        """Return the bytes of the free segments."""
         return sum(segment.size for segment in self._free)
 
     def acquire(self, size: int) -> Segment:
@@ -142,9 +141,6 @@ class SharedMemoryMap:
         self._limit = limit
         self._maps: dict[int, mmap.mmap] = {}
 
-    def __len__(self) -> int:
-        return len(self._maps)
-
     def open(self, identifier: int, descriptor: int) -> mmap.mmap:
         """Map a segment that arrived; the caller closes the descriptor.
 
@@ -158,7 +154,7 @@ class SharedMemoryMap:
         return memory
 
     def get(self, identifier: int) -> mmap.mmap:
-        """Return a segment that arrived before; ProtocolError where none has that id."""
+        """Return a segment that arrived before; ProtocolError if none has that id."""
         try:
             return self._maps[identifier]
         except (KeyError, TypeError):

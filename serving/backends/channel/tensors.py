@@ -31,8 +31,6 @@ _PLAIN_BYTES = 64 << 10  # up to here numpy takes longer to begin than the copy 
 
 
 class Datatype(NamedTuple):
-    """A datatype of the V2 protocol."""
-
     name: str
     dtype: DType  # object for BYTES; uint16 stands in for BF16 in memory
     number: int  # TRITONSERVER_DataType
@@ -82,7 +80,6 @@ def dtype_of(kind: str) -> DType:
 
 
 def aligned(offset: int) -> int:
-    """Return the next multiple of ALIGNMENT."""
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 

@@ -75,7 +75,7 @@ class RequestEncoder:
         """window: the arguments of the child's ResponseWindow, for a decoupled model."""
         self._outputs = tuple(
             output.name for output in config.output
-        )  # who asks for them all in this order need not say so
+        )  # not sent with a request that asks for just these
         self.may_take_long = gpu_count() > 0 or any(one.data_type == DataType.TYPE_STRING for one in config.input)
         self._window = window
 
@@ -233,10 +233,10 @@ def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
 
 def decode_error(parts: Sequence[object]) -> ServingError:
     """Return the client's error for an ErrorPair or a HandlerError: a model's exception, or an error that it returned."""
-    code, text, *told = parts
+    code, text, *status_and_reason = parts
     known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
     message = without_addresses(str(text)[:_MAX_TEXT])
-    match told:
+    match status_and_reason:
         case [int() as status, str() as reason] if 400 <= status <= 999:
             return HandlerFailed(known, message, status, without_addresses(reason[:_MAX_TEXT]))
     return ServingError(known, message)
@@ -244,8 +244,8 @@ def decode_error(parts: Sequence[object]) -> ServingError:
 
 def decode_failed(answer: Mapping[str, object]) -> ServingError:
     """Return the client's error for a Failed message: the child failed to load the model, or to execute a whole batch."""
-    told = [answer[key] for key in ("status", "reason") if key in answer]
-    return decode_error((answer.get("code"), answer.get("message"), *told))
+    status_and_reason = [answer[key] for key in ("status", "reason") if key in answer]
+    return decode_error((answer.get("code"), answer.get("message"), *status_and_reason))
 
 
 def decode_parameters(message: Mapping[str, Any]) -> Parameters:

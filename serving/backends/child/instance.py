@@ -146,7 +146,6 @@ class ChildInstance(AsyncInstance):
         self._begin_or_fail(batch, done)
 
     def _tell(self, child: ModelChild, batch: Batch, done: Done, encoded: Encoded, segment: Segment) -> None:
-        """Send the message of a batch."""
         key = child.calls.requests.begin(batch)
         freed, dropped = child.take_freed(), child.inputs.take_dropped()
         message: Execute = segment.id, key, encoded.requests, encoded.parameters, freed, dropped
@@ -246,7 +245,6 @@ class ChildInstance(AsyncInstance):
         done(batch)
 
     def _later(self, work: Coroutine[object, object, None]) -> None:
-        """Start a task for work on another thread."""
         task = self._loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

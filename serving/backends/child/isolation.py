@@ -23,7 +23,6 @@ STUB = "serving.child_program.backend_stub:BackendStub"
 
 
 def wants_process(config: ModelConfig) -> bool:
-    """Whether a validated configuration asks for it."""
     return bool(get_parameter(config, ISOLATION) == "process")
 
 
@@ -53,7 +52,6 @@ class IsolatedBackend(Backend):
 
     @property
     def python(self) -> Interpreter:
-        """Return the interpreter of its processes."""
         return Interpreter()
 
     def load(self) -> None:

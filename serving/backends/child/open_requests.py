@@ -189,7 +189,6 @@ class OpenRequests:
         return any(one.overdue(bound_s) for one in list(self._open.values()))
 
     def find(self, key: int) -> InFlightRequest | None:
-        """Return the open request of a key."""
         one = self._open.get(key) or self._executing(key)
         return None if one is None else one.request
 

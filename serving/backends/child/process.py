@@ -23,9 +23,7 @@ from serving.core.errors import unsupported
 from serving.core.log_context import OUTPUT
 
 log = logging.getLogger(__name__)
-printed = logging.getLogger(
-    OUTPUT
-)  # what children print: an instance's name and a text, or how many lines were left out
+output_log = logging.getLogger(OUTPUT)  # the lines of children, or the number of lost ones, after an instance's name
 
 _MAIN = Path(__file__).parents[2] / "child_program" / "__main__.py"
 _LINE_BYTES = 16 << 10
@@ -175,7 +173,7 @@ class ChildProcess:
         self.pidfd = -1
 
     def last_words(self) -> str:
-        """Return the last line that the process wrote, for a child that ended before it could say why."""
+        """Return the last line that the process wrote, for a child that ended without an error message."""
         return self._log.last_line()
 
     def kill(self) -> None:
@@ -250,7 +248,7 @@ class Heartbeat:
 
 
 class OutputLog:
-    """Logs what a child prints, line by line, under the instance's name; pb_utils.Logger marks its level with 0x1e.
+    """Logs the output of a child, line by line, under the instance's name; pb_utils.Logger marks its level with 0x1e.
 
     A child that writes too many lines loses some, but never waits: LINES_AT_ONCE are logged, then LINES_PER_S, and the number
     of lost lines.
@@ -283,7 +281,7 @@ class OutputLog:
                 if text.strip():
                     self._tail.append(text.strip().rpartition("\n")[2])
                     if self._has_room():
-                        printed.log(level, "%s: %s", self._name, text)
+                        output_log.log(level, "%s: %s", self._name, text)
         self._say_left_out()
 
     def _has_room(self) -> bool:
@@ -301,7 +299,7 @@ class OutputLog:
     def _say_left_out(self) -> None:
         if self._left_out:
             left_out = f"{self._left_out} lines of its output were left out: it writes too many"
-            printed.warning("%s: %s", self._name, left_out)
+            output_log.warning("%s: %s", self._name, left_out)
         self._left_out = 0
 
 

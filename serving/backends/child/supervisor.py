@@ -134,7 +134,6 @@ class ChildSupervisor:
 
     # -- on any thread ---------------------------------------------------------------------------------------------
     def processes(self) -> list[int]:
-        """Return the child's process id, if there is a child."""
         child = self._child
         return [] if child is None else [child.pid]
 

@@ -21,7 +21,7 @@ _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _EXPECTED = (
     f"{_PARAMETER} must name the folder of a Python environment, with bin/python in it, its python, or a packed one"
 )
-# Conda packages keep here what a shell must source before they work.
+# The folder of scripts that a shell must source before conda packages work.
 _ACTIVATION = "etc/conda/activate.d"
 _ACTIVATE = f'for script in "$CONDA_PREFIX"/{_ACTIVATION}/*.sh; do . "$script"; done; exec "$@"'
 

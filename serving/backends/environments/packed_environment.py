@@ -69,10 +69,6 @@ class EnvironmentCache:
         if lock is not None:
             os.close(lock)
 
-    def in_use(self) -> list[Path]:
-        """Return the folders of the environments that the server uses."""
-        return list(self._locks)
-
 
 ENVIRONMENTS = EnvironmentCache()
 """The environments of this process, which uses them until its end."""
@@ -109,7 +105,7 @@ def _is_done(lock: int, folder: Path) -> bool:
 
 def _fill(archive: Path, folder: Path) -> None:
     began = time.monotonic()
-    shutil.rmtree(folder, ignore_errors=True)  # what a killed server has left
+    shutil.rmtree(folder, ignore_errors=True)  # leftovers of a killed server
     folder.mkdir(mode=0o700)
     try:
         _extract(archive, folder)

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.backends.onnxruntime.protobuf_walk import Source, fields, signed, text, varint
+from serving.core.varints import length_delimited as _field
 from serving.core.varints import varint as varint_bytes
 
 _ML = "ai.onnx.ml"
@@ -34,8 +35,6 @@ _LC_CTYPE_MASK = 1  # <locale.h> of glibc and musl
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of the main graph."""
-
     operator: str
     domain: str
     inputs: tuple[str, ...]
@@ -45,12 +44,10 @@ class Node:
 
 @dataclass(slots=True)
 class Adaptations:
-    """The changes of one model."""
-
     class_names: dict[str, list[str]] = field(default_factory=dict)  # output of a ZipMap -> the names of its classes
     row_labels: set[str] = field(
         default_factory=set
-    )  # outputs that have one element for each row, whatever the file says
+    )  # outputs with one element for each row, unlike their shape in the file
     one_row: set[str] = field(default_factory=set)  # inputs and outputs whose first dimension of 1 becomes variable
     locale: str = ""  # in place of a StringNormalizer's own
 
@@ -162,7 +159,6 @@ def _needs_other_locale(source: Source, node: Node) -> bool:
 
 @functools.cache
 def _has_locale(name: str) -> bool:
-    """Whether the C library knows a locale."""
     library = ctypes.CDLL(None)
     library.newlocale.restype = ctypes.c_void_p
     library.newlocale.argtypes = [ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p]
@@ -286,7 +282,3 @@ def _with_locale(source: Source, start: int, end: int, name: str) -> bytes:
 
     kind = b"\xa0\x01\x03"  # AttributeProto.type = STRING
     return _changed(source, start, end, attribute) + _field(5, _field(1, b"locale") + _field(4, name.encode()) + kind)
-
-
-def _field(number: int, payload: bytes) -> bytes:
-    return varint_bytes(number << 3 | 2) + varint_bytes(len(payload)) + payload

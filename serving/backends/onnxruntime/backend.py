@@ -270,8 +270,8 @@ def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
     from the file's. Triton takes the inferred shapes of outputs."""
     open_sizes = any(-1 in (output.shape or ())[1:] for output in signature.outputs)
     open_rows = any(-1 in (output.shape or ()) for output in signature.outputs)
-    said = config.output and all(output.dims for output in config.output)
-    return open_sizes if not said else open_rows and bool(complete(copy.deepcopy(config), signature))
+    configured = config.output and all(output.dims for output in config.output)
+    return open_sizes if not configured else open_rows and bool(complete(copy.deepcopy(config), signature))
 
 
 def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
@@ -330,7 +330,7 @@ def _with_inferred(output: TensorSignature, shape: Sequence[int | str | None]) -
     if output.shape is None or len(shape) != len(output.shape):
         return output
     sizes = zip(output.shape, shape, strict=True)
-    inferred = tuple(found if said == -1 and isinstance(found, int) and found >= 0 else said for said, found in sizes)
+    inferred = tuple(found if own == -1 and isinstance(found, int) and found >= 0 else own for own, found in sizes)
     return output if inferred == output.shape else output._replace(inferred=inferred)
 
 

@@ -6,7 +6,7 @@ import onnxruntime as ort
 
 from serving.backends.onnxruntime.onnx_file import OnnxModel
 from serving.core.errors import ServingError, internal, invalid, without_addresses
-from serving.core.varints import varint
+from serving.core.varints import length_delimited, varint
 
 _STATUS = re.compile(r"^\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ")
 # "/onnxruntime_src/onnxruntime/core/graph/model.cc:256 onnxruntime::Model::Model(const T&, ...) " before the message
@@ -34,25 +34,25 @@ def sentence(error: Exception) -> str:
 
 def session_error(error: Exception) -> ServingError:
     """Return the error of a model that ONNX Runtime refuses to load."""
-    said = str(error)
-    known = _version_problem(said) or _exporters_problem(said)
+    text = str(error)
+    known = _version_problem(text) or _exporters_problem(text)
     return invalid(known or f"ONNX Runtime cannot load the model: {sentence(error)}")
 
 
-def _exporters_problem(said: str) -> str:
+def _exporters_problem(text: str) -> str:
     """Return a sentence with advice for a known fault of an exporter; "" for any other error."""
-    if "(ZipMap)" in said:
+    if "(ZipMap)" in text:
         return (
             "ONNX Runtime cannot run the model's ZipMap, which makes maps of its probabilities: export it without, from "
             "scikit-learn with to_onnx(model, X[:1], options={'zipmap': False})"
         )
-    locale = _LOCALE.search(said)
+    locale = _LOCALE.search(text)
     if locale:
         return (
             f"the model lowers or raises text by the locale {locale[1]}, which this machine lacks: install it there, or name "
             "one that it has in the exporter's options"
         )
-    kernel = _KERNEL.search(said)
+    kernel = _KERNEL.search(text)
     if kernel:
         return (
             f"ONNX Runtime cannot run operator {kernel[1]} (node '{kernel[2]}') on the CPU with the datatype that the model "
@@ -96,11 +96,7 @@ def _version_problem(text: str) -> str:
 def _empty_model(model: OnnxModel) -> bytes:
     """Return a ModelProto: ir_version = 1, graph = 7 (with only a name), opset_import = 8 (domain = 1, version = 2)."""
     opsets = [
-        _length_delimited(8, _length_delimited(1, domain.encode()) + b"\x10" + varint(version))
+        length_delimited(8, length_delimited(1, domain.encode()) + b"\x10" + varint(version))
         for domain, version in model.opsets.items()
     ]
-    return b"\x08" + varint(model.ir_version) + _length_delimited(7, _length_delimited(2, b"empty")) + b"".join(opsets)
-
-
-def _length_delimited(number: int, payload: bytes) -> bytes:
-    return varint(number << 3 | 2) + varint(len(payload)) + payload
+    return b"\x08" + varint(model.ir_version) + length_delimited(7, length_delimited(2, b"empty")) + b"".join(opsets)

@@ -202,9 +202,7 @@ def _graph_signature(source: Source, start: int, end: int, model: OnnxModel) -> 
     for tensor in inputs:
         if tensor.name not in initializers:
             model.inputs.append(tensor)
-        elif (
-            model.ir_version >= 4
-        ):  # a default that a caller may override; before IR 4 every initialiser was listed as input
+        elif model.ir_version >= 4:  # a default value; before IR 4 every initialiser was listed as an input
             model.inputs.append(tensor._replace(optional=True))
 
 
@@ -245,7 +243,8 @@ def _value_info(source: Source, start: int, end: int, model: OnnxModel) -> Tenso
 
 
 def _kind(source: Source, kind: int, start: int, end: int) -> str:
-    """Return the kind that a field of a TypeProto stands for; "" for none. A sequence's elem_type is field 1."""
+    """Return the kind that a field of a TypeProto stands for; "" for none. Field 1 of a sequence is the type of its
+    elements."""
     if kind != 4:
         return _KINDS.get(kind, "")
     elements = [span for number, _, *span in fields(source, start, end) if number == 1]

@@ -29,7 +29,6 @@ Field = tuple[int, int, int, int]
 
 
 def fields(source: Source, start: int, end: int) -> Iterator[Field]:
-    """Yield the fields of one message."""
     data = source.data
     position = start
     while position < end:

@@ -1,4 +1,4 @@
-"""PyTorch: TorchScript (.pt), torch.export and AOTInductor archives (.pt2), told apart by their content.
+"""PyTorch: TorchScript (.pt), torch.export and AOTInductor archives (.pt2), by their content.
 
 Each instance loads its own weights, as in Triton, unless ENABLE_WEIGHT_SHARING lets those of one device share them. On a GPU
 each instance has a CUDA stream of its own. Parameters are those of Triton's pytorch_backend (README, "Parameters").
@@ -165,10 +165,10 @@ def _check_datatypes(config: ModelConfig, kind: Kind) -> None:
     A TorchScript file does not name its datatypes, so that otherwise a wrong one would fail with the first request.
     """
     refused = _NOT_OF_TORCHSCRIPT if kind is Kind.TORCHSCRIPT else frozenset()
-    for what, tensors in (("input", config.input), ("output", config.output)):
+    for role, tensors in (("input", config.input), ("output", config.output)):
         for tensor in tensors:
             if tensor.data_type in refused:
-                raise _unsupported(tensor.data_type, f"{what} '{tensor.name}'", config)
+                raise _unsupported(tensor.data_type, f"{role} '{tensor.name}'", config)
     batching = config.sequence_batching
     for tensor in batching.control_input:
         for control in tensor.control:
@@ -179,8 +179,8 @@ def _check_datatypes(config: ModelConfig, kind: Kind) -> None:
             raise _unsupported(state.data_type, f"state '{state.input_name}'", config)
 
 
-def _unsupported(data_type: int, what: str, config: ModelConfig) -> Exception:
-    return invalid(f"unsupported datatype {mc.DataType.Name(data_type)} for {what} for model '{config.name}'")
+def _unsupported(data_type: int, tensor: str, config: ModelConfig) -> Exception:
+    return invalid(f"unsupported datatype {mc.DataType.Name(data_type)} for {tensor} for model '{config.name}'")
 
 
 def _is_complete(config: ModelConfig) -> bool:

@@ -124,7 +124,7 @@ def _load_export(path: Path, archive: Archive, device: torch.device) -> TorchMod
 
 
 def _export_program(path: Path) -> torch.export.ExportedProgram:
-    logging.getLogger("torch.export").setLevel(logging.CRITICAL)  # it logs the traceback of what it raises as well
+    logging.getLogger("torch.export").setLevel(logging.CRITICAL)  # it also logs the traceback of its exceptions
     with path.open("rb") as file:  # not its path: torch refuses one that does not end in .pt2
         return torch.export.load(file)
 

@@ -81,7 +81,7 @@ def _first_dimension_is_free(module: torch.jit.ScriptModule, examples: Sequence[
 
 
 def _run(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> list[tuple[str, torch.Tensor]] | None:
-    """Return (name, tensor without data) for each output; None where the module does not run on the meta device."""
+    """Return (name, tensor without data) for each output; None if the module does not run on the meta device."""
     try:
         with torch.inference_mode():
             result = module(*(torch.empty(shape, dtype=dtype, device=_META) for shape, dtype in examples))
@@ -95,7 +95,7 @@ def _run(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> list[tu
 
 
 def _result_names(module: torch.jit.ScriptModule) -> list[str]:
-    """Return Triton's ordinal names for as many outputs as the return type says."""
+    """Return Triton's ordinal names for the outputs of the return type."""
     kind = module.forward.schema.returns[0].type
     count = len(kind.elements()) if kind.kind() == "TupleType" else 1
     return [f"OUTPUT__{index}" for index in range(count)]

@@ -82,6 +82,5 @@ class AnswerStream:
 
 
 def request_is_cancelled(link: ServerLink, key: int) -> bool:
-    """Ask the server whether a request is cancelled."""
     question: Cancelled = {"op": "cancelled", "key": key}
     return cast("bool", link.ask(question))

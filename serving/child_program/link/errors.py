@@ -8,8 +8,6 @@ class TritonModelException(Exception):
 
 
 class ErrorCode(Enum):
-    """Triton's error codes."""
-
     UNKNOWN = "UNKNOWN"
     INTERNAL = "INTERNAL"
     NOT_FOUND = "NOT_FOUND"

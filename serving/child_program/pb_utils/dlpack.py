@@ -51,7 +51,7 @@ def device(tensor: object) -> tuple[int, int]:
 
 
 def to_capsule(array: Array) -> "CapsuleType":
-    """Return a capsule that shares the array's memory; a read-only array is copied, since DLPack cannot say so."""
+    """Return a capsule that shares the array's memory; a read-only array is copied, because DLPack has no read-only memory."""
     if not array.flags.writeable:
         array = array.copy()
     return as_bfloat16(array) if type_of(array).name == "BF16" else array.__dlpack__()

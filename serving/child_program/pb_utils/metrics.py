@@ -67,7 +67,6 @@ class Metric:
         self._change("observe", value, MetricKind.HISTOGRAM)
 
     def value(self) -> float:
-        """Return the value of a counter or gauge."""
         if self._kind is MetricKind.HISTOGRAM:
             raise TritonModelException("a histogram has no single value")
         question: MetricValue = {"op": "metric_value", "number": self._number}

@@ -210,7 +210,6 @@ class ReceivedRequest(InferenceRequest):
         return list(self.outputs)
 
     def open_stream(self, window: ResponseWindow | None) -> ResponseStream:
-        """Open the answer of a decoupled model's request."""
         self.stream = ResponseStream(self._link, self.key, self.outputs, window)
         return self.stream
 

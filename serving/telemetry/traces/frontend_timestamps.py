@@ -73,7 +73,7 @@ class FrontendTimestamps(ABC):
         self.add_timestamp(f"{_SEND[self.protocol]}_START", now)
 
     def sent(self, waiting: Callable[[], bool]) -> None:
-        """Note that the last answer has been handed over; `waiting` says whether the client has still to take some of it."""
+        """Note that the last answer has been handed over. waiting: returns whether the client has yet to take some of it."""
         if self._first_sent and not self._last_sent:
             self._last_sent = True
             self._look(waiting, 0.0)

@@ -31,7 +31,7 @@ class OpenTelemetryTrace:
     """Decides which requests are traced. Used on the event loop's thread."""
 
     def __init__(self, config: TraceConfig, server_id: str) -> None:
-        """UNSUPPORTED where the packages are missing."""
+        """UNSUPPORTED if the packages are missing."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource

@@ -67,7 +67,9 @@ class RequestTrace(FrontendTimestamps):
         self.id = next(tree.ids)
         self.head: dict[str, int | str] = {"id": self.id, "model_name": request.asked.model_name, "model_version": -1}
         if request.asked.id:
-            self.head["request_id"] = _clean(request.asked.id)
+            self.head["request_id"] = request.asked.id.encode(
+                "utf-8", "replace"
+            ).decode()  # JSON has no lone surrogates
         if parent:
             self.head["parent_id"] = parent
         self.timestamps: list[Timestamp] = []
@@ -156,8 +158,3 @@ class RequestTrace(FrontendTimestamps):
             stamps = [{"name": name, "ns": ns} for name, ns in sorted(self.timestamps, key=lambda one: one[1])]
             rows.append(orjson.dumps({"id": self.id, "timestamps": stamps}))
         self.tree.close(rows + self.rows)
-
-
-def _clean(text: str) -> str:
-    """Return an id without halves of surrogate pairs, which JSON cannot hold."""
-    return text.encode("utf-8", "replace").decode()

@@ -70,7 +70,9 @@ class TraceSettings:
             "trace_count": int(given.get("count", -1)),
             "log_frequency": int(given.get("log-frequency", 0)),
         }
-        self._own: dict[str, Values] = {"": {}}  # what was changed since the start: of the server ("") and of models
+        self._own: dict[str, Values] = {
+            "": {}
+        }  # settings that were changed since the start: of the server ("") and of models
         self._samplers = {"": _sampler(self._start)}
         if self.mode == "triton" and levels and not self.file:
             log.warning("nothing is traced: --trace-config triton,file=<path> names no file")
@@ -78,7 +80,6 @@ class TraceSettings:
             log.warning("tensors are traced to files only, not with mode=%s", self.mode)
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call `listener` after each update."""
         self._listeners.append(listener)
 
     @property
@@ -92,7 +93,7 @@ class TraceSettings:
         return self._samplers.get(model) or self._samplers[""]
 
     def values(self, model: str = "") -> dict[str, list[str]]:
-        """Return the settings as the protocol names them; trace_count is what is left of it."""
+        """Return the settings as the protocol names them; trace_count is the number that is left."""
         sampler = self.sampler(model)
         values = {
             "trace_level": list(sampler.levels) or ["OFF"],
@@ -110,7 +111,8 @@ class TraceSettings:
         if self.mode != "triton":
             raise unsupported(f"trace settings of mode '{self.mode}' can not be changed while the server runs")
         checked = {name: None if value is None else _checked(name, value) for name, value in changes.items()}
-        own = self._own | {model: _changed(self._own.get(model, {}), checked)}
+        values = self._own.get(model, {}) | checked
+        own = self._own | {model: {name: value for name, value in values.items() if value is not None}}
         if not own[model] and model:
             del own[model]
         samplers = self._samplers_of(own, model, checked)
@@ -165,10 +167,6 @@ def _values(sampler: Sampler) -> Values:
         "trace_count": sampler.count,
         "log_frequency": sampler.log_frequency,
     }
-
-
-def _changed(before: Values, changes: dict[str, Value | None]) -> Values:
-    return {name: value for name, value in {**before, **changes}.items() if value is not None}
 
 
 def _checked(name: str, value: list[str]) -> Value:

@@ -107,7 +107,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
     monkeypatch.setenv("TMPDIR", str(folder))
     yield packed_environment.cache_folder()
-    for environment in ENVIRONMENTS.in_use():
+    for environment in list(ENVIRONMENTS._locks):
         ENVIRONMENTS.release(environment)
 
 
@@ -293,7 +293,7 @@ def test_an_archive_that_would_write_elsewhere_or_is_odd_is_refused(tmp_path: Pa
     assert not list(tmp_path.rglob("outside"))
     assert not Path("/tmp/slipway-outside").exists()
     assert (cache / "victim").read_text() == "untouched"
-    assert not ENVIRONMENTS.in_use()
+    assert not ENVIRONMENTS._locks
 
 
 @pytest.mark.parametrize("kind", ["truncated", "zip", "text", "empty"])
