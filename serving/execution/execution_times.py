@@ -7,7 +7,7 @@ from resource import RUSAGE_THREAD, getrusage
 FIRST_LOOK = 4
 LONGEST_LOOK = 256
 TRUSTED = 256
-MUCH_LONGER = 4  # one execution of so many times the bound ends executions on the loop
+MUCH_LONGER = 4  # times the bound: one execution of this length ends executions on the loop
 LONE = 5  # times the bound: while no other request waits, a longer execution is still better than a thread
 
 NEVER, WHEN_ALONE, ALWAYS = range(3)

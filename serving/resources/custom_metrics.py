@@ -35,7 +35,7 @@ class Series:
         self.labels = labels
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        self.value = 0.0  # of a histogram the sum
+        self.value = 0.0  # the sum, for a histogram
         self.owners: set[object] = set()
 
     def lines(self, name: str, kind: str) -> Iterable[str]:

@@ -1,8 +1,8 @@
 """The memory of each model, on the host and on each GPU, in two figures.
 
 `memory` is the published figure. It is the same for every load of a model. For a model in the server's process it is the size
-of the model's files on each device that has instances. For a model in processes of its own it is the memory of these, which is
-read off the loop, at most once a second unless a caller waits for it.
+of the model's files on each device that has instances. For a model in processes of its own it is the memory of those processes,
+read off the loop at most once a second unless a caller waits.
 
 `held` is the figure for memory budgets: at least `memory`, and at least the growth of the server's memory if the load ran
 alone. It differs from load to load: the first model of a framework brings its libraries, and freed pages are used again.

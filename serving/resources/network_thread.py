@@ -22,7 +22,7 @@ class NetworkThreads:
         self._room = asyncio.Semaphore(limit)
 
     async def run(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Return what the call returns, or raise what it raises. If the caller is cancelled, the call goes on and its result is
+        """Return the call's result, or raise its exception. If the caller is cancelled, the call goes on and its result is
         dropped."""
         answer: asyncio.Future[T] = self._loop.create_future()
 

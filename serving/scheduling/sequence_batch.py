@@ -402,7 +402,7 @@ class SequenceBatchScheduler(InstanceScheduler):
             self._end(sequence)
 
     def _again(self, sequence: _Sequence, request: InFlightRequest) -> None:
-        """Queue a request again that its model rescheduled, before all that wait in its sequence."""
+        """Queue a rescheduled request again, before all that wait in its sequence."""
         request.sequence = request.sequence._replace(start=False)
         request.requested_outputs = request.asked.requested_outputs
         request.queued_ns = time.monotonic_ns()

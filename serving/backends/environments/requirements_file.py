@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
 def read_requirements(requirements: Path, folder: Path) -> Wanted:
     """Return the lines that pip may read. INVALID_ARG, with its number, for any other line.
 
-    folder: the archive's, in which files that the lines name must lie."""
+    folder: the archive's; files that the lines name must lie in it."""
     wanted = Wanted([], [])
     waiting = [(requirements, wanted.packages)]
     seen = set()

@@ -1,7 +1,7 @@
 """Changes that ONNX models get in memory before ONNX Runtime loads them; the file stays as it is.
 
     ZipMap             hands out probabilities as a sequence of maps, which no protocol carries: the tensor that it is made
-                       of takes its place, [rows, classes] of FP32. So skl2onnx, onnxmltools and CatBoost export by default.
+                       of takes its place, [rows, classes] of FP32. skl2onnx, onnxmltools and CatBoost export it by default.
     a label declared   by onnxmltools as [1] is, by the operator that makes it, one for each row.
     a batch of 1       becomes any number of rows where slipway.variable_batch asks for it.
     StringNormalizer   needs a locale, en_US where it names none: where this machine lacks that, C.UTF-8 takes its place,

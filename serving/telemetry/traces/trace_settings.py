@@ -106,8 +106,8 @@ class TraceSettings:
         return values | {name: [value] for name, value in self._exporter.items()}
 
     def update(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
-        """Apply all of the changes, or none. None clears a setting: a model's then follows the server's, and the server's its
-        start value."""
+        """Apply all of the changes, or none. None clears a setting: a model's setting then has the server's value, and the
+        server's setting its start value."""
         if self.mode != "triton":
             raise unsupported(f"trace settings of mode '{self.mode}' can not be changed while the server runs")
         checked = {name: None if value is None else _checked(name, value) for name, value in changes.items()}
