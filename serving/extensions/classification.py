@@ -91,9 +91,8 @@ def _read(output: str, model_dir: Path, filename: str) -> list[str]:
     try:
         if path.stat().st_size > MAX_LABEL_FILE:
             raise invalid(f"label_filename of output '{output}': expected at most {MAX_LABEL_FILE} bytes")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        return path.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise invalid(f"label_filename '{filename}' of output '{output}' cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise invalid(f"label_filename '{filename}' of output '{output}' is not UTF-8") from None
-    return lines

@@ -67,7 +67,7 @@ def test_an_operator_that_does_not_exist_is_named_without_paths(tmp_path):
     assert str(tmp_path) not in refused.value.message
 
 
-def test_an_operator_that_the_cpu_lacks_for_a_datatype_is_named_with_what_to_do(tmp_path):
+def test_an_operator_that_the_cpu_lacks_for_a_datatype_is_named_with_advice(tmp_path):
     weights = numpy_helper.from_array(np.zeros((2, 2), np.float32), "f")
     nodes = [
         helper.make_node("Cast", ["f"], ["w"], to=TensorProto.BFLOAT16),
@@ -150,7 +150,7 @@ def test_external_data_outside_the_version_folder_is_refused_before_loading(loca
         (b"<!DOCTYPE html><html>", "a web page that was saved in place of the file"),
     ],
 )
-def test_what_was_downloaded_in_place_of_weights_is_not_served_as_them(content, said, tmp_path):
+def test_a_page_downloaded_in_place_of_weights_is_not_served(content, said, tmp_path):
     folder = write(tmp_path, external_model("weights.bin"))
     (folder / "1" / "weights.bin").write_bytes(content)
     with pytest.raises(ServingError, match=said), loaded(folder):
@@ -170,7 +170,7 @@ def test_external_data_behind_a_symbolic_link_is_refused(linked, tmp_path):
         pass
 
 
-def test_missing_and_short_external_data_are_told_apart(tmp_path):
+def test_missing_and_short_external_data_have_different_errors(tmp_path):
     folder = write(tmp_path, external_model("weights.bin"))
     with pytest.raises(ServingError, match=r"'weights.bin' is missing"), loaded(folder):
         pass

@@ -73,7 +73,7 @@ def test_an_output_that_follows_from_a_batch_input_is_served(server: ServerProce
     assert (answer["outputs"][0]["shape"], answer["outputs"][0]["data"]) == ([1, 2], [4, 3])
 
 
-def test_what_contradicts_the_inferred_shape_is_refused(server: ServerProcess) -> None:
+def test_a_configuration_that_contradicts_the_inferred_shape_is_refused(server: ServerProcess) -> None:
     status, answer = server.post("/v2/repository/index", {})
     (row,) = [row for row in answer if row["name"] == "wrong"]
     assert (
@@ -92,7 +92,7 @@ async def test_without_completion_it_is_checked_by_the_same_rule(tmp_path: Path)
 @pytest.mark.parametrize(
     ("dims", "right"), [("dims: 2", True), ("dims: -1", True), ("", True), ("dims: 3", False), ("dims: [2, 1]", False)]
 )
-def test_a_preview_says_what_the_server_says(tmp_path: Path, dims: str, right: bool) -> None:
+def test_a_preview_agrees_with_the_server(tmp_path: Path, dims: str, right: bool) -> None:
     folder = identity(tmp_path, "", ["a", "b"])
     stored = OnnxRuntimeBackend.file_signature(folder / "1" / "model.onnx").to_json()
     assert stored["outputs"][0]["inferred"] == [-1, 2]

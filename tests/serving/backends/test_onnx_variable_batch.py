@@ -85,7 +85,7 @@ def test_the_inspection_offers_it_only_to_a_model_that_bears_it(tmp_path):
     assert "Export it with a variable first dimension" in refused["problems"][0]["message"]
 
 
-def test_a_configuration_that_asks_for_it_is_not_told_of_it_again(tmp_path):
+def test_a_configuration_that_asks_for_it_gets_no_note_about_it(tmp_path):
     folder = dense(tmp_path)
     (tmp_path / "config.pbtxt").write_text(ASKED)
     report = inspect(folder / "1", "model", tmp_path / "config.pbtxt")

@@ -59,7 +59,7 @@ def test_instances_together_use_no_more_threads_than_there_are_cores():
         (2, ort.GraphOptimizationLevel.ORT_DISABLE_ALL),
     ],
 )
-def test_graph_levels_mean_what_triton_means_by_them(level, expected):
+def test_graph_levels_mean_the_same_as_in_triton(level, expected):
     options = session_options(config(f"optimization {{ graph {{ level: {level} }} }}"))
     assert options.graph_optimization_level == expected
 
@@ -189,7 +189,7 @@ def test_openvino_is_missing_and_the_error_says_so(tmp_path):
     assert refused.value.code is Code.UNAVAILABLE
 
 
-def test_a_gpu_instance_without_a_gpu_says_what_is_missing_and_never_runs_on_the_cpu(tmp_path, monkeypatch):
+def test_a_gpu_instance_without_a_gpu_is_refused_and_never_runs_on_the_cpu(tmp_path, monkeypatch):
     from serving.backends.onnxruntime import options as onnxruntime_options
 
     monkeypatch.setattr(onnxruntime_options, "gpu_count", lambda: 0)

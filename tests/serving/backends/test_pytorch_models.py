@@ -157,7 +157,7 @@ STATE = 'state { input_name: "more__1" output_name: "out__1" data_type: TYPE_%s 
         (TWO % ("INT32", "INT32", STATE % "STRING"), "unsupported datatype TYPE_STRING for state 'more__1'"),
     ],
 )
-def test_what_torchscript_has_no_tensors_of_is_refused_when_the_model_loads(tmp_path, text, reason):
+def test_datatypes_that_torchscript_lacks_are_refused_when_the_model_loads(tmp_path, text, reason):
     with pytest.raises(ServingError, match=reason) as refused, instance_of(scripted(tmp_path, Echo()), config(text)):
         pass
     assert refused.value.code is Code.INVALID_ARG
@@ -280,7 +280,7 @@ def test_an_exported_batch_limit_bounds_max_batch_size(tmp_path):
         spec_of(folder, settings(["left", "right"], ["out"]))
 
 
-def test_a_failure_inside_the_model_is_told_without_its_traceback(tmp_path):
+def test_the_error_of_a_failure_inside_the_model_has_no_traceback(tmp_path):
     class Failing(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             if bool(x.sum() > 0):
@@ -319,7 +319,7 @@ def test_a_traced_model_whose_batch_is_fixed_gets_no_batching(tmp_path):
     assert list(completed.output[0].dims) == [6]
 
 
-def test_a_scripted_model_without_a_configuration_says_what_is_missing(tmp_path):
+def test_a_scripted_model_without_a_configuration_is_refused_with_the_missing_fields(tmp_path):
     with pytest.raises(ServingError, match="input 'left' needs a data_type: the model file does not say it"):
         spec_of(scripted(tmp_path, Subtract()))
 
@@ -336,7 +336,7 @@ def test_an_exported_program_completes_its_configuration(tmp_path):
 
 # -- AOTInductor -------------------------------------------------------------------------------------------------------
 @pytest.mark.skipif(shutil.which("g++") is None, reason="compiling an AOTInductor package needs g++")
-def test_an_aotinductor_package_is_told_by_its_content_and_served(tmp_path, monkeypatch):
+def test_an_aotinductor_package_is_known_by_its_content_and_served(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     folder = tmp_path / "model" / "1"
     folder.mkdir(parents=True)

@@ -50,7 +50,7 @@ async def test_a_configuration_that_contradicts_the_signature_is_refused(reposit
 
 @pytest.mark.skipif(HERE, reason="TensorFlow is installed")
 @pytest.mark.asyncio
-async def test_without_tensorflow_one_sentence_says_what_to_install(tmp_path):
+async def test_without_tensorflow_the_error_names_the_packages_to_install(tmp_path):
     folder = tmp_path / "saved" / "1" / "model.savedmodel"
     folder.mkdir(parents=True)
     (folder / "saved_model.pb").write_bytes(b"")

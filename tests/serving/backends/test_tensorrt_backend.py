@@ -39,7 +39,7 @@ def resnet50(tmp_path):
     return folder
 
 
-def test_the_seeds_resnet50_fails_to_load_in_one_sentence_that_names_what_is_missing(no_gpu, resnet50):
+def test_the_seeds_resnet50_fails_to_load_in_one_sentence_with_the_missing_parts(no_gpu, resnet50):
     with pytest.raises(ServingError) as failed, loaded(resnet50):
         pass
     assert failed.value.code is Code.UNAVAILABLE
@@ -70,7 +70,7 @@ def test_a_plan_of_another_version_is_refused_with_both_versions():
     assert error.message == "the plan was built by TensorRT 8.6.1.6, but this machine has 10.3.0.26: build it again"
 
 
-def test_any_other_refusal_is_told_without_its_error_code():
+def test_the_sentence_of_any_other_refusal_has_no_error_code():
     error = plan_error(
         "IRuntime::deserializeCudaEngine: Error Code 1: Serialization (Magic tag does not match)", "10.3.0"
     )

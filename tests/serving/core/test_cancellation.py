@@ -51,7 +51,7 @@ async def test_cancelling_after_the_answer_changes_nothing():
         assert model.statistics.cancel.count == 0
 
 
-async def test_draining_finishes_what_was_accepted_and_refuses_what_comes_after():
+async def test_draining_finishes_accepted_requests_and_refuses_later_ones():
     async with gated_model("dynamic_batching { }") as (model, backend):
         calls = [Call(model, [0]), Call(model, [1])]
         draining = asyncio.create_task(model.drain())

@@ -18,7 +18,7 @@ def request(*users: str) -> InFlightRequest:
 @pytest.mark.parametrize(
     ("made_for", "found"), [(["a", "a"], "a"), (["a", "b"], None), (["a", ""], None), ([""], None), ([], None)]
 )
-def test_what_a_model_asks_for_several_clients_carries_the_headers_that_all_have(
+def test_a_models_own_request_for_several_clients_carries_the_headers_that_all_have(
     made_for: list[str], found: str | None
 ) -> None:
     child = request()
@@ -26,7 +26,7 @@ def test_what_a_model_asks_for_several_clients_carries_the_headers_that_all_have
     assert header_of(child, "x-user") == found
 
 
-def test_what_carries_headers_already_keeps_them() -> None:
+def test_a_request_that_has_headers_keeps_them() -> None:
     child = request("own")
     pass_on([request("a")], child)
     assert header_of(child, "x-user") == "own"
@@ -35,7 +35,7 @@ def test_what_carries_headers_already_keeps_them() -> None:
 @pytest.mark.parametrize(
     ("mirrors", "found"), [([True], True), ([True, True], True), ([True, False], False), ([False, True], False)]
 )
-def test_what_is_made_for_a_client_too_is_no_mirror(mirrors: list[bool], found: bool) -> None:
+def test_a_request_that_is_made_for_a_client_too_is_no_mirror(mirrors: list[bool], found: bool) -> None:
     batch = [request() for _ in mirrors]
     for one, mirrored in zip(batch, mirrors, strict=True):
         one.mirrored = mirrored

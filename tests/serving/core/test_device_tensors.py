@@ -139,7 +139,7 @@ async def test_the_tensors_of_an_ensemble_stay_on_the_device_until_the_client_ge
 
 
 @pytest.mark.asyncio
-async def test_a_step_on_the_cpu_takes_what_a_step_on_a_gpu_made(tmp_path, gpu_double):
+async def test_a_step_on_the_cpu_takes_the_outputs_of_a_step_on_a_gpu(tmp_path, gpu_double):
     model_factory.torchscript_add_sub(tmp_path, "on_gpu", dims=[1])
     model_factory.onnx_add_sub(tmp_path, "on_cpu", dims=[1])
     model_factory.python_scale(tmp_path, "in_process", factor=3)

@@ -66,7 +66,7 @@ def test_only_requests_of_equal_shapes_and_inputs_share_a_key():
         (_request(A=A, requested=("Z",)), "unexpected inference output 'Z' for model 'm', which has Y"),
     ],
 )
-def test_what_is_wrong_is_said_in_one_sentence(request_, message):
+def test_a_wrong_request_is_refused_in_one_sentence(request_, message):
     with pytest.raises(ServingError, match=message) as caught:
         _check(TWO).request(request_)
     assert caught.value.code is Code.INVALID_ARG

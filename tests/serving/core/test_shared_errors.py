@@ -15,13 +15,13 @@ PYTHONS = [
 
 
 @pytest.mark.parametrize("error", PYTHONS, ids=lambda error: type(error).__name__)
-def test_an_error_that_nobody_has_raised_says_the_same(error: Exception) -> None:
+def test_an_error_without_a_traceback_says_the_same(error: Exception) -> None:
     fresh = unraised(error)
     assert fresh is not error
     assert (type(fresh), str(fresh)) == (type(error), str(error))
 
 
-def test_an_error_of_ours_keeps_its_code_and_what_it_tells_besides() -> None:
+def test_a_serving_error_keeps_its_code_and_its_other_fields() -> None:
     failed = StepFailed("pipeline", "double", invalid("wrong"))
     assert (unraised(failed).code, unraised(failed).message) == (failed.code, failed.message)
     assert unraised(failed).__dict__ == failed.__dict__

@@ -65,11 +65,11 @@ class _ResumedByTheLoop(_Resumed):
 
 @pytest.mark.hypothesis
 @pytest.mark.parametrize("machine", [_Resumed, _ResumedByTheLoop])
-def test_none_waits_for_room_that_nobody_holds(machine: type[WaitingMachine]) -> None:
+def test_no_waiter_waits_for_room_that_no_other_holds(machine: type[WaitingMachine]) -> None:
     run_machine(machine, examples=200, steps=40)
 
 
-def test_one_that_raises_keeps_nobody_waiting() -> None:
+def test_a_waiter_that_raises_keeps_no_other_waiting() -> None:
     resumed: list[str] = []
     waiters: Waiters[str] = Waiters(lambda waiter: True)
     waiters.wait("raises", lambda: [][0])

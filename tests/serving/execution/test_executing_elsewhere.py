@@ -157,7 +157,7 @@ async def test_idle_instances_come_before_busy_ones():
         assert [await call.answer() for call in calls] == [[2.0], [3.0], [4.0], [5.0]]
 
 
-async def test_what_an_instance_cannot_begin_is_answered_and_the_instance_goes_on():
+async def test_a_batch_that_an_instance_cannot_begin_is_answered_and_the_instance_goes_on():
     async with elsewhere() as (model, [instance]):
         refused, taken = Call(model, [-1]), Call(model, [1])
         with pytest.raises(ServingError, match="ValueError: nobody takes -1"):

@@ -39,7 +39,7 @@ def test_waiting_for_the_interpreter_does_not_make_an_execution_long():
     assert _times(900, 700, 20, 5000).on_loop(1) == ALWAYS
 
 
-def test_a_longer_execution_runs_there_only_when_nobody_else_waits():
+def test_a_longer_execution_runs_there_only_when_no_other_request_waits():
     assert _times(*[300] * FIRST_LOOK).on_loop(1) == WHEN_ALONE
     assert _times(*[100 * LONE + 1] * FIRST_LOOK).on_loop(1) == NEVER
 

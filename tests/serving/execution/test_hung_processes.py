@@ -97,7 +97,7 @@ def is_ready(server: ServerProcess, model: str) -> bool:
 
 
 @pytest.mark.parametrize("model", ["plain", "asked", "apart"])
-def test_a_stopped_process_is_told_and_replaced_and_its_request_answered(server: ServerProcess, model: str):
+def test_a_stopped_process_is_reported_and_replaced_and_its_request_answered(server: ServerProcess, model: str):
     stopped = child_of(server, model)
     os.kill(stopped, signal.SIGSTOP)
     with ThreadPoolExecutor(1) as executor:

@@ -59,14 +59,14 @@ def test_a_crash_while_executing_names_the_model_and_no_other(tmp_path: Path):
     assert crash_trace.works(said) == ["executing version 1 of model 'dividing' (model.onnx)"]
 
 
-def test_what_a_models_own_process_says_is_not_taken_for_the_servers():
+def test_the_output_of_a_models_own_process_is_not_taken_for_the_servers():
     frame = "  File \"x.py\", line 3 in executing version 1 of model 'a' (model.onnx)"
     said = f"INFO a_0: Fatal Python error: Aborted\nINFO a_0: {frame}\n"
     assert crash_trace.works(said) == []
     assert crash_trace.last_words(said) == ""
 
 
-def test_the_words_of_an_assertion_and_a_thread_of_the_librarys_own_are_told():
+def test_the_trace_has_the_words_of_an_assertion_and_a_thread_of_the_library():
     frames = [
         f'  File "x.py", line 3 in {crash_trace.frame_name("executing", name, 2, "model.pt")}' for name in ("a", "b")
     ]

@@ -64,7 +64,7 @@ def test_a_link_in_the_folder_is_not_followed(tmp_path):
         link.unlink()
 
 
-def test_what_does_not_exist_or_is_too_short_is_refused(key):
+def test_an_object_that_does_not_exist_or_is_too_short_is_refused(key):
     memory = SharedMemory(allowed=True)
     code, message = _code(memory.register_system, "in", "/no-such-key", 0, 10)
     assert (code, message) == (Code.INTERNAL, "Unable to open shared memory region: '/no-such-key'")
@@ -105,7 +105,7 @@ def test_all_regions_go_at_once(key):
     assert memory.system_status() == []
 
 
-def test_pieces_of_one_object_are_told_from_pieces_that_share_bytes(key):
+def test_only_pieces_that_share_bytes_of_an_object_overlap(key):
     memory = SharedMemory(allowed=True)
     memory.register_system("whole", key, 0, 4096)
     memory.register_system("rest", key, 1000, 96)

@@ -33,7 +33,7 @@ def group(limit: str, used: int, cached: int = 0) -> dict[str, str]:
     return {"memory.max": f"{limit}\n", "memory.current": f"{used}\n", "memory.stat": stat}
 
 
-def test_without_limits_the_machine_bounds_what_there_is(tmp_path: Path) -> None:
+def test_without_limits_the_machine_bounds_the_available_memory(tmp_path: Path) -> None:
     found = host_available(**machine(tmp_path, GIB >> 10, a=group("max", 5)))
     assert found == Available(GIB, "on this machine", 99 << 10)
 
@@ -43,7 +43,7 @@ def test_the_tightest_group_around_the_process_bounds_it_too(tmp_path: Path) -> 
     assert host_available(**files) == Available(100, "within the memory limit of its container", 1000)
 
 
-def test_what_the_kernel_takes_back_counts_as_available(tmp_path: Path) -> None:
+def test_memory_that_the_kernel_takes_back_counts_as_available(tmp_path: Path) -> None:
     files = machine(tmp_path, GIB >> 10, a_b=group("1000", 900, cached=700))
     assert host_available(**files) == Available(800, "within the memory limit of its container", 1000)
 
@@ -61,7 +61,7 @@ def test_where_nothing_can_be_read_nothing_is_bounded(tmp_path: Path) -> None:
     assert host_available(**files) == Available(GIB, "on this machine", 99 << 10)
 
 
-def test_this_machine_tells_what_it_has() -> None:
+def test_this_machines_available_memory_can_be_read() -> None:
     found = host_available()
     assert found is not None
     assert 0 < found.size < 1 << 60
@@ -69,7 +69,7 @@ def test_this_machine_tells_what_it_has() -> None:
     assert shortage(MemoryUse()) == ""
 
 
-def test_a_shortage_is_told_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_sentence_for_a_shortage_has_both_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         available_memory, "host_available", lambda: Available(GIB + (GIB >> 1), "on this machine", 4 * GIB)
     )
@@ -86,7 +86,7 @@ def test_a_shortage_is_told_with_both_numbers(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.asyncio
-async def test_a_model_that_cannot_fit_is_refused_and_what_serves_goes_on(
+async def test_a_model_that_cannot_fit_is_refused_and_the_others_serve_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model_factory.onnx_scale(tmp_path)

@@ -38,7 +38,7 @@ def told(server: ServerProcess) -> dict[str, int]:
     return {row["name"]: sum(int(usage["byte_size"]) for usage in row["memory_usage"]) for row in rows}
 
 
-def test_what_a_model_holds_is_the_same_after_a_reload_and_a_restart_whatever_else_is_loaded(tmp_path):
+def test_the_memory_of_a_model_is_the_same_after_a_reload_and_a_restart_beside_any_others(tmp_path):
     """It once was what the server grew by: 68 MB where the model was loaded first, 32 MB after a restart."""
     model_factory.onnx_scale(tmp_path, "first")
     model_factory.onnx_mlp(tmp_path, "large", LARGE)
@@ -61,7 +61,7 @@ def test_what_a_model_holds_is_the_same_after_a_reload_and_a_restart_whatever_el
 
 
 @pytest.mark.asyncio
-async def test_a_release_that_is_taken_in_place_does_not_change_what_a_model_holds(tmp_path):
+async def test_a_release_that_is_taken_in_place_does_not_change_the_memory_of_a_model(tmp_path):
     model_factory.onnx_scale(tmp_path)
     async with core(tmp_path, load_model=("scale",)) as server:
         before = of(server, "scale").status.memory
@@ -72,7 +72,7 @@ async def test_a_release_that_is_taken_in_place_does_not_change_what_a_model_hol
 
 
 @pytest.mark.asyncio
-async def test_a_python_model_holds_what_its_process_holds_now(tmp_path):
+async def test_the_memory_of_a_python_model_is_that_of_its_process(tmp_path):
     source = """
         import numpy as np
         import triton_python_backend_utils as pb_utils
@@ -109,7 +109,7 @@ def test_weights_count_once_on_each_device():
     assert weights(10, []) == (0, (), FILES)
 
 
-def test_budgets_count_what_grew_where_a_load_ran_alone():
+def test_budgets_count_the_growth_of_a_load_that_ran_alone():
     meter = MemoryMeter()
     with meter.measure() as first, meter.measure() as second:
         pass

@@ -149,5 +149,5 @@ class LimiterMachine(RuleBasedStateMachine):
 
 
 @pytest.mark.hypothesis
-def test_none_waits_for_what_nobody_holds() -> None:
+def test_no_instance_waits_for_resources_that_no_other_holds() -> None:
     run_machine(LimiterMachine, examples=200, steps=40)

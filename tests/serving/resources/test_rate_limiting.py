@@ -100,7 +100,7 @@ def test_priority_2_gets_half_the_chances_of_priority_1(priority, least, most):
 
 
 @pytest.mark.parametrize("new", [False, True], ids=["was idle", "is new"])
-def test_who_comes_late_does_not_catch_up_on_what_others_executed_before(new):
+def test_an_instance_that_comes_late_does_not_catch_up_on_earlier_executions(new):
     limiter = Limited(("R", 1, None))
     limiter.register("busy", _demand(1))
     limiter.register("late", _demand(1))
@@ -194,7 +194,7 @@ def test_a_waiter_that_is_kept_waiting_itself_keeps_nothing_that_a_calling_model
     assert woken == ["small"]
 
 
-def test_what_was_kept_for_an_instance_that_is_taken_away_is_given_to_others():
+def test_resources_kept_for_an_instance_that_is_removed_go_to_others():
     limiter = Limited(("R", 2, None))
     limiter.register("larger", _demand(2))
     for holder in "ab":
@@ -235,7 +235,7 @@ def test_a_resource_is_global_for_all_or_for_none():
         limiter.register("b", _demand(1, key=("R", ANYWHERE)))
 
 
-def test_what_an_unregistered_instance_held_comes_back_and_its_turn_goes_to_others():
+def test_the_resources_and_the_turn_of_an_unregistered_instance_go_to_others():
     limiter = Limited(("R", 1, None))
     woken = []
     for holder in ("gone", "waits", "next"):
@@ -268,7 +268,7 @@ def test_one_that_is_asked_and_needs_nothing_any_more_is_passed_over():
     assert limiter.acquire("runs", lambda: None), "nobody holds what it needs"
 
 
-def test_one_that_raises_when_it_is_asked_keeps_nobody_waiting():
+def test_a_waiter_that_raises_when_it_is_asked_keeps_no_other_waiting():
     limiter = Limited(("R", 1, None))
     woken = []
     for holder in ("runs", "raises", "waits"):

@@ -121,7 +121,7 @@ async def test_the_least_recently_used_goes_first_and_the_bound_holds():
     assert cache.evictions == 1
 
 
-async def test_what_is_larger_than_the_cache_is_not_kept_and_evicts_nothing():
+async def test_an_answer_larger_than_the_cache_is_not_kept_and_evicts_no_other():
     cache = ResponseCache(1000)
     cache.put(b"a", _entry(300))
     cache.put(b"big", _entry(5000))

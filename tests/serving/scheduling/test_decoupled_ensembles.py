@@ -58,7 +58,7 @@ async def ask(server, value, model="pipeline"):
     return values, await asyncio.wait_for(end, 30)
 
 
-async def test_what_follows_a_decoupled_step_runs_for_each_of_its_responses_in_order(tmp_path):
+async def test_the_steps_after_a_decoupled_step_run_for_each_of_its_responses_in_order(tmp_path):
     count(tmp_path)
     model_factory.onnx_scale(tmp_path, "double", 2.0, extra="instance_group { count: 3 }")
     model_factory.onnx_add_sub(tmp_path, "sum", dims=[1])
@@ -78,7 +78,7 @@ async def test_what_follows_a_decoupled_step_runs_for_each_of_its_responses_in_o
         assert row.response_stats["0"].success.count == 3
 
 
-async def test_what_comes_before_it_runs_once_and_decoupled_steps_may_follow_each_other(tmp_path):
+async def test_the_steps_before_it_run_once_and_decoupled_steps_may_follow_each_other(tmp_path):
     count(tmp_path)
     model_factory.onnx_scale(tmp_path, "double", 2.0)
     steps = (
@@ -121,7 +121,7 @@ async def test_back_pressure_holds_for_the_steps_behind_it(tmp_path):
     assert most == 1
 
 
-async def test_what_a_client_takes_is_counted_for_the_decoupled_step_that_sent_it(tmp_path):
+async def test_the_bytes_that_a_client_takes_count_for_the_decoupled_step_that_sent_them(tmp_path):
     """So that it can wait for a slow client, also where its responses lead to no answer themselves."""
     count(tmp_path)
     model_factory.onnx_scale(tmp_path, "double", 2.0)

@@ -51,7 +51,7 @@ async def test_an_input_may_be_an_output_of_the_ensemble_and_outputs_can_be_chos
         assert set(await infer(server, "pipeline", X, requested=("m",))) == {"m"}
 
 
-async def test_steps_whose_outputs_nobody_asked_for_do_not_run(tmp_path):
+async def test_steps_whose_outputs_are_not_requested_do_not_run(tmp_path):
     """As in Triton; a tensor that is an output and read by a step keeps its step, where Triton 2.51 loses it."""
     for name, factor in (("double", 2.0), ("triple", 3.0), ("tenfold", 10.0)):
         model_factory.onnx_scale(tmp_path, name, factor)

@@ -108,7 +108,7 @@ DELAYED = "dynamic_batching {{ max_queue_delay_microseconds: 3600000000 preferre
 
 
 @pytest.mark.parametrize("action", ["REJECT", "DELAY"])
-async def test_what_a_request_held_back_goes_at_once_when_that_times_out(action):
+async def test_requests_behind_another_go_at_once_when_that_one_times_out(action):
     policy = f"default_queue_policy {{ timeout_action: {action} allow_timeout_override: true }}"
     async with gated_model(DELAYED.format(policy=policy)) as (model, backend):
         backend.gate.set()
@@ -118,7 +118,7 @@ async def test_what_a_request_held_back_goes_at_once_when_that_times_out(action)
         late.request.cancel()
 
 
-async def test_what_a_request_held_back_goes_at_once_when_that_is_cancelled():
+async def test_requests_behind_another_go_at_once_when_that_one_is_cancelled():
     async with gated_model(DELAYED.format(policy="")) as (model, backend):
         backend.gate.set()
         leaving = Call(model, [1])

@@ -304,7 +304,7 @@ async def test_a_batch_has_a_row_for_each_slot_up_to_the_last_that_is_ready(tmp_
         ("name", [1], "s", "which takes an integer"),
     ],
 )
-async def test_what_is_wrong_with_a_sequence_request_is_said(tmp_path, sequence, values, flags, message):
+async def test_a_wrong_request_of_a_sequence_is_refused_with_its_fault(tmp_path, sequence, values, flags, message):
     accumulator(tmp_path)
     async with core(tmp_path, load_model=("sum",)) as server:
         inputs = {"IN": np.array(values, np.float32).reshape(-1, 1)}

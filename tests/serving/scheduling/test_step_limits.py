@@ -37,7 +37,7 @@ class _AtAStep(WaitingMachine):
 
 
 @pytest.mark.hypothesis
-def test_none_waits_for_room_that_nobody_holds() -> None:
+def test_no_waiter_waits_for_room_that_no_other_holds() -> None:
     run_machine(_AtAStep, examples=200, steps=40)
 
 
@@ -65,7 +65,7 @@ def test_each_step_has_room_of_its_own_and_a_limit_of_none_lets_all_go_on() -> N
     assert resumed == ["second at 0", "third at 0"]
 
 
-def test_one_that_raises_when_it_may_go_on_keeps_nobody_waiting() -> None:
+def test_a_waiter_that_raises_when_it_may_go_on_keeps_no_other_waiting() -> None:
     limits = StepLimits()
     limits.configure(1)
     resumed: list[str] = []

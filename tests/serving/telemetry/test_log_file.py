@@ -63,7 +63,7 @@ def test_a_log_goes_on_when_its_folder_is_back(log: logging.Logger, tmp_path: Pa
     wait_until(lambda: "after" in _text(folder), what="a line in the new folder")
 
 
-def test_a_log_is_begun_anew_where_somebody_moves_it_away(log: logging.Logger, tmp_path: Path) -> None:
+def test_a_new_log_begins_when_the_file_is_moved_away(log: logging.Logger, tmp_path: Path) -> None:
     folder = tmp_path / "logs"
     log.info("before")
     wait_until(lambda: "before" in _text(folder), what="the first line")

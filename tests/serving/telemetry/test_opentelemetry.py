@@ -151,7 +151,7 @@ def test_each_step_of_an_ensemble_has_its_spans_below_the_ensembles(tmp_path: Pa
     assert attributes(resource)["service.name"] == "mine"
 
 
-def test_rate_and_count_bound_what_is_traced_and_a_refusal_is_an_error(tmp_path: Path, receiver: Receiver) -> None:
+def test_rate_and_count_bound_the_traces_and_a_refusal_is_an_error(tmp_path: Path, receiver: Receiver) -> None:
     with started(tmp_path, receiver, "level=TIMESTAMPS", "rate=2", "count=2") as server:
         for _ in range(9):
             with pytest.raises(Exception, match="unknown"):

@@ -65,7 +65,7 @@ def test_a_line_tells_the_request_but_not_its_contents(server: ServerProcess, tm
     assert (tmp_path / "requests.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_is_refused_is_logged_with_its_code(server: ServerProcess, tmp_path: Path) -> None:
+def test_a_refused_request_is_logged_with_its_code(server: ServerProcess, tmp_path: Path) -> None:
     for library, address in ((tritonclient.http, server.http), (tritonclient.grpc, server.grpc)):
         with pytest.raises(Exception, match="unknown"):
             ask(library, address, model="unknown")

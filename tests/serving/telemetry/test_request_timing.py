@@ -14,7 +14,7 @@ from tests.support.pipelines import chain, ensemble
 PATH = "/v2/models/identity_fp32/infer"
 
 
-def test_a_request_that_asks_is_told_its_times(raw: RawClient) -> None:
+def test_a_request_that_asks_for_its_times_gets_them(raw: RawClient) -> None:
     body = {**json.loads(infer_body(tensor([1.0]))), "parameters": {"slipway_timing": True}}
     asked_at = time.perf_counter_ns()
     answer = raw.request("POST", PATH, json.dumps(body).encode())

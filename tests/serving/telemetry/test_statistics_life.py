@@ -42,7 +42,7 @@ def _series(server: ServerProcess) -> list[str]:
     return [name for name in samples(server) if 'model="scale"' in name]
 
 
-def test_what_is_unloaded_leaves_statistics_and_metrics_and_begins_anew(server: ServerProcess) -> None:
+def test_an_unloaded_model_leaves_statistics_and_metrics_and_begins_anew(server: ServerProcess) -> None:
     _control(server, "load")
     for _ in range(3):
         assert server.post("/v2/models/scale/infer", ONE)[0] == 200

@@ -32,7 +32,9 @@ def ids(path: Path) -> list[str]:
     return [row["request_id"] for row in json.loads(path.read_text()) if "request_id" in row]
 
 
-def test_what_waits_too_long_is_written_in_pieces_of_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traces_that_wait_too_long_are_written_in_pieces_of_one_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(trace_file, "MAX_WAITING", 500)
     whole = TraceFile(settings(tmp_path / "whole", ("level", "TIMESTAMPS")))
     numbered = TraceFile(settings(tmp_path / "numbered", ("level", "TIMESTAMPS"), ("count", "20")))
@@ -103,7 +105,7 @@ async def test_an_answer_made_of_several_requests_is_sent_once(tmp_path: Path) -
     assert [json.dumps(row).count("HTTP_SEND") for row in rows if "timestamps" in row] == [0, 2]
 
 
-def test_a_file_that_cannot_be_written_disturbs_nobody(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_file_that_cannot_be_written_disturbs_no_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = TraceFile(settings(tmp_path / "nowhere" / "trace", ("level", "TIMESTAMPS")))
     trace(file, 1)
     with caplog.at_level(logging.WARNING):

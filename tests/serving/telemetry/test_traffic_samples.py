@@ -44,7 +44,7 @@ async def test_a_sampling_takes_as_many_as_it_wants_and_then_nothing_is_followed
         assert ask(server).observers == ()
 
 
-async def test_parameters_are_told_unless_headers_become_some(tmp_path):
+async def test_samples_have_parameters_unless_headers_become_parameters(tmp_path):
     model_factory.onnx_scale(tmp_path)
     for pattern, told in (("", {"mine": 1}), ("x-.*", {})):
         async with core(tmp_path, load_model=("scale",), http_header_forward_pattern=pattern) as server:

@@ -98,7 +98,7 @@ def test_a_batch_that_waits_in_the_process_is_not_counted_as_executing(instance,
     assert later.started_ns <= later.input_done_ns <= later.infer_done_ns
 
 
-def test_what_a_dead_process_had_not_begun_is_executed_by_the_next(instance, folder):
+def test_batches_that_a_dead_process_had_not_begun_are_executed_by_the_next(instance, folder):
     first, second = begin(instance, 1, "first"), begin(instance, 2, "second")
     begun(folder, "first")
     (folder / "second.open").touch()
@@ -134,7 +134,7 @@ def test_a_batch_whose_message_is_longer_than_a_packet_goes_in_a_memory_file(tmp
         assert "x" * 10_000 in failed.message
 
 
-def test_what_cannot_be_said_to_the_process_fails_alone(tmp_path):
+def test_a_batch_that_cannot_be_encoded_for_the_process_fails_alone(tmp_path):
     ones = np.ones((1, 1), np.float32)
     with python_instance(tmp_path, IDENTITY) as instance:
         infer(instance, ones)

@@ -193,7 +193,7 @@ def test_a_response_may_carry_an_error_with_its_code_and_leave_the_others_alone(
     assert answers[2].outputs["OUTPUT0"][0, 0] == 2
 
 
-def test_every_error_code_is_what_the_client_gets(tmp_path):
+def test_the_client_gets_every_error_code(tmp_path):
     names = (
         "UNKNOWN",
         "INTERNAL",
@@ -328,7 +328,7 @@ def test_a_model_imports_the_modules_beside_it(tmp_path):
     assert not list(version.rglob("__pycache__")), "a version's folder must stay as it was published"
 
 
-def test_a_model_that_asks_for_another_one_is_told_where_no_server_loads_any(tmp_path):
+def test_a_model_that_asks_for_another_one_gets_an_error_outside_a_server(tmp_path):
     source = reporting("(_ for _ in ()).throw(RuntimeError(pb_utils.load_model(model_name='x')))")
     with (
         python_instance(tmp_path, source, outputs=REPORT) as instance,
@@ -337,7 +337,7 @@ def test_a_model_that_asks_for_another_one_is_told_where_no_server_loads_any(tmp
         infer(instance, np.zeros((1, 1), np.float32))
 
 
-def test_what_a_model_prints_and_logs_goes_to_the_servers_log(tmp_path, caplog):
+def test_the_output_and_log_of_a_model_go_to_the_servers_log(tmp_path, caplog):
     caplog.set_level("DEBUG")
     source = """
         import sys

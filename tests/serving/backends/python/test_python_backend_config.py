@@ -93,7 +93,7 @@ def test_a_completion_that_comes_from_an_imported_module_runs(tmp_path, monkeypa
     assert (config.max_batch_size, [entry.name for entry in config.input]) == (4, ["INPUT0"])
 
 
-def test_what_the_configuration_says_already_is_kept(tmp_path):
+def test_fields_that_the_configuration_has_already_are_kept(tmp_path):
     text = (
         'input { name: "INPUT0" data_type: TYPE_FP32 dims: [-1] optional: true } instance_group { count: 3 kind: KIND_CPU } '
         'parameters { key: "k" value { string_value: "v" } }'

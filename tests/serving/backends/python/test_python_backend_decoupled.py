@@ -102,7 +102,7 @@ async def test_the_flag_may_come_with_the_last_response(tmp_path):
 
 
 @in_a_loop
-async def test_inputs_stay_what_they_were_while_later_requests_run(tmp_path):
+async def test_inputs_stay_the_same_while_later_requests_run(tmp_path):
     """A sender's thread reads its inputs after the segment they came in was used again."""
     source = decoupled(
         "n = int(array[0, 0]); sender.send(response(n), FINAL)", setup="time.sleep(0.05 if array[0, 0] < 5 else 0)"
@@ -182,7 +182,7 @@ ENDS_AND_FAILS = """
 
 
 @in_a_loop
-async def test_what_was_sent_before_execute_fails_comes_before_its_error(tmp_path):
+async def test_responses_sent_before_execute_fails_come_before_its_error(tmp_path):
     written_model(tmp_path, ENDS_AND_FAILS, extra=DECOUPLED)
     async with core(tmp_path, load_model=("model",)) as server:
         for _ in range(20):
@@ -293,7 +293,7 @@ async def unread(server, count: int) -> tuple[Stream, ResponseFlow, int]:
 
 
 @in_a_loop
-async def test_a_client_that_does_not_read_holds_up_nobody_else(tmp_path):
+async def test_a_client_that_does_not_read_holds_up_no_other_client(tmp_path):
     written_model(tmp_path, COUNT, extra=DECOUPLED)
     async with core(tmp_path, load_model=("model",)) as server:
         slow, flow, sent = await unread(server, 2000)

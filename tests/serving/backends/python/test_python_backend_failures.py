@@ -75,7 +75,7 @@ def test_an_exception_in_execute_fails_the_batch_with_its_text_and_place(tmp_pat
         assert infer(instance, ONE)["OUTPUT0"] == 1, "the process goes on"
 
 
-def test_a_triton_model_exception_is_told_as_it_is(tmp_path):
+def test_the_client_gets_the_text_of_a_triton_model_exception(tmp_path):
     with (
         python_instance(tmp_path, model('raise pb_utils.TritonModelException("come back later")')) as instance,
         pytest.raises(
@@ -94,7 +94,7 @@ def test_a_triton_model_exception_is_told_as_it_is(tmp_path):
     ],
     ids=["an exception", "TritonModelException", "TritonError"],
 )
-def test_the_address_of_an_object_is_not_told(tmp_path, statement):
+def test_no_error_has_the_address_of_an_object(tmp_path, statement):
     source = model(statement).replace("import ctypes", "import io")
     with python_instance(tmp_path, source) as instance:
         with pytest.raises(ServingError) as caught:
@@ -105,14 +105,14 @@ def test_the_address_of_an_object_is_not_told(tmp_path, statement):
         assert "0x" not in caught.value.message
 
 
-def test_an_absolute_path_in_an_exception_is_told_by_its_last_name(tmp_path):
+def test_an_absolute_path_in_an_exception_is_cut_to_its_last_name(tmp_path):
     with python_instance(tmp_path, model('open("/some/where/else/vocabulary.txt")')) as instance:
         with pytest.raises(ServingError) as caught:
             infer(instance, POISON)
         assert "No such file or directory: 'vocabulary.txt' (model.py, line 16" in caught.value.message
 
 
-def test_a_path_of_this_machine_is_not_told(tmp_path):
+def test_no_error_has_a_path_of_this_machine(tmp_path):
     with (
         python_instance(tmp_path, model('open(pb_utils.get_model_dir() + "/words.txt")')) as instance,
         pytest.raises(ServingError) as error,
@@ -308,7 +308,7 @@ def test_a_thread_that_keeps_the_process_alive_after_finalize_is_killed(tmp_path
     assert not new_descendants()
 
 
-def test_what_a_model_started_ends_with_it(tmp_path):
+def test_processes_that_a_model_started_end_with_it(tmp_path):
     statement = 'import subprocess; subprocess.Popen(["sleep", "600"])'
     with python_instance(tmp_path, model(statement)) as instance:
         infer(instance, POISON)

@@ -130,7 +130,7 @@ async def test_an_end_without_an_answer_fails_the_request(tmp_path: Path) -> Non
         (TWICE, "sends exactly one response for each request"),
     ],
 )
-async def test_the_first_answer_counts_and_the_others_of_the_batch_are_told_of_the_error(
+async def test_the_first_answer_counts_and_the_others_of_the_batch_get_the_error(
     tmp_path: Path, kind: int, expected: str
 ) -> None:
     model(tmp_path, PAIRS)
@@ -142,7 +142,7 @@ async def test_the_first_answer_counts_and_the_others_of_the_batch_are_told_of_t
             await other
 
 
-async def test_the_end_of_the_process_fails_what_is_open_and_the_next_request_is_served(tmp_path: Path) -> None:
+async def test_the_end_of_the_process_fails_open_requests_and_the_next_request_is_served(tmp_path: Path) -> None:
     model(tmp_path)
     async with core(tmp_path) as server:
         await server.load_model("model")

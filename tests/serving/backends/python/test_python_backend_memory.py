@@ -76,7 +76,7 @@ def size_of(line: str) -> int:
     return end - start
 
 
-def test_an_output_stays_as_it_is_while_somebody_holds_it(tmp_path):
+def test_an_output_stays_the_same_while_it_is_referred_to(tmp_path):
     """A slow client's response must not change when later batches are written."""
     arrays = [np.full((1, 100_000), value, np.float32) for value in range(6)]
     with python_instance(tmp_path, IDENTITY) as instance:

@@ -207,7 +207,7 @@ print(ENVIRONMENTS.unpacked(Path({str(packed)!r})))
     assert (found[0] / "unpacked.txt").read_text() == f"{found[0]}\n"
 
 
-def test_what_a_killed_server_left_half_unpacked_is_done_anew(packed: Path, cache: Path) -> None:
+def test_an_environment_that_a_killed_server_left_half_unpacked_is_unpacked_again(packed: Path, cache: Path) -> None:
     folder = ENVIRONMENTS.unpacked(packed)
     ENVIRONMENTS.release(folder)
     os.truncate(f"{folder}.lock", 0)
@@ -297,7 +297,7 @@ def test_an_archive_that_would_write_elsewhere_or_is_odd_is_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize("kind", ["truncated", "zip", "text", "empty"])
-def test_what_is_no_whole_tar_archive_is_refused(tmp_path: Path, kind: str) -> None:
+def test_a_file_that_is_no_whole_tar_archive_is_refused(tmp_path: Path, kind: str) -> None:
     whole = pack(tmp_path / "env.tar.gz", entry("file", os.urandom(100_000)))
     if kind == "truncated":
         os.truncate(whole, whole.stat().st_size // 2)
@@ -316,7 +316,7 @@ def test_an_archive_beyond_the_bounds_is_refused(tmp_path: Path, monkeypatch: py
         ENVIRONMENTS.unpacked(pack(tmp_path / "env.tar.gz", entry("zeros", bytes(2000))))
 
 
-def test_an_archive_without_a_python_says_what_was_expected(tmp_path: Path) -> None:
+def test_an_archive_without_a_python_is_refused_with_the_expected_layout(tmp_path: Path) -> None:
     pack(tmp_path / "model" / "env.tar.gz", entry("env/bin/python", b"x"))
     extra = environment("$$TRITON_MODEL_DIRECTORY/env.tar.gz")
     with (
