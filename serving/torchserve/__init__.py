@@ -1,4 +1,4 @@
-"""All of TorchServe: its archives and handlers, what its users register, its APIs, and its command line.
+"""All of TorchServe: its archives and handlers, registered models, its APIs and its command line.
 
 From the bottom up its rooms are ts-path, handlers, backend, registry, telemetry and apis. May import every room of the server;
 `python -m serving.torchserve` takes TorchServe's own command line.

@@ -1,7 +1,7 @@
 """`python -m serving.torchserve`: TorchServe's own command line, for a server that listens on TorchServe's ports alone.
 
---start runs `python -m serving` with the same meaning: in the background, from where --stop ends it, or with --foreground in
-place of this process. Source: docs/server.md of TorchServe 0.12.
+--start runs `python -m serving` with the same meaning: in the background, where --stop ends it, or with --foreground in place
+of this process. Source: docs/server.md of TorchServe 0.12.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from repository.torchserve.properties import InvalidProperties, read
 from repository.torchserve.snapshot_files import last_snapshot
 
-TORCHSERVE = "0.12.0"  # whose command line, APIs and archives these are
+TORCHSERVE = "0.12.0"  # the version with this command line, these APIs and archives
 START_S = 60.0  # for a server in the background to listen
 STOP_S = 60.0
 LOG_BYTES = 100 << 20  # of ts_log.log, before a new one begins
@@ -75,9 +75,9 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-# -- what the server is told ----------------------------------------------------------------------------------------
+# -- flags of the server --------------------------------------------------------------------------------------------
 def server_flags(options: argparse.Namespace, environment: Mapping[str, str]) -> list[str]:
-    """Return the flags of `python -m serving`. InvalidProperties for what TorchServe would not start with either."""
+    """Return the flags of `python -m serving`. InvalidProperties for flags with which TorchServe would not start either."""
     config = config_file(options, environment)
     for flag, path in (("--log-config", options.log_config), ("--cpp-log-config", options.cpp_log_config)):
         if path is not None and not path.is_file():
@@ -108,7 +108,7 @@ def server_flags(options: argparse.Namespace, environment: Mapping[str, str]) ->
 
 
 def config_file(options: argparse.Namespace, environment: Mapping[str, str]) -> Path | None:
-    """Return where properties come from: what is named, else the last snapshot, else config.properties here."""
+    """Return the file of properties: the named one, else the last snapshot, else config.properties here."""
     named = Path(environment["TS_CONFIG_FILE"]) if "TS_CONFIG_FILE" in environment else options.ts_config
     if named is not None:
         if not named.is_file():
@@ -128,7 +128,7 @@ def log_location(environment: Mapping[str, str]) -> Path:
 
 # -- starting ----------------------------------------------------------------------------------------------------------
 def start_in_place(flags: list[str]) -> int:
-    """Become the server."""
+    """Replace this process by the server."""
     logging = log_flags()
     sys.stdout.flush()
     remember(os.getpid())
@@ -138,7 +138,7 @@ def start_in_place(flags: list[str]) -> int:
 def start_in_background(flags: list[str]) -> int:
     """Start the server, and return once it listens.
 
-    Its log goes to a file, and to this command's own output, from where a container's log takes it: as TorchServe does it.
+    As in TorchServe, its log goes to a file, and to this command's output, which a container's log collects.
     """
     logging = log_flags()
     sys.stdout.flush()
@@ -170,7 +170,7 @@ def start_in_background(flags: list[str]) -> int:
 
 
 def log_flags() -> list[str]:
-    """Return what has the log written into a file as well, as Log4j's configuration of TorchServe has it."""
+    """Return the flags that write the log into a file as well, as TorchServe's configuration of Log4j does."""
     log = log_location(os.environ) / "ts_log.log"
     try:
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -193,13 +193,13 @@ def variables() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
-# -- the one that runs -------------------------------------------------------------------------------------------------
+# -- the running server ------------------------------------------------------------------------------------------------
 def pid_file() -> Path:
     return Path(tempfile.gettempdir(), f".slipway-torchserve-{os.getuid()}.pid")
 
 
 def remember(pid: int) -> None:
-    """Write down which process the server is, so that --stop finds it; where that cannot be, say so."""
+    """Write the process id of the server for --stop into a file; print why where that fails."""
     try:
         temporary = pid_file().with_suffix(f".{os.getpid()}")
         temporary.unlink(missing_ok=True)
@@ -220,7 +220,7 @@ def forget() -> None:
 
 
 def running_server() -> int | None:
-    """Return the process of the server that runs; None where there is none, or the number is another process's by now."""
+    """Return the process id of the running server; None without one, also where another process has the number by now."""
     try:
         with pid_file().open() as file:
             if os.fstat(file.fileno()).st_uid != os.getuid():
@@ -262,8 +262,7 @@ def stop(running: int | None) -> int:
 
 
 def _started(pid: int) -> str:
-    """Return when a process was started, in the kernel's ticks, which no later process of that number shares; "" where it has
-    ended."""
+    """Return the start of a process in the kernel's ticks, which tells it from a later one of its number; "" after its end."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

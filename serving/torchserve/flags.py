@@ -1,4 +1,4 @@
-"""TorchServe's flags on the server's command line, and what they and config.properties say."""
+"""TorchServe's flags on the server's command line, and the options that they and config.properties give."""
 
 import argparse
 import os
@@ -31,7 +31,7 @@ _REFUSAL = "the models of this server are registered through TorchServe's manage
 
 
 class TorchServeFlags(PluginFlags):
-    """Each of them has TorchServe's listeners opened."""
+    """The flags of TorchServe; each of them opens TorchServe's listeners."""
 
     @staticmethod
     def add(add: Add) -> None:

@@ -63,7 +63,7 @@ class HttpApi:
         self._listener = Listener(RouteTable(routes, source, source.options.max_request_size, ERROR_REPLIES), context)
         self._wanted = address
         self._options = source.options
-        self.logs: Sequence[_Log] = ()  # are written as long as this listens
+        self.logs: Sequence[_Log] = ()  # written while this listens
         self.address = ("", 0)
 
     async def start(self) -> None:
@@ -107,8 +107,7 @@ _Made = tuple[str, tuple[Frontend, str, int]]
 
 
 class TorchServeListeners:
-    """Makes the listeners of one server, which share its counters and what finds a prediction's model. None of them listens
-    yet."""
+    """Makes the listeners of one server, which share its counters and its Targets. None of them listens yet."""
 
     def __init__(self, source: TorchServeSource, options: Options) -> None:
         """INVALID_ARG for a metrics.yaml that cannot be read."""
@@ -147,7 +146,7 @@ class TorchServeListeners:
             yield first.name, (made, str(first.address.socket or first.address.host), first.address.port)
 
     def _logs(self) -> Iterator[_Log]:
-        """Return what writes TorchServe's files; the metrics in the modes in which that is done."""
+        """Return the writers of TorchServe's log files, with the metrics where their mode asks for a file."""
         torchserve = self._source.options
         if self._access is not None:
             yield self._access
@@ -194,7 +193,7 @@ class TorchServeListeners:
             torchserve.grpc_management_max_connection_age_ms,
             torchserve.grpc_management_max_connection_age_grace_ms,
         )
-        if torchserve.enable_grpc_ssl:  # what is wrong with the files is said in the words of config.properties
+        if torchserve.enable_grpc_ssl:  # so that errors name the properties of config.properties
             server_context(PropertyFiles(torchserve.certificate_file, torchserve.private_key_file), "h2")
         methods = inference_methods(GrpcInferenceApi(source, self._targets, self._headers))
         checks = authoriser(source, self._options, TokenType.INFERENCE)
@@ -211,7 +210,7 @@ def listeners(source: TorchServeSource, options: Options) -> dict[str, Listening
 
 
 def _by_address(apis: Sequence[_Api]) -> list[list[_Api]]:
-    """Return the APIs that share a listener together; port 0 takes a free one for each."""
+    """Return the APIs grouped by listener; each API with port 0 has its own."""
     together: dict[object, list[_Api]] = {}
     for api in apis:
         shared = api.address.socket is not None or api.address.port != 0

@@ -1,4 +1,4 @@
-"""What TorchServe adds to the server."""
+"""The parts that TorchServe adds to the server."""
 
 from serving.plugins.plugin import Plugin
 

@@ -1,9 +1,9 @@
 """TorchServe's /predictions/<model>[/<version>]: one request for each row, as its clients send them.
 
-A model with one BYTES input and one BYTES output (as this server has for TorchServe's archives) sends and takes bodies as they
-are. One with other tensors sends its rows as JSON: bare nested lists, or an object of such where it has several inputs; what
-comes back is read alike. Where a handler wants other JSON, the policy has templates.
-Source: docs/inference_api.md of TorchServe 0.12, and what its server does.
+A model with one BYTES input and one BYTES output (as this server has for TorchServe's archives) sends and receives bodies as
+they are. A model with other tensors sends its rows as JSON: nested lists, or an object of them for several inputs; answers are
+read in the same way. For a handler with other JSON, the policy has templates.
+Source: docs/inference_api.md of TorchServe 0.12, and its server.
 """
 
 import dataclasses
@@ -38,20 +38,20 @@ class TorchServe(RemoteProtocol):
         bodies = len(config.input) == len(config.output) == 1 and all(
             one.data_type == mc.TYPE_STRING for one in tensors
         )
-        self._asks: RemoteProtocol
+        self._client: RemoteProtocol
         if bodies and remote.request is None:
-            self._asks = _Bodies(remote, config, access, memory, path)
+            self._client = _Bodies(remote, config, access, memory, path)
         else:
             below = dataclasses.replace(access, address=access.address._replace(path=path))
             templates = remote if remote.request is not None else _with_lists(remote, config)
-            self._asks = JsonService(templates, config, below, memory)
-        self.outputs = self._asks.outputs
+            self._client = JsonService(templates, config, below, memory)
+        self.outputs = self._client.outputs
 
     async def infer(self, request: InFlightRequest) -> RemoteAnswer:
-        return await self._asks.infer(request)
+        return await self._client.infer(request)
 
     async def close(self) -> None:
-        await self._asks.close()
+        await self._client.close()
 
 
 def _with_lists(remote: Remote, config: ModelConfig) -> Remote:
@@ -64,7 +64,7 @@ def _with_lists(remote: Remote, config: ModelConfig) -> Remote:
 
 
 class _Bodies(RemoteProtocol):
-    """Rows as they are."""
+    """Sends and receives rows as bytes, without JSON."""
 
     def __init__(
         self, remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory, path: str
@@ -101,7 +101,7 @@ class _Bodies(RemoteProtocol):
 
 
 def _told(answers: Sequence[HttpAnswer]) -> Parameters:
-    """Return what the one answer says beside its body, as this server's own handlers say it."""
+    """Return the type and status of a single answer as parameters, as this server's own handlers set them."""
     if len(answers) != 1:
         return {}
     told: Parameters = (
@@ -111,7 +111,7 @@ def _told(answers: Sequence[HttpAnswer]) -> Parameters:
 
 
 def _parts_of(request: InFlightRequest) -> list[_Part]:
-    """Return what a client of TorchServe has said of the elements of a row; nothing of another client's."""
+    """Return the parts that a client of TorchServe has described; [] for other clients."""
     try:
         found = orjson.loads(str(request.asked.parameters.get("torchserve_parts", "[]")))
         return [(str(name), _printable(kind), _printable(filename)) for name, kind, filename in found]
@@ -120,12 +120,12 @@ def _parts_of(request: InFlightRequest) -> list[_Part]:
 
 
 def _printable(text: object) -> str | None:
-    """Return what may stand in a header: a client has written it."""
+    """Return a text of a client if a header may have it; else None."""
     return text if isinstance(text, str) and text.isascii() and text.isprintable() else None
 
 
 def _body(values: list[bytes], parts: Sequence[_Part]) -> tuple[str, list[Chunk]]:
-    """Return the content type and the body of one request: the one element as it is, several as a form."""
+    """Return the content type and the body of one request: one element as it is, several as a form."""
     if len(values) == 1:
         kind = parts[0][1] if len(parts) == 1 else None
         return kind or _guessed(values[0]), [values[0]]
@@ -144,7 +144,7 @@ def _body(values: list[bytes], parts: Sequence[_Part]) -> tuple[str, list[Chunk]
 
 
 def _guessed(value: bytes) -> str:
-    """Return the type of an element of which nobody has said one: JSON that is an object or a list, else bytes."""
+    """Return the content type of an element without one: JSON for an object or a list, else bytes."""
     if value[:1] in (b"{", b"["):
         try:
             orjson.loads(value)

@@ -24,7 +24,7 @@ _STATUSES = {
 
 
 class Parameter(NamedTuple):
-    """In the query, or in the path where it is `required` and named there."""
+    """A parameter of the query, or of the path where the path names it."""
 
     name: str
     description: str
@@ -35,7 +35,7 @@ class Parameter(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """answer: what a success says, with its media type and schema. failures: statuses beside 200. body: takes any."""
+    """answer: describes a success, with its media type and schema. failures: statuses beside 200. body: whether it has one."""
 
     path: str
     method: str
@@ -203,7 +203,7 @@ MANAGEMENT = (
 
 
 def describe_apis(*apis: Sequence[Operation]) -> JsonObject:
-    """Return the document of these APIs together."""
+    """Return one document of these APIs."""
     info: JsonObject = {
         "title": "TorchServe APIs",
         "description": "TorchServe's APIs, served by Slipway",
@@ -222,7 +222,7 @@ def describe_model(name: str) -> JsonObject:
 
 
 def describe_managing(name: str) -> JsonObject:
-    """Return the document of what may be asked about one model."""
+    """Return the document of managing one model."""
     operations = [operation for operation in MANAGEMENT if operation.path.startswith("/models/{")]
     return _document({"title": f"RESTful Management API for: {name}", "version": VERSION}, operations)
 

@@ -1,4 +1,4 @@
-"""Who may call TorchServe's APIs: whoever shows the key for it, from the server's key file."""
+"""Checks of calls to TorchServe's APIs: a client has to send the key of the API, from the server's key file."""
 
 from collections.abc import Mapping
 
@@ -16,7 +16,7 @@ _KINDS = {TOKEN_GROUP: TokenType.API, MANAGEMENT_GROUP: TokenType.MANAGEMENT}
 
 
 class TokenAuthoriser(Authoriser):
-    """Asks for the key of one API."""
+    """Requires the key of one API."""
 
     def __init__(self, tokens: Tokens, kind: TokenType) -> None:
         super().__init__((), GRPC_PREFIX, None)
@@ -30,7 +30,7 @@ class TokenAuthoriser(Authoriser):
 
 
 def authoriser(source: TorchServeSource, options: Options, kind: TokenType) -> Authoriser:
-    """Return the checks of an API. Without tokens of TorchServe's, those of --auth-file guard inference."""
+    """Return the checks of an API. Without TorchServe's tokens they are those of --auth-file."""
     if source.tokens is not None:
         return TokenAuthoriser(source.tokens, kind)
     return Authoriser.from_options(options, "http")

@@ -1,7 +1,7 @@
 """TorchServe's gRPC service for inference: Ping, Predictions, StreamPredictions, StreamPredictions2.
 
-Parts of a request are never decoded, and what a handler says of status and headers has no place in an answer. Sources: docs/
-grpc_api.md of TorchServe 0.12, and what it answers.
+Parts of a request are never decoded, and answers have no place for the status and headers of a handler. Sources:
+docs/grpc_api.md of TorchServe 0.12, and its answers.
 """
 
 import asyncio
@@ -51,9 +51,9 @@ _ARCHIVE = "org.pytorch.serve.archive.model"
 
 
 def call_error(error: Exception) -> CallError:
-    """Return what ends a call: the status, and behind the message the class by which TorchServe's clients know the error.
+    """Return the error that ends a call: a status, and a message followed by the class by which TorchServe's clients know it.
 
-    What is refused before a worker has it is INTERNAL there. What nobody foresaw is logged."""
+    As in TorchServe, a request refused before it reaches a worker is INTERNAL. Unforeseen errors are logged."""
     if isinstance(error, CallError):
         return error
     if not isinstance(error, ServingError):
@@ -68,7 +68,7 @@ def call_error(error: Exception) -> CallError:
 
 
 class _Prepared:
-    """A request, and whom it is for."""
+    """A request and its target."""
 
     __slots__ = ("asked", "target")
 
@@ -78,7 +78,7 @@ class _Prepared:
 
 
 class GrpcInferenceApi:
-    """What the methods of the service serve."""
+    """Makes the requests of the service's methods."""
 
     def __init__(self, source: TorchServeSource, targets: Targets, headers: StandingHeaders) -> None:
         self.targets = targets
@@ -87,7 +87,7 @@ class GrpcInferenceApi:
         self.new_id = headers.new_id
 
     def request(self, message: ReceivedPredictions, sequence: SequencePosition = NO_SEQUENCE) -> _Prepared:
-        """Return the request of a message. TorchServeError for a model that does not answer."""
+        """Return the request of a message. TorchServeError for a model that cannot answer."""
         if not message.model_name:
             raise bad_request("Parameter model_name is required.")
         target = self.targets.find(message.model_name, message.model_version)
@@ -111,7 +111,7 @@ class GrpcInferenceApi:
         return _Prepared(target, asked)
 
     def _by_name(self, model: str, target: Target, parts: Mapping[str, bytes]) -> InferenceRequest:
-        """Return the request to a model whose inputs are no parts: each is a JSON value under its name."""
+        """Return the request to a model with other inputs, each a JSON value under its name."""
         try:
             values = {name: orjson.loads(value) for name, value in parts.items()}
         except orjson.JSONDecodeError:
@@ -134,8 +134,8 @@ class GrpcInferenceApi:
 
 
 class PredictionCall(Call):
-    """One request and its answer: one message, in which the pieces of a handler that streams are joined, or a message for each
-    of them where the method `streams`."""
+    """One request and its answer: one message, which joins the pieces of a streaming handler, or a message for each piece where
+    the method `streams`."""
 
     __slots__ = ("api", "pieces", "queued_bytes", "received", "request", "stream_flow", "streams", "waiting")
 
@@ -161,7 +161,7 @@ class PredictionCall(Call):
 
     @property
     def flow(self) -> ResponseFlow | None:
-        """What holds a model back that streams."""
+        """Return the flow that slows a streaming model down."""
         return self.stream_flow
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
@@ -240,7 +240,7 @@ class PredictionCall(Call):
         self.fail(ended.status, ended.message)
 
     def abandon(self) -> None:
-        """Cancel the request and let go of it, which refers to this call."""
+        """Cancel the request, and drop it, because it refers to this call."""
         request, self.request = self.request, None
         if self.waiting is not None:
             self.waiting.cancel()
@@ -251,7 +251,7 @@ class PredictionCall(Call):
 
 
 class SequenceCall(Call):
-    """StreamPredictions2: many requests, each answered in its turn, with an error in the answer's status."""
+    """StreamPredictions2: many requests, answered in their order; an error is in the status of its answer."""
 
     __slots__ = ("api", "flow", "flushing", "in_order", "queued_bytes")
     client_streaming = True
@@ -306,7 +306,7 @@ class SequenceCall(Call):
             pending.refuse(error)
 
     def _sequence(self, message: ReceivedPredictions) -> SequencePosition:
-        """Return the sequence of a request; one that starts a sequence without naming it gets a new name."""
+        """Return the sequence of a request; one that starts a sequence without an id gets a new id."""
         options = self.api.options
         parts = parts_of(message)
         start = _is_true(parts, options.header_key_sequence_start)
@@ -341,7 +341,7 @@ class SequenceCall(Call):
             self._send(first)
             if not first.done:
                 break
-            if self.in_order:  # none is left where the call ended meanwhile
+            if self.in_order:  # empty where the call ended meanwhile
                 self.in_order.popleft()
                 self.connection.limit.requests_ended()
                 self.give(first.memory)
@@ -374,7 +374,7 @@ class SequenceCall(Call):
 
 
 class _Pending:
-    """A request of a stream, and its answers until they may be sent: serialised, with the bytes of the flow."""
+    """A request of a stream, and its serialised answers until their turn, with the bytes of the flow."""
 
     __slots__ = ("call", "done", "flow", "memory", "ready", "request", "sequence", "waiting")
 
@@ -405,7 +405,7 @@ class _Pending:
         self.call.flush()
 
     def refuse(self, error: Exception) -> None:
-        """Answer a request that no model has taken."""
+        """Answer a request that no model has accepted."""
         self.request = None
         self._add_error(error)
         self.done = True
@@ -413,7 +413,7 @@ class _Pending:
 
     def _add_error(self, error: Exception) -> None:
         ended = call_error(error)
-        message, _, _ = ended.message.partition("\n")  # the class behind it belongs to the status of a call alone
+        message, _, _ = ended.message.partition("\n")  # the class belongs to the status of a whole call
         self._add(PredictionResponse(status=RpcStatus(code=int(ended.status), message=message)), 0)
 
     def _add(self, message: PredictionResponse, counted: int) -> None:
@@ -441,7 +441,7 @@ def _is_true(parts: Mapping[str, bytes], name: str) -> bool:
 
 
 def inference_methods(api: GrpcInferenceApi) -> Callable[[str], Method]:
-    """Return what finds the method of a path: TorchServe's, KServe's under both names that they have, and gRPC's own."""
+    """Return a function that finds the method of a path: TorchServe's, KServe's under both of their names, and gRPC's own."""
     service = f"{INFERENCE}.InferenceAPIsService"
     table = [
         Method("Ping", "health", UnaryCall, Empty, api.ping),

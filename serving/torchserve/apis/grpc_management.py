@@ -1,7 +1,7 @@
 """TorchServe's ManagementAPIsService over gRPC.
 
-An answer is one text; an error's is what happened, and the name of a Java class on a line of its own.
-Source: docs/grpc_api.md of TorchServe 0.12, and what it answers.
+An answer is one text; an error is a message, with the name of a Java class on a second line.
+Source: docs/grpc_api.md of TorchServe 0.12, and its answers.
 """
 
 from collections.abc import Awaitable, Callable
@@ -38,7 +38,7 @@ _PACKAGES = {
 
 
 class ManagementService:
-    """Each method takes its request's message, and returns the text of the answer."""
+    """Each method takes a message and returns the text of the answer."""
 
     def __init__(self, source: TorchServeSource) -> None:
         self._source = source
@@ -58,7 +58,7 @@ class ManagementService:
         self._methods |= {f"/{method.name}": method for method in reflected}
 
     def find_method(self, path: str) -> Method:
-        """Return the method of a path; one whose calls end with UNIMPLEMENTED where there is none."""
+        """Return the method of a path; for an unknown path one that answers UNIMPLEMENTED."""
         return self._methods.get(path) or find_standard(path) or Method(path[:200], "", UnknownCall)
 
     # -- the methods -----------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
-"""The gRPC status that ends a call, by the HTTP status that the same failure has.
+"""The gRPC status for each HTTP status.
 
-Source: what TorchServe 0.12 answers where handlers raise PredictionException with such a code.
+Source: answers of TorchServe 0.12 where handlers raise PredictionException with such a code.
 """
 
 from serving.frontends.grpc.status import Status

@@ -1,8 +1,8 @@
 """TorchServe's inference API: predictions and explanations, by any method, of any body.
 
-A request becomes one InferenceRequest with the parts of its body as the elements of the input `data`; what the parts mean, and
-what the answer looks like, the handler's process decides. A model that has other inputs takes them by their names, as JSON.
-Nothing here waits: a Prediction answers when it is called back.
+A request becomes one InferenceRequest with the parts of its body as the elements of the input `data`; the handler's process
+decodes the parts and makes the answer. A model with other inputs takes them by their names, as JSON. No function here waits: a
+Prediction answers when it is called back.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ from serving.torchserve.registry.errors import WorkersStarting, bad_request
 from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.telemetry.metrics import InferenceMetrics
 
-HEADS = 1024  # remembered
-LONGEST = 4096  # characters of the headers' values, of a head that is remembered
+HEADS = 1024  # that are remembered
+LONGEST = 4096  # characters of the headers' values in a remembered head
 LARGE_FORM = 256 << 10  # bytes; a larger form is cut into its parts on another thread
 
 
 class _Asked(NamedTuple):
-    """What the head of a request asks for.
+    """A request as its head describes it.
 
-    model: "" where a part may name it. version: as it is written; "" for none. form: its Content-Type where the body has
+    model: "" where a part may name it. version: as written; "" for none. form: its Content-Type where the body has
     several parts, else "", and `parameters` are those of the one part. query: the parts of the query.
     """
 
@@ -48,7 +48,7 @@ class _Asked(NamedTuple):
 
 
 class InferenceApi:
-    """What the routes of the inference API serve."""
+    """Handles the routes of the inference API."""
 
     def __init__(
         self, source: TorchServeSource, targets: Targets, headers: StandingHeaders, metrics: InferenceMetrics
@@ -70,12 +70,12 @@ class InferenceApi:
         self._run(exchange, self._asked.get(exchange.head) or self._read(exchange, explain=True))
 
     def invoke(self, exchange: Exchange) -> None:
-        """Answer the older routes, whose query has parts too, and perhaps the model's name."""
+        """Answer the older routes, whose query may have parts and the model's name."""
         self._run(exchange, self._asked.get(exchange.head) or self._read(exchange, older=True))
 
     # -- heads -----------------------------------------------------------------------------------------------------
     def _read(self, exchange: Exchange, explain: bool = False, older: bool = False) -> _Asked:
-        """Read what a head asks for, and remember it: clients repeat their heads."""
+        """Read a head, and remember it, because clients repeat their heads."""
         head = exchange.head
         params = exchange.route.params
         query = urlencoded_parts(head.query.encode("latin-1")) if older else []
@@ -96,8 +96,8 @@ class InferenceApi:
         return asked
 
     def _with_model(self, exchange: Exchange, asked: _Asked, parts: Sequence[Part]) -> _Asked:
-        """Return what is asked of the model that a part names, or of the only one that there is, if the client may ask it: the
-        listener could not tell which it is."""
+        """Return the request with the model that a part names, or the only model. Check here that the client may call it,
+        because the listener did not know the model."""
         model = self._named_by(parts)
         authoriser = exchange.pipeline.context.authoriser
         if not authoriser.open:
@@ -142,7 +142,7 @@ class InferenceApi:
     def _submit(
         self, exchange: Exchange, asked: _Asked, values: list[bytes], parameters: dict[str, ParameterValue]
     ) -> None:
-        """Hand over the parts' bytes as one row of the input, once the model has its first workers."""
+        """Submit the parts as one row of the input, once the model has its first workers."""
         try:
             target = self.targets.find(asked.model, asked.version)
         except WorkersStarting as error:
@@ -179,7 +179,7 @@ class InferenceApi:
 
     # -- beside predictions ----------------------------------------------------------------------------------------
     def standing(self, status: int) -> str:
-        """Return the lines of headers for an answer with this status, and count it."""
+        """Return the header lines of an answer with this status, and count it."""
         self.metrics.count_reply(status)
         headers = self._context.headers
         return headers.lines(headers.new_id())

@@ -1,6 +1,6 @@
 """TorchServe's management API: register, scale, describe, list, set the default version, unregister; and tokens.
 
-Each handler reads the request, calls what manages the models, and answers. Source: docs/management_api.md of TorchServe 0.12.
+Each handler reads the request, calls the registrations, and answers. Source: docs/management_api.md of TorchServe 0.12.
 """
 
 import re
@@ -58,7 +58,7 @@ def asked_in_query(query: "Query") -> Registering:
 
 
 def asked_in_json(body: bytes) -> Registering:
-    """Read a registration as JSON; what it does not say is not synchronous and has no workers, as in TorchServe."""
+    """Read a registration as JSON; as in TorchServe, by default it is not synchronous and has no workers."""
     said = json_object(body)
     return Registering(
         url=text_of(said, "url"),
@@ -84,7 +84,7 @@ async def describe_model(source: TorchServeSource, exchange: Exchange) -> Reply:
 async def described(
     source: TorchServeSource, name: str, version: str | None, customized: bool, headers: Iterable[tuple[str, str]] = ()
 ) -> list[dict[str, Any]]:
-    """Return the description of versions; of a single one with what its handler says of itself, where that is asked for."""
+    """Return the description of versions; customized: for a single version, with its handler's own metadata."""
     rows = source.descriptions.describe(name, version)
     if customized and version != "all":
         number = source.descriptions.number(name, version)
@@ -117,7 +117,7 @@ async def set_default(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 
 def model_ready(source: TorchServeSource, exchange: Exchange) -> Reply:
-    """Answer KServe's question whether a model is ready."""
+    """Answer whether a model is ready, as KServe does."""
     name = exchange.route.params["model"].partition(":")[0]
     workers = source.descriptions.describe(name, None)[0]["workers"]
     return json_reply({"name": name, "ready": any(worker["status"] == "READY" for worker in workers)})
@@ -125,7 +125,7 @@ def model_ready(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 # -- tokens ------------------------------------------------------------------------------------------------------------
 def renew_token(source: TorchServeSource, exchange: Exchange) -> Reply:
-    """Make a new key; the file has it, and never an answer."""
+    """Make a new key, which is written to the key file and never in an answer."""
     if source.tokens is None:
         raise no_resource()
     kind = Query(exchange.head.query).text("type")
@@ -136,7 +136,7 @@ def renew_token(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 
 def describe_api(source: TorchServeSource, exchange: Exchange) -> Reply:
-    """Answer what may be asked about a model, where there is one."""
+    """Answer with the description of managing a model, if it exists."""
     source.descriptions.describe(*_named(exchange))
     return json_reply(describe_managing(exchange.route.params["model"]))
 
@@ -157,7 +157,7 @@ ROUTES = (
 
 # -- reading and answering ---------------------------------------------------------------------------------------------
 class Query:
-    """The parameters of a query, of one that stands several times the first. What is no number is as if it were not there."""
+    """The parameters of a query; of a repeated one the first counts, and a malformed number counts as absent."""
 
     def __init__(self, query: str) -> None:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=100) if query.count("&") < 100 else []
@@ -187,7 +187,7 @@ def _named(exchange: Exchange) -> tuple[str, str | None]:
 
 
 def manageable(source: TorchServeSource) -> Registrations:
-    """Return the registrations; refuse where the models are another's to manage."""
+    """Return the registrations; refuse where a model repository is served instead."""
     if source.registrations is None:
         raise elsewhere()
     return source.registrations

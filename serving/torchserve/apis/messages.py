@@ -1,6 +1,6 @@
 """The messages of TorchServe's two gRPC services, made here from the names and numbers of their fields.
 
-They live in a descriptor pool of their own: a process may have TorchServe's copies of them.
+They have a descriptor pool of their own, because a process may have TorchServe's copies of them too.
 Source: docs/grpc_api.md of TorchServe 0.12, and its inference.proto and management.proto.
 """
 
@@ -51,7 +51,7 @@ _MANAGEMENT_MESSAGES: dict[str, dict[str, tuple[int, "FieldDescriptorProto.Type.
     "SetDefaultRequest": {"model_name": (1, _STRING), "model_version": (2, _STRING)},
     "UnregisterModelRequest": {"model_name": (1, _STRING), "model_version": (2, _STRING)},
 }
-# method -> its request, its response, and which of the two are streams
+# method -> request, response, and whether each of them is a stream
 _MANAGEMENT_METHODS = {
     "DescribeModel": ("DescribeModelRequest", "ManagementResponse", False, False),
     "ListModels": ("ListModelsRequest", "ManagementResponse", False, False),
@@ -122,7 +122,7 @@ def _inference() -> FileDescriptorProto:
 
 
 def _received(inference: FileDescriptorProto) -> FileDescriptorProto:
-    """Return a PredictionsRequest whose map is what it is on the wire, a list of entries: a map would not keep their order."""
+    """Return a PredictionsRequest with its map as a list of entries, as on the wire, because a map would lose their order."""
     file = FileDescriptorProto(name="received.proto", package=RECEIVED, syntax="proto3")
     request = file.message_type.add()
     request.CopyFrom(inference.message_type[0])

@@ -1,7 +1,6 @@
-"""A request's body, and its query on the older routes, as the parts that a handler is given: named bytes with their types.
+"""Splits a request's body, and its query on the older routes, into the parts of a handler: named bytes with their types.
 
-What a part means to the handler (an object, a text, bytes) the handler's process decides, by its type. python-multipart cuts
-multipart bodies.
+The handler's process decodes a part (as an object, a text, bytes) by its type. python-multipart parses multipart bodies.
 
 Source: RFC 7578 (multipart/form-data), RFC 2046, section 5.1; the WHATWG's URL standard (application/x-www-form-urlencoded).
 """
@@ -25,7 +24,7 @@ MAX_HEADERS = 32  # of a part
 MAX_HEADER = 8 << 10  # bytes
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
-logging.getLogger(MultipartParser.__module__).setLevel(logging.ERROR)  # not warnings of what a client gets wrong
+logging.getLogger(MultipartParser.__module__).setLevel(logging.ERROR)  # no warnings about mistakes of clients
 
 
 class Part(NamedTuple):
@@ -38,12 +37,12 @@ class Part(NamedTuple):
 
 
 def media_type(header: str) -> str | None:
-    """Return what a Content-Type header says before its parameters, as it is written; None where it says nothing."""
+    """Return the media type of a Content-Type header, as written and without parameters; None for an empty one."""
     return header.partition(";")[0].strip() or None
 
 
 def is_form(header: str) -> bool:
-    """Whether a body of this Content-Type is several parts; multipart without a boundary is one."""
+    """Whether a body of this Content-Type has several parts; multipart without a boundary is one part."""
     kind = (media_type(header) or "").lower()
     return kind == FORM or (kind == MULTIPART and bool(_boundary(header)))
 
@@ -54,12 +53,12 @@ def form_parts(header: str, body: bytes) -> list[Part]:
         fields, _, last = body.rpartition(b"&")
         return urlencoded_parts(
             body if b"=" in last else fields
-        )  # a last field that only begins is none, as in TorchServe
+        )  # as in TorchServe, a last field without "=" does not count
     return _MultipartReader().read(body, _boundary(header))
 
 
 def urlencoded_parts(text: bytes) -> list[Part]:
-    """Return the fields of a query, or of a form that is encoded like one."""
+    """Return the fields of a query, or of a form in the same encoding."""
     fields = text.split(b"&", MAX_PARTS)
     if len(fields) > MAX_PARTS:
         raise _too_many()
@@ -82,7 +81,7 @@ def _boundary(header: str) -> bytes:
 
 
 class _MultipartReader:
-    """Collects the parts of one body, which is given whole, while the parser calls it back."""
+    """Collects the parts of one complete body in callbacks of the parser."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
@@ -128,7 +127,7 @@ class _MultipartReader:
         if not name:
             raise bad_request("a part of the multipart body has no name in its Content-Disposition")
         kind = filename = None
-        if b"filename" in parameters or b"filename*" in disposition:  # the parser leaves the second out
+        if b"filename" in parameters or b"filename*" in disposition:  # the parser does not return the second
             filename = parameters.get(b"filename", b"").decode("utf-8", "replace")
             kind = media_type(self._headers.get(b"content-type", b"").decode("utf-8", "replace"))
             kind = kind or "application/octet-stream"
@@ -140,5 +139,5 @@ def _too_many() -> Exception:
 
 
 def described(parts: Sequence[Part], decodes: bool) -> str:
-    """Return what a request's parameter `torchserve_parts` says of its parts. decodes: handlers get what their types say."""
+    """Return the parameter `torchserve_parts` for a request's parts. decodes: whether they are decoded by their types."""
     return orjson.dumps([(one.name, one.content_type if decodes else None, one.filename) for one in parts]).decode()

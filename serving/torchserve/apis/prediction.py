@@ -1,4 +1,4 @@
-"""How one prediction is answered: whole, or as a stream of chunks where the handler sends pieces first."""
+"""Answers one prediction: in one piece, or in chunks where the handler streams."""
 
 from serving.core.errors import unraised
 from serving.core.response import Answer, InferenceResponse
@@ -14,7 +14,7 @@ BODILESS = (204, 304)  # statuses
 
 
 class PredictionContext:
-    """What the predictions of a listener share. max_size: bytes of an answer, or of one piece of a stream."""
+    """Shared by the predictions of a listener. max_size: bytes of an answer, or of one piece of a stream."""
 
     __slots__ = ("headers", "max_size", "metrics")
 
@@ -36,7 +36,7 @@ class Prediction:
 
     @property
     def flow(self) -> ResponseFlow | None:
-        """Nothing holds a model back that answers once."""
+        """Return None: a model that answers once is not slowed down."""
         return None
 
     def on_response(self, answer: Answer, final: bool) -> None:
@@ -65,7 +65,7 @@ class Prediction:
         exchange.send([start + body] if len(body) < JOIN_BELOW else [start, body])
 
     def _send_in_full(self, response: InferenceResponse, body: bytes) -> None:
-        """Send an answer with what the fast path leaves out: what the handler has set, and Connection; no body for HEAD."""
+        """Send an answer with headers that the fast path leaves out: the handler's, and Connection; no body for HEAD."""
         exchange, answer = self.exchange, answer_of(response)
         self.shared.metrics.count_reply(answer.status)
         if answer.status >= 400:
@@ -87,7 +87,7 @@ class Prediction:
 
 
 class StreamedPrediction(Prediction):
-    """Answers with the responses as chunks; with a whole answer where the first is the last."""
+    """Answers with the responses as chunks; as Prediction does where there is a single response."""
 
     __slots__ = ("_flow", "_sent", "_started")
 
@@ -119,7 +119,7 @@ class StreamedPrediction(Prediction):
             self._break_off(error)
 
     def _send_piece(self, response: InferenceResponse) -> None:
-        """Send one piece; the first one decides on status and headers."""
+        """Send one piece; the first one sets status and headers."""
         piece = body_of(response, self.shared.max_size)
         if not self._started:
             self._start(response)
@@ -147,7 +147,7 @@ class StreamedPrediction(Prediction):
         self._flow.close()
 
     def _break_off(self, error: Exception) -> None:
-        """Tell the client that no more comes: by an answer, or, where that has begun, by closing before its end."""
+        """End the answer early: with an error, or, once the answer has begun, by closing the connection."""
         exchange = self.exchange
         if not self._started:
             self._fail(error)
@@ -156,7 +156,7 @@ class StreamedPrediction(Prediction):
         self.shared.metrics.count_reply(500)
         transport = exchange.pipeline.transport
         if transport is not None:
-            transport.close()  # behind what has been written
+            transport.close()  # after the bytes already written
 
     def _drained(self) -> None:
         if self._sent:

@@ -1,6 +1,6 @@
-"""What TorchServe's clients are answered: indented JSON, its headers, and errors as {"code", "type", "message"}.
+"""Replies to TorchServe's clients: indented JSON, its headers, and errors as {"code", "type", "message"}.
 
-A type is the name of a class of TorchServe's, by which its clients tell errors apart.
+The type is the name of a Java class of TorchServe, by which clients tell errors apart.
 """
 
 import itertools
@@ -26,7 +26,7 @@ _TYPES = {
 
 
 class Described(NamedTuple):
-    """What a client is told of an exception."""
+    """An exception as a client sees it."""
 
     status: int
     type: str
@@ -35,7 +35,7 @@ class Described(NamedTuple):
 
 
 def describe(error: Exception) -> Described:
-    """Return what a client is told; of anything unforeseen no more than that it happened."""
+    """Return an exception as a client sees it, without details of an unforeseen one."""
     if isinstance(error, TorchServeError):
         return Described(error.status, error.type, error.message)
     if isinstance(error, HandlerFailed):
@@ -65,7 +65,7 @@ def _described_neutral(error: ServingError) -> Described:
 
 
 def error_reply(error: Exception) -> Reply:
-    """Return the answer of an error, behind which the connection closes."""
+    """Return the reply for an error, after which the connection closes."""
     status, type_name, message, headers = describe(error)
     body = {"code": status, "type": type_name, "message": encodable(message)}
     return json_reply(body, status, headers)
@@ -77,12 +77,12 @@ def json_reply(value: object, status: int = 200, headers: Iterable[tuple[str, st
 
 
 def status_reply(status: str, code: int = 200) -> Reply:
-    """Return what management calls answer, and /ping."""
+    """Return the reply of management calls and /ping."""
     return json_reply({"status": status}, code)
 
 
 def text_reply(json: bytes, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Reply:
-    """Return JSON that is written already, with a final newline."""
+    """Return a reply with this JSON and a final newline."""
     return Reply(status, (json + b"\n",), "application/json", headers, closes=status >= 400)
 
 
@@ -95,10 +95,10 @@ _CACHE_LINES = (
 
 
 class StandingHeaders:
-    """Makes the lines of headers that every answer of a listener has: a request ID, CORS, and no caching."""
+    """Makes the header lines of every answer of a listener: a request ID, CORS, and no caching."""
 
     def __init__(self, origin: str = "", methods: str = "", headers: str = "") -> None:
-        """origin, methods, headers: what CORS allows; "" leaves the header out."""
+        """origin, methods, headers: allowed by CORS; "" leaves the header out."""
         cors = (("origin", origin), ("methods", methods), ("headers", headers))
         self._rest = (
             "".join(f"access-control-allow-{name}: {value}\r\n" for name, value in cors if value) + _CACHE_LINES
@@ -113,9 +113,9 @@ class StandingHeaders:
         return self._beginning + "%012x" % next(self._numbers)  # noqa: UP031  # twice as fast as by format
 
     def lines(self, identifier: str) -> str:
-        """Return the lines for the answer to that request, each of which ends with CRLF."""
+        """Return the lines for the answer to that request, each with CRLF."""
         return f"x-request-id: {identifier}\r\n{self._rest}"
 
     def success(self, identifier: str, length: int) -> bytes:
-        """Return the whole head of an answer with status 200 and so many bytes, of which the handler has said no more."""
+        """Return the head of an answer with status 200, `length` bytes and no headers of the handler."""
         return b"HTTP/1.1 200 \r\nx-request-id: %b%b%d\r\n\r\n" % (identifier.encode(), self._after_id, length)

@@ -1,6 +1,6 @@
 """The routes of TorchServe's inference and metrics APIs, and those of KServe that TorchServe serves on the same port.
 
-A listener may have several APIs: their routes are bound to what they serve, and none looks at the table's own frontend.
+A listener may have several APIs, so that each route is bound to its API, and does not use the table's own frontend.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,12 +22,12 @@ from serving.torchserve.telemetry.metrics_page import MetricsPage
 # Beginning of a path -> the form of errors there.
 ERROR_REPLIES: dict[str, ErrorReply] = {"/v2": v2_error_reply, "": error_reply}
 _V2_MODEL = "/v2/models/{model}[/versions/{version}]"
-_V2_WORDS = (b'"inputs"', b'"shape"', b'"datatype"')  # that no V2 client leaves out
+_V2_WORDS = (b'"inputs"', b'"shape"', b'"datatype"')  # in every request of a V2 client
 V2Handler = Callable[[InferenceServer, Exchange], HandlerResult]
 
 
 def bound(handle: Callable[[Exchange], HandlerResult]) -> Callable[[object, Exchange], HandlerResult]:
-    """Return a route's handler that knows already what it serves."""
+    """Return a route's handler that ignores the frontend of the route table."""
     return lambda _, exchange: handle(exchange)
 
 
@@ -49,7 +49,7 @@ def description_routes(*apis: Sequence[Operation]) -> list[Route[object]]:
 
 
 def inference_routes(api: InferenceApi) -> list[Route[object]]:
-    """Return the routes of the inference API, but for those that describe it."""
+    """Return the routes of the inference API, without those that describe it."""
     predict, explain, invoke = (bound(one) for one in (api.predict, api.explain, api.invoke))
 
     def described(exchange: Exchange) -> Reply:
@@ -81,7 +81,7 @@ def _kserve_routes(
     predict: Callable[[object, Exchange], HandlerResult],
     explain: Callable[[object, Exchange], HandlerResult],
 ) -> list[Route[object]]:
-    """Return KServe's own questions, and V2's inference. Where the handlers are told to take V2 requests whole, they do."""
+    """Return KServe's own routes, and V2's inference; with the envelope kservev2 handlers get V2 requests as they came."""
     server = api.server
 
     def models(exchange: Exchange) -> Reply:
@@ -138,7 +138,7 @@ def _kserve_routes(
 
 
 def _of_v2_client(exchange: Exchange) -> bool:
-    """Whether a body is what clients of V2 send: other bodies go to the handler, which TorchServe gives all of them."""
+    """Whether a body is a V2 request; other bodies go to the handler, as all do in TorchServe."""
     if exchange.head.method != "POST":
         return False
     body = bytes(exchange.body)

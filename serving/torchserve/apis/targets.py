@@ -1,4 +1,4 @@
-"""Which version a prediction means, and how that takes requests. Remembered until its configuration changes."""
+"""Finds the version that a prediction means and how it takes requests; remembered until its configuration changes."""
 
 from collections.abc import Sequence
 
@@ -19,10 +19,10 @@ MAX_REMEMBERED = 10_000
 
 
 class Target:
-    """A version by the name that a client has for it.
+    """A version under the name that a client uses.
 
-    number: "" leaves the choice to the server. handler: whether it takes the parts of a request, rather than tensors by their
-    names. streams: whether it may answer in pieces. observers: count its predictions.
+    number: "" for the server's default. handler: whether it takes the parts of a request, rather than tensors by their names.
+    streams: whether it may answer in pieces. observers: count its predictions.
     """
 
     __slots__ = ("config", "handler", "number", "observers", "rows", "streams")
@@ -50,7 +50,7 @@ class Target:
 
 
 class Targets:
-    """Finds the targets of predictions among the models that are registered; without registrations, of the repository."""
+    """Finds the targets of predictions among the registered models, or without registrations in the repository."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Targets:
     def find(self, model: str, version: str, predicts: bool = True) -> Target:
         """Return the target of a request. TorchServeError for a model or version that is unknown, or has no worker.
 
-        predicts: what is refused for want of workers counts as a prediction."""
+        predicts: whether a refusal for lack of workers counts as a prediction."""
         known = self._known.get((model, version))
         try:
             if known is not None and self._server.answering_config(model, known.number) is known.config:
@@ -84,15 +84,15 @@ class Targets:
         return found
 
     def _number(self, model: str, version: str) -> str:
-        """Return the version as the server takes it: "" for the default one."""
+        """Return the version for the server: "" for the default one."""
         if self._registrations is None:
             return resolve(self._server, model, version) if version else ""
-        # The default one may have no workers while others have some: then none of these answers for it.
+        # Checked first, because another version must not answer for a default one without workers.
         found = self._registrations.serving(model, version or None)
         return str(found.number) if version else ""
 
     def _refusal(self, error: ServingError, model: str, version: str) -> ServingError:
-        """Return what a client is told where nothing answers, and forget what did."""
+        """Return the error for a client where no version answers, and forget the target."""
         self._known.pop((model, version), None)
         if error.code not in (Code.NOT_FOUND, Code.UNAVAILABLE) or isinstance(error, TorchServeError):
             return error
@@ -103,21 +103,20 @@ class Targets:
         return error if version and self._server.knows_model(model) else model_not_found(model)
 
     def _unregistered(self, registrations: Registrations, model: str, version: str) -> ServingError:
-        """Return why a registered model does not answer; where nothing else is the matter its workers have just gone."""
+        """Return why a registered model does not answer; without another reason its workers have just ended."""
         try:
             registrations.serving(model, version or None)
         except ServingError as error:
             return error
         return no_worker(model, version)
 
-    # -- all of them -----------------------------------------------------------------------------------------------
+    # -- all models ------------------------------------------------------------------------------------------------
     def models(self) -> list[str]:
         """Return the names of the models that serve, sorted."""
         return sorted({row.name for row in self._server.known_models(ready=True)})
 
     def healthy(self) -> bool:
-        """Return whether no model lacks workers that it should have, as /ping of TorchServe sees it: one that is being started,
-        or started again, counts for as long as that may be tried."""
+        """Whether no model lacks workers, as in TorchServe's /ping; workers that start or restart count while retries last."""
         if self._registrations is not None:
             return self._registrations.healthy()
         return not any(down_s > RETRIED_S for name in self.models() for down_s in self._server.downtimes_s(name))

@@ -1,4 +1,4 @@
-"""TorchServe's workflow APIs: register, describe, list and unregister on the management port, predict on that of inference.
+"""TorchServe's workflow APIs: register, describe, list and unregister on the management port, predict on the inference port.
 
 Source: docs/workflow_management_api.md and docs/workflow_inference_api.md of TorchServe 0.12.
 """
@@ -53,8 +53,8 @@ async def unregister_workflow(source: TorchServeSource, exchange: Exchange) -> R
 
 # -- predicting --------------------------------------------------------------------------------------------------------
 async def predict(source: TorchServeSource, exchange: Exchange) -> Reply:
-    """Answer with what the leaf of the workflow answers; of several leaves with an object that has each by its name."""
-    name = exchange.route.params["model"]  # to whoever asks for rights it is one
+    """Answer with the answer of the workflow's leaf; for several leaves with an object of their answers by name."""
+    name = exchange.route.params["model"]  # named so for the check of rights
     workflow = source.known_workflows.find(name)
     kind = exchange.head.headers.get("content-type", "")
     body = bytes(exchange.body)
@@ -70,7 +70,7 @@ async def predict(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 
 def _decoded(answer: bytes) -> object:
-    """Return the JSON of a leaf's answer; what is none as a text."""
+    """Return the JSON of a leaf's answer; other bytes as a text."""
     try:
         return orjson.loads(answer)
     except orjson.JSONDecodeError:

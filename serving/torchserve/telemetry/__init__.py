@@ -1,5 +1,5 @@
 """TorchServe's metrics, as a page and as a file, and its logs.
 
-`metrics` counts and `metric_values` gathers what both forms show; each log is a file that is written beside the work. May
+`metrics` counts, `metric_values` reads the values for both forms, and each log is a file that is written in the background. May
 import `registry` and the frontends of the server.
 """

@@ -3,8 +3,8 @@
     2026-11-22T15:35:00,225 - /127.0.0.1:51878 "GET /predictions/noop?x=1 HTTP/1.1" 200 1
     2026-11-22T15:37:05,882 - /127.0.0.1:40798 "gRPC org....InferenceAPIsService/Predictions HTTP/2.0" 0 23
 
-Client, request, HTTP or gRPC status, milliseconds until the answer. A request costs a tuple; lines are made and written by a
-thread, a few times a second. Source: docs/logging.md of TorchServe 0.12, and its files.
+Fields: client, request, HTTP or gRPC status, milliseconds until the answer. A request costs a tuple; a thread makes and writes
+the lines, a few times a second. Source: docs/logging.md of TorchServe 0.12, and its files.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from serving.frontends.shared.worker_threads import in_thread
 from serving.torchserve.telemetry.log_file import LogFile, stamp
 
 PAUSE_S = 0.25  # between two writes
-MOST = 200_000  # lines that wait; a disk that hangs loses what comes then
+MOST = 200_000  # waiting lines; more are dropped, as while a disk hangs
 _IN_PATHS = "/:@!$&'()*+,;=~"
 
 
@@ -45,7 +45,7 @@ class AccessLog:
         self._file = LogFile(self._path)
 
     async def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining lines."""
         if self._timer is not None:
             self._timer.cancel()
         if self._writing is not None:
@@ -56,7 +56,7 @@ class AccessLog:
             self._file = None
 
     def answered(self, client: asyncio.BaseTransport | None, head: Head, began_ns: int, status: int) -> None:
-        """Note a request over HTTP, unless nobody could read what was asked."""
+        """Note a request over HTTP, unless its head could not be read."""
         if head is not UNKNOWN_HEAD:
             took_ns = time.monotonic_ns() - began_ns if began_ns else 0
             peer = None if client is None else client.get_extra_info("peername")
@@ -120,7 +120,7 @@ def _quoted(path: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _shown(peer: Any) -> str:
-    """Return a client's address as Java writes it; "/unix" where it came by a socket file."""
+    """Return a client's address as Java writes it; "/unix" for a Unix socket."""
     if not isinstance(peer, tuple):
         return "/unix"
     host, port = peer[:2]

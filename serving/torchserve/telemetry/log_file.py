@@ -1,8 +1,8 @@
-"""A file of lines that stays within bounds: what TorchServe's Log4j writes for those who ship logs.
+"""A log file of bounded size, as TorchServe's Log4j writes it.
 
     access_log.log, access_log.log.1 ... access_log.log.5      a new file begins at 100 MB, and five older ones are kept
 
-A file that is moved away while the server runs (logrotate) is begun anew.
+If the file is moved away while the server runs (logrotate), a new one is made.
 """
 
 import datetime
@@ -22,16 +22,16 @@ class LogFile:
     """Appends to one file. Used by one thread at a time."""
 
     def __init__(self, path: Path, longest: int = LONGEST) -> None:
-        """Begin the file, so that those who read it find it; what is in the way is logged."""
+        """Make the file, for programs that wait for it; an error is logged."""
         self._path = path
         self._longest = longest
         self._file: int | None = None
         self._failing = False
-        self._torn = False  # its last line is cut off
+        self._torn = False  # whether its last line is incomplete
         self.append("")
 
     def append(self, text: str) -> None:
-        """Write whole lines. What a full disk does not take is lost, and logged once."""
+        """Write whole lines. Lines that a full disk does not take are lost, which is logged once."""
         try:
             self._write(plain(text).encode())
             self._failing = False
@@ -63,7 +63,7 @@ class LogFile:
             self._torn = bool(data)
 
     def _size(self) -> int | None:
-        """Return how long the open file is; None where there is none, or another one has its name."""
+        """Return the size of the open file; None without one, or where another file has its name."""
         if self._file is None:
             return None
         try:
@@ -74,5 +74,5 @@ class LogFile:
 
 
 def stamp(seconds: float) -> str:
-    """Return a moment as Log4j's ISO8601 has it: local time, with a comma before the milliseconds."""
+    """Return a time in Log4j's ISO8601: local, with a comma before the milliseconds."""
     return datetime.datetime.fromtimestamp(seconds).isoformat(timespec="milliseconds").replace(".", ",")

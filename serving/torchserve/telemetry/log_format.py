@@ -1,4 +1,4 @@
-"""How lines of the server's log begin for those who read TorchServe's."""
+"""The format of the server's log lines that is TorchServe's."""
 
 import logging
 

@@ -1,4 +1,4 @@
-"""Which metric families there are: TorchServe's own ones, or those of a metrics.yaml in their place.
+"""The metric families: TorchServe's own, or those of a metrics.yaml in their place.
 
 Source: docs/metrics.md of TorchServe 0.12.
 """
@@ -25,7 +25,7 @@ class Family(NamedTuple):
 
 
 class Families(NamedTuple):
-    """own: of the server. model: of handlers, which may show others only where they are detected."""
+    """own: of the server. model: of handlers; others of theirs are shown only with auto-detection."""
 
     own: tuple[Family, ...]
     model: tuple[Family, ...]

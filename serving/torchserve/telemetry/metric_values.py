@@ -1,4 +1,4 @@
-"""What TorchServe's metrics are now, by the families that there are.
+"""The present values of TorchServe's metrics, by family.
 
 Source: docs/metrics.md of TorchServe 0.12.
 """
@@ -31,7 +31,7 @@ class _Sample(NamedTuple):
 
 
 class MetricValues:
-    """Reads them when asked."""
+    """Reads the values on demand."""
 
     def __init__(self, source: TorchServeSource, metrics: InferenceMetrics) -> None:
         """INVALID_ARG for a metrics.yaml that cannot be read."""
@@ -52,7 +52,7 @@ class MetricValues:
             "PredictionTime": self._handler_times,
         }
         system = {} if source.options.disable_system_metrics else self._system()
-        self.system = frozenset(system)  # families that are measured whenever they are asked for
+        self.system = frozenset(system)  # families of the machine, measured on demand
         self._samples |= system
 
     def answered(self) -> Counter[str]:
@@ -63,7 +63,7 @@ class MetricValues:
         return found
 
     async def refreshed(self) -> None:
-        """Return when what is asked of the machine has been read anew, or takes too long."""
+        """Return when the machine has been measured anew, or that takes too long."""
         await asyncio.gather(self._hardware.refreshed(), self._source.server.refresh_memory())
 
     def samples(self, family: Family) -> Iterator[tuple[list[tuple[str, str]], float]]:
@@ -76,8 +76,7 @@ class MetricValues:
             yield list(zip(dimensions, sample.labels, strict=False)), float(sample.value)
 
     def custom(self) -> Iterator[tuple[str, str]]:
-        """Return each family that handlers show, as Prometheus text: those that metrics.yaml has, or all where they are
-        detected."""
+        """Return the families of handlers as Prometheus text: those in metrics.yaml, or all with auto-detection."""
         known = {family.name for family in self.families.model}
         for name, lines in _by_family(self._source.server.custom_metrics()):
             if name in known or self._source.options.model_metrics_auto_detect:

@@ -1,6 +1,6 @@
-"""What TorchServe's APIs count: answers by status, and each model's predictions with their latency and time in the queue.
+"""Counters of TorchServe's APIs: answers by status, and each model's predictions with their latency and time in the queue.
 
-`model_version` is "default" unless the client has named one. Everything runs on the event loop's thread.
+`model_version` is "default" unless the client names one. All of it runs on the event loop's thread.
 """
 
 import time
@@ -13,7 +13,7 @@ DEFAULT_VERSION = "default"
 
 
 class ModelSeries:
-    """Counts the predictions of one model, asked for by one name of a version: it observes each of them."""
+    """Counts the predictions of one model under one name of a version, as an observer of each."""
 
     __slots__ = ("handler_ns", "latency_ns", "model", "observers", "queue_ns", "requests", "shared", "version")
 
@@ -37,7 +37,7 @@ class ModelSeries:
         self.shared.last_overhead_ns = execution.ended_ns - started - self.handler_ns
 
     def step(self, child: InFlightRequest) -> None:
-        """A step of an ensemble is not counted by itself."""
+        """Do nothing: steps of an ensemble are not counted."""
 
     def context(self) -> str:
         return ""
@@ -49,19 +49,19 @@ class ModelSeries:
 
 
 class InferenceMetrics:
-    """The counters of one server's TorchServe APIs. `replies` has the answers by the hundreds of their statuses."""
+    """The counters of one server's TorchServe APIs. replies: answers by the hundreds of their statuses."""
 
     def __init__(self) -> None:
         self.replies = [0] * 10
         self.last_queue_ns = 0  # of the last request that was executed
-        self.last_overhead_ns = 0  # of the last execution: what it took beside the handler
+        self.last_overhead_ns = 0  # of the last execution: its time outside of the handler
         self._series: dict[tuple[str, str], ModelSeries] = {}
 
     def count_reply(self, status: int) -> None:
         self.replies[status // 100 % 10] += 1
 
     def series(self, model: str, version: str = "") -> ModelSeries:
-        """Return what counts the predictions of a model that exists; version: as the client has named it."""
+        """Return the series of a model that exists. version: as the client names it."""
         key = model, version or DEFAULT_VERSION
         found = self._series.get(key)
         if found is None:

@@ -1,8 +1,8 @@
 """TorchServe's metrics as lines of files, in its modes "log" and "legacy": ts_metrics.log, and model_metrics.log of handlers.
 
-A line is `name.unit:value|#label:value,...|#hostname:host,timestamp:seconds`. TorchServe writes one for each event; here a
-second's events are one line with their sum, or the last value, so that whoever adds up lines gets the same, and a prediction
-costs nothing. What is measured of the machine comes at start and once in each interval. Source: docs/metrics.md of TorchServe
+A line is `name.unit:value|#label:value,...|#hostname:host,timestamp:seconds`. TorchServe writes one for each event; here the
+events of a second are one line with their sum, or the last value, so that sums over lines stay the same, and a prediction costs
+no line of its own. Metrics of the machine are written at start and once in each interval. Source: docs/metrics.md of TorchServe
 0.12, Log Mode.
 """
 
@@ -22,23 +22,23 @@ from serving.torchserve.telemetry.metric_values import MetricValues
 
 log = logging.getLogger(__name__)
 
-LOADS = "WorkerLoadTime"  # told once for each load
-PAUSE_S = 1.0  # between two looks at what has happened
+LOADS = "WorkerLoadTime"  # written once for each load
+PAUSE_S = 1.0  # between two writes
 _SERIES = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class MetricsLog:
-    """Writes what has happened each second, what is measured every `interval_s`, and both at the end."""
+    """Writes events each second, metrics of the machine every `interval_s`, and both at the end."""
 
     def __init__(self, values: MetricValues, folder: Path, interval_s: float, without: Iterable[str] = ()) -> None:
-        """without: names of families that are shown elsewhere."""
+        """without: names of families to leave out."""
         self._values = values
         self._folder = folder
         self._interval_s = interval_s
         self._without = frozenset(without)
-        self._before: dict[tuple[str, str], float] = {}  # counters and times of loading, as they were written last
-        self._answered: Counter[str] = Counter()  # predictions of each model, when lines were written last
+        self._before: dict[tuple[str, str], float] = {}  # counters and times of loading at the last write
+        self._answered: Counter[str] = Counter()  # predictions of each model at the last write
         self._files: dict[str, LogFile] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -47,7 +47,7 @@ class MetricsLog:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
-        """Write what has come since, and stop."""
+        """Write the last events, and stop."""
         if self._task is None:
             return
         self._task.cancel()
@@ -69,7 +69,7 @@ class MetricsLog:
             await asyncio.sleep(PAUSE_S)
 
     async def write(self, measured: bool = False) -> None:
-        """Write one line for each series that has something to tell. measured: those of the machine too."""
+        """Write one line for each series that has changed. measured: write those of the machine too."""
         try:
             if measured:
                 await self._values.refreshed()
@@ -87,7 +87,7 @@ class MetricsLog:
         for name, lines in texts.items():
             self._files[name].append("".join(lines))
 
-    # -- which lines -----------------------------------------------------------------------------------------------
+    # -- lines -----------------------------------------------------------------------------------------------------
     def _lines(self, family: Family, active: Counter[str], measured: bool) -> Iterator[str]:
         """Return the lines of one of the server's families. active: models that have answered since."""
         name = family.name
@@ -95,7 +95,7 @@ class MetricsLog:
             return
         last = family.type != "counter" and name != LOADS and name not in self._values.system
         if last and not active:
-            return  # the last prediction's, which has been told
+            return  # no prediction since the last write
         for labels, value in self._values.samples(family):
             if family.type == "counter":
                 value = self._grown(name, str(labels), value)
@@ -105,7 +105,7 @@ class MetricsLog:
                 yield self._line(name, family.unit, labels, value)
 
     def _of_models(self, active: Counter[str]) -> Iterator[str]:
-        """Return the lines of what is known of handlers, and of what they show themselves, of models that have answered."""
+        """Return the lines about handlers, and of their own metrics, for models that have answered."""
         custom = dict(self._values.custom())
         for family in self._values.families.model:
             if family.name not in custom:
@@ -117,7 +117,7 @@ class MetricsLog:
             yield from self._custom(known.get(name) or Family(name, "", "count", ()), text, active)
 
     def _custom(self, family: Family, text: str, active: Counter[str]) -> Iterator[str]:
-        """Return the lines of one family that handlers show; of a histogram how its sum and count have grown."""
+        """Return the lines of one family of handlers; of a histogram the growth of its sum and count."""
         for line in text.splitlines():
             match = None if line.startswith("#") else _SERIES.fullmatch(line)
             if match is None or match[1].endswith("_bucket"):
@@ -134,7 +134,7 @@ class MetricsLog:
                 yield self._line(match[1], family.unit, labels, value)
 
     def _grown(self, name: str, labels: str, value: float) -> float:
-        """Return by how much a series has changed since it was asked for last."""
+        """Return the change of a series since the last call."""
         grown = value - self._before.get((name, labels), 0.0)
         self._before[name, labels] = value
         return grown

@@ -1,7 +1,7 @@
-"""GET /metrics on TorchServe's metrics address: its families as Prometheus text, and those that handlers show.
+"""GET /metrics on TorchServe's metrics address: its families and those of handlers as Prometheus text.
 
-Which there are, and the names of their labels, metrics.yaml may say. In the mode "log" the page is empty, as TorchServe's. A
-comma stands before the brace that ends labels: Prometheus takes it, and people read TorchServe's page by patterns that have it.
+metrics.yaml may set the families and their labels. In the mode "log" the page is empty, as in TorchServe. A comma stands before
+the brace that ends labels: Prometheus accepts it, and people parse TorchServe's page by patterns with it.
 Source: docs/metrics_api.md of TorchServe 0.12; Prometheus, exposition formats, text 0.0.4.
 """
 
@@ -16,7 +16,7 @@ from serving.torchserve.registry.errors import bad_request
 from serving.torchserve.telemetry.metric_families import Family
 from serving.torchserve.telemetry.metric_values import MetricValues
 
-# In the mode "legacy" the page has what TorchServe 0.7 had there; the others are logged.
+# The families on the page in the mode "legacy", as in TorchServe 0.7; the others are logged.
 LEGACY = frozenset(
     ("ts_inference_requests_total", "ts_inference_latency_microseconds", "ts_queue_latency_microseconds")
 )
@@ -26,7 +26,7 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
 class MetricsPage:
-    """What the route of the metrics API serves. mode: "log", "prometheus" or "legacy"."""
+    """Handles the route of the metrics API. mode: "log", "prometheus" or "legacy"."""
 
     def __init__(self, values: MetricValues, mode: str) -> None:
         self._values = values
@@ -41,7 +41,7 @@ class MetricsPage:
         return Reply(200, (text.encode(),), CONTENT_TYPE)
 
     def render(self, names: Collection[str] = ()) -> Iterator[str]:
-        """Return the lines of the families of these names, of all without names."""
+        """Return the lines of the families of these names, or of all without names."""
         legacy = self._mode == "legacy"
         custom = {} if legacy else dict(self._values.custom())
         families = self._values.families

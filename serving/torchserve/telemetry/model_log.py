@@ -1,4 +1,4 @@
-"""model_log.log: what handlers print, line by line, as TorchServe writes it.
+"""model_log.log: the output of handlers, line by line, as TorchServe writes it.
 
     2026-11-22T15:35:00,210 [INFO ] W-9000-noop_1.0-stdout MODEL_LOG - hello from the handler
 
@@ -19,7 +19,7 @@ _LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}  # as Log4j calls them
 
 
 class ModelLog:
-    """Writes the file as long as it is started."""
+    """Writes the file from `start` to `close`."""
 
     def __init__(self, source: TorchServeSource, path: Path) -> None:
         self._handler = _Handler(source, path)
@@ -34,7 +34,7 @@ class ModelLog:
 
 
 class _Handler(logging.Handler):
-    """Called on the threads that read what workers print, one after another."""
+    """Called on the threads that read the output of workers, one after another."""
 
     def __init__(self, source: TorchServeSource, path: Path) -> None:
         super().__init__()
