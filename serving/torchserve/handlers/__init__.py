@@ -1,4 +1,4 @@
-"""Runs a handler of TorchServe's: its archive is unpacked already, its requests become the list that `handle` is given.
+"""Runs a TorchServe handler in its child process: its archive is unpacked already, requests become the list for `handle`.
 
-The package `ts` that handlers import lies beside it, in `ts-path/ts`. It may import that and what `child_program` may.
+The package `ts` for handlers is in `ts-path/ts`. It may import that, and all that `child_program` may.
 """

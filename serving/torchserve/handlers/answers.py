@@ -1,11 +1,11 @@
-"""What a handler returned, as bytes for its clients: what TorchServe sends, so that clients of the V2 protocol get the same.
+"""Converts the results of a handler to bytes as TorchServe does, so that clients of the V2 protocol get the same.
 
     str                    its UTF-8
     bytes, bytearray       as they are
     a tensor of PyTorch    what torch.save writes
     anything else          JSON, indented by two
 
-Where outputs are declared, a handler's dict answers them by name.
+If outputs are declared, a handler returns them by name in a dict.
 """
 
 import io
@@ -41,7 +41,7 @@ _EXPONENT = re.compile(rb"e[-+1-9]")
 
 
 class AnswerEncoder:
-    """Describes the answers of one model. outputs: name and datatype of those declared; None for the one that holds bytes."""
+    """Encodes the answers of one model. outputs: name and datatype of declared ones; None for the one of bytes."""
 
     def __init__(self, outputs: Sequence[tuple[str, str]] | None, batched: bool) -> None:
         self._outputs = outputs
@@ -61,7 +61,7 @@ class AnswerEncoder:
         return found
 
     def spans(self, requests: Sequence[RequestMessage]) -> list[slice]:
-        """Return, for each request, which of the batch's entries are its rows."""
+        """Return, for each request, the batch's entries that are its rows."""
         found = []
         start = 0
         for _, rows, _, _ in requests:
@@ -95,7 +95,7 @@ class AnswerEncoder:
 
 
 def _tensor(answer: object, name: str, kind: str, outputs: int) -> Array:
-    """Return what an answer holds for an output. InvalidAnswer where that is not to be had."""
+    """Return an answer's tensor for an output. InvalidAnswer without a fitting one."""
     value: Any = answer
     if isinstance(answer, dict):
         if name not in answer:
@@ -118,7 +118,7 @@ def _tensor(answer: object, name: str, kind: str, outputs: int) -> Array:
 
 
 def _strings(value: Any) -> Array:
-    """Return texts and bytes, in lists or arrays, as a BYTES tensor; what is neither goes as JSON."""
+    """Return texts and bytes, in lists or arrays, as a BYTES tensor; other values become JSON."""
     if isinstance(value, np.ndarray):
         flat, shape = list(value.reshape(-1)), value.shape
     elif isinstance(value, list | tuple):
@@ -132,11 +132,11 @@ def _strings(value: Any) -> Array:
 
 
 def as_bytes(answer: Any) -> bytes:
-    """Return the body that an answer of a handler's is. InvalidAnswer for what cannot be sent."""
+    """Return a handler's answer as the body of a response. InvalidAnswer for one that cannot be sent."""
     if isinstance(answer, str):
         return answer.encode("utf-8", "replace")
-    if isinstance(answer, (bytes, bytearray)):  # a union would be made each time
-        return answer  # type: ignore[return-value]  # read alone
+    if isinstance(answer, (bytes, bytearray)):  # a tuple, because a union would be made at each call
+        return answer  # type: ignore[return-value]  # only read
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(answer, torch.Tensor):
         file = io.BytesIO()
@@ -151,7 +151,7 @@ def as_bytes(answer: Any) -> bytes:
 
 
 def _json(answer: Any) -> bytes:
-    """Return what `json.dumps(answer, indent=2)` does, by orjson, which is far faster, where the two write the same."""
+    """Return the text of `json.dumps(answer, indent=2)`, by orjson where both write the same, because it is far faster."""
     if orjson is not None:
         try:
             text: bytes = orjson.dumps(answer, option=_AS_PYTHON)
@@ -164,14 +164,14 @@ def _json(answer: Any) -> bytes:
 
 
 def _is_as_python(text: bytes) -> bool:
-    """Whether Python's JSON would have written this too: it has another text for what is not ASCII, DEL, NaN, very small and
-    very large numbers; or there is nothing that looks like them."""
+    """Whether Python's JSON would have written the same: it differs for characters beyond ASCII, DEL, NaN, and very small and
+    very large numbers. False also for text that only looks like one of these."""
     other = b"0.0000" in text or b"null" in text or b"\x7f" in text or _EXPONENT.search(text)
     return not other and text.isascii()
 
 
 def parameters_of(processor: "RequestProcessor") -> dict[str, ParameterValue]:
-    """Return what a handler has said of an answer: its type, status and headers."""
+    """Return the type, status and headers that a handler has set, as parameters of the response."""
     parameters: dict[str, ParameterValue] = {}
     headers: list[tuple[str, str]] = []
     for name, value in _items(processor.get_response_headers()):

@@ -1,4 +1,4 @@
-"""What clients of TorchServe are told of a handler that fails: status and reason, as the real server's clients see them."""
+"""The status and reason that clients see when a handler fails, as in TorchServe."""
 
 from typing import TYPE_CHECKING, cast
 
@@ -15,11 +15,11 @@ _CODES = {400: "INVALID_ARG", 404: "NOT_FOUND", 409: "ALREADY_EXISTS", 429: "UNA
 
 
 class HandlerProblem(Exception):
-    """What is wrong with a handler, in a sentence for whoever wrote it."""
+    """A problem of a handler, in a sentence for its author."""
 
 
 class InvalidAnswer(HandlerProblem):
-    """The handler has returned what cannot be sent. `told`: status and reason for clients of TorchServe."""
+    """The handler has returned a value that cannot be sent. `told`: status and reason for clients of TorchServe."""
 
     def __init__(self, message: str, told: tuple[int, str]) -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ def told(error: BaseException) -> tuple[int, str]:
 
 
 def is_for_client(error: BaseException) -> bool:
-    """Whether a handler has raised it for its client: a PredictionException."""
+    """Whether a handler has raised a PredictionException, which is meant for its client."""
     return any(base.__name__ == "PredictionException" for base in type(error).__mro__)
 
 
@@ -52,7 +52,7 @@ def code_of(status: int) -> str:
 
 
 def check_answers(answers: object, count: int) -> list[object]:
-    """Return what a handler gave for `count` requests; InvalidAnswer unless that is a list with one answer for each."""
+    """Return a handler's result for `count` requests; InvalidAnswer unless it is a list with one answer for each."""
     if not isinstance(answers, list):
         raise InvalidAnswer(
             f"it returned {type(answers).__name__} where a list with an answer for each request was expected",

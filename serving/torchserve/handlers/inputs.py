@@ -1,14 +1,14 @@
-"""A batch as a handler is given it: a list of dicts, one for each request, and of each the headers and the id.
+"""Makes a handler's batch: a list of dicts, one for each request, with the headers and the id of each.
 
-Without declared inputs the one is `data`, of bytes. A frontend of TorchServe's says by parameters what its elements are:
+Without declared inputs there is one, `data`, of bytes. TorchServe's frontends describe its elements in parameters:
 
     torchserve_parts    JSON: [[name, content type or null, file name or null], ...], one for each element
     torchserve_headers  JSON: [[name, value], ...] as the client sent them
     torchserve_explain  the request asks for an explanation
     content_type        of the only element, from a client of the V2 protocol
 
-What has a content type is decoded by it: JSON, and text, which is UTF-8 whatever the type says. What has none, or cannot be
-decoded, stays a bytearray. Where inputs are declared, each row of theirs is a dict of arrays.
+A part with a content type is decoded by it: as JSON, or as text, which is UTF-8 with any charset. One without a type, or that
+cannot be decoded, stays a bytearray. If inputs are declared, each of their rows is a dict of arrays.
 """
 
 import json
@@ -38,9 +38,9 @@ T = TypeVar("T")
 
 
 class _Said(NamedTuple):
-    """What the parameters of a request say of it.
+    """The parameters of a request, decoded.
 
-    parts: its elements; None where nothing is said of them. decode: what decodes the only one. headers: as handlers see them.
+    parts: its elements; None where they are not described. decode: for the only element. headers: as handlers see them.
     """
 
     parts: list[Part] | None
@@ -55,24 +55,24 @@ class InputReader:
     """Reads the requests of one model."""
 
     def __init__(self, inputs: Sequence[str] | None, batched: bool, as_parts: bool = False) -> None:
-        """inputs: their names; None for the one that holds parts. batched: rows are requests. as_parts: each input is one of
-        bytes, and a part by its name."""
+        """inputs: their names; None for the one of parts. batched: rows are requests. as_parts: each input is of bytes, and
+        becomes a part of its name."""
         self._inputs = inputs
         self._batched = batched
         self._as_parts = as_parts
         self._decodes = True
-        self._said: dict[tuple[object, ...], _Said] = {}  # by the parameters that say it: clients repeat them
+        self._said: dict[tuple[object, ...], _Said] = {}  # by these parameters, which clients repeat
 
     def leave_encoded(self) -> None:
-        """Hand all parts over as they came, whatever their types say."""
+        """Leave all parts undecoded, whatever their types."""
         self._decodes = False
 
     def read(
         self, key: int, requests: Sequence[RequestMessage], memory: Memory
     ) -> tuple[list[Entry], list[Headers], dict[int, str]]:
-        """Return the entries of a batch, and of each the headers and the id. A request of several rows has several entries.
+        """Return the entries of a batch, with the headers and the id of each. A request of several rows has several entries.
 
-        Entries may have their headers in common, where the clients sent the same.
+        Entries may share one object of headers, where clients sent the same.
         """
         entries: list[Entry] = []
         headers: list[Headers] = []
@@ -97,7 +97,7 @@ class InputReader:
         return entries, headers, ids
 
     def _parts_of(self, row: TensorRow, said: _Said, view: memoryview) -> list[Entry]:
-        """Return the entries of the input `data`: bytes, one entry for each row of theirs."""
+        """Return the entries of the input `data`, one for each of its rows."""
         _, _, shape, offset, length = row
         parts = said.parts
         values = _values(view, offset, offset + length)
@@ -125,11 +125,11 @@ class InputReader:
 
 
 def _read(parts: object, headers: object, explain: object, content_type: object) -> _Said:
-    """Return what parameters say, by the values of _SAY. What a client of the V2 protocol has made up says nothing."""
+    """Return the parameters of _SAY, decoded. Malformed ones, as a client of the V2 protocol may send, are ignored."""
     found: Headers = {"url_path": ""}
     found |= _parsed(_types_of_parts, parts) or {}
     found |= _parsed(_headers_by_name, headers) or {}
-    found["explain"] = "True" if explain else "False"  # whatever the client has sent
+    found["explain"] = "True" if explain else "False"  # in place of a header of that name
     return _Said(_parsed(_names_and_decoders, parts), _parsed(_decoder, content_type), found)
 
 
@@ -144,8 +144,8 @@ def _of_sequence(details: RequestDetails) -> Headers:
 
 
 class SingleElement(Entry):
-    """An entry of a client of the V2 protocol, with one element: handlers find it as `data`, and as the `body` that they
-    are given by TorchServe's clients, whichever of the two they look for."""
+    """An entry of a client of the V2 protocol with one element: handlers find it as `data`, and as `body`, which TorchServe's
+    clients send."""
 
     def __init__(self, value: Any) -> None:
         super().__init__({_DATA: value})
@@ -163,14 +163,14 @@ class SingleElement(Entry):
 
 
 def _entry(parts: list[Part], values: Sequence[bytearray]) -> Entry:
-    """Return the parts of one request by their names. Of those with one name the last one stays."""
+    """Return the parts of one request by their names. Of several with one name the last one stays."""
     return {
         name: value if decode is None else decode(value) for (name, decode), value in zip(parts, values, strict=False)
     }
 
 
 def _values(memory: memoryview, start: int, end: int) -> list[bytearray]:
-    """Return the elements of a BYTES tensor, as copies: the server writes the memory again."""
+    """Return the elements of a BYTES tensor, as copies, because the server writes the memory again."""
     values = []
     while start < end:
         (length,) = _LENGTH.unpack_from(memory, start)
@@ -180,7 +180,7 @@ def _values(memory: memoryview, start: int, end: int) -> list[bytearray]:
 
 
 def _named_parts(tensors: Sequence[TensorRow], memory: memoryview) -> list[Entry]:
-    """Return an entry for each row of tensors that have one element in each: the parts by the tensors' names."""
+    """Return an entry for each row of tensors with one element in a row: the parts by the tensors' names."""
     columns = {name: _values(memory, offset, offset + length) for name, _, _, offset, length in tensors}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
@@ -202,7 +202,7 @@ def _array(kind: str, shape: Sequence[int], memory: memoryview, offset: int, len
 
 
 def _parsed(parse: Callable[[str], T], text: object) -> T | None:
-    """Return what a text means; None for one that means nothing, and for what is no text."""
+    """Return the parsed text; None for a malformed one, and for a value that is no text."""
     try:
         return parse(text) if isinstance(text, str) else None
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -224,7 +224,7 @@ def _headers_by_name(text: str) -> Headers:
 
 # -- decoding by content type ------------------------------------------------------------------------------------------
 def _decoder(content_type: str) -> Decoder | None:
-    """Return what decodes a body of a type; None for one that stays bytes."""
+    """Return the decoder for a content type; None for bytes."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/json":
         return _json
@@ -237,7 +237,7 @@ def _json(value: bytearray) -> Any:
     except ValueError:
         pass
     try:
-        return json.loads(value)  # what only this one reads: NaN, numbers of any length, UTF-16
+        return json.loads(value)  # reads more: NaN, numbers of any length, UTF-16
     except (ValueError, RecursionError):
         return value
 

@@ -1,4 +1,4 @@
-"""Finds and prepares the handler that an archive names: a function, a service class, or one of those that `ts` brings.
+"""Finds and prepares the handler that an archive names: a function, a service class, or a handler of `ts`.
 
 Source: pytorch/serve, docs/custom_service.md.
 """
@@ -28,11 +28,11 @@ ENVELOPES = ("body", "json", "kserve", "kservev2")
 
 
 class LoadError(HandlerProblem):
-    """Why a handler cannot be found."""
+    """A handler that cannot be found."""
 
 
 def load_handler(handler: str, envelope: str, context: "Context") -> Handle:
-    """Return what answers batches, initialized. Whatever the handler's own code raises passes through."""
+    """Return the function that answers batches, initialized. Errors of the handler's own code pass through."""
     name, _, function = handler.partition(":")
     module = _module(name)
     found = _function(module, function, context) or _service(module, function, context)
@@ -40,10 +40,10 @@ def load_handler(handler: str, envelope: str, context: "Context") -> Handle:
 
 
 def _module(name: str) -> ModuleType:
-    """Import a file of the archive, a handler of `ts`, or whatever else has that name."""
+    """Import a file of the archive, a handler of `ts`, or another module of that name."""
     path = name.strip().removesuffix(".py").removeprefix("./")
     if "/" in path and not _is_there(path):
-        path = path.rpartition("/")[2]  # archivers keep the file and not its folder
+        path = path.rpartition("/")[2]  # archivers store the file without its folder
     plain = path.replace("/", ".")
     if _is_there(plain.replace(".", "/")):
         return importlib.import_module(plain)
@@ -86,12 +86,12 @@ def _service(module: ModuleType, name: str, context: "Context") -> Handle:
 
 
 def _service_class(module: ModuleType, name: str) -> type[Any]:
-    """Return the class of that name, or the module's only one, or the only one that handles: no other is derived from it."""
+    """Return the class of that name, or the module's only one, or the only class with `handle` and no subclass with it."""
     if name:
         return getattr(module, name)  # type: ignore[no-any-return]
     own = [one for _, one in inspect.getmembers(module, inspect.isclass) if one.__module__ == module.__name__]
     if len(own) == 1:
-        return own[0]  # it may get its `handle` when it is made
+        return own[0]  # its instance may have a `handle` of its own
     handling = [one for one in own if callable(getattr(one, "handle", None))]
     found = [one for one in handling if not any(other is not one and issubclass(other, one) for other in handling)]
     if len(found) == 1:
@@ -106,7 +106,7 @@ def _service_class(module: ModuleType, name: str) -> type[Any]:
 
 
 def _enveloped(handle: Handle, envelope: str) -> Handle:
-    """Return what takes a handler's inputs out of an envelope, and puts its answers into one."""
+    """Return a function that unwraps a handler's inputs from an envelope, and wraps its answers."""
     if envelope not in ENVELOPES:
         raise LoadError(f"service envelope '{envelope}' is none of {', '.join(ENVELOPES)}")
     module = importlib.import_module(f"ts.torch_handler.request_envelope.{envelope}")

@@ -1,4 +1,4 @@
-"""What a handler logs goes to the model's log at its own level, from INFO on, as TorchServe's workers log."""
+"""Sends log records of a handler to the model's log, at their own level from INFO on, as TorchServe's workers do."""
 
 import logging
 import sys
@@ -18,5 +18,5 @@ class _ToServer(logging.Handler):
 
 
 def log_as_torchserve() -> None:
-    """Set the root logger up, before the handler does."""
+    """Configure the root logger before the handler does."""
     logging.basicConfig(level=logging.INFO, handlers=[_ToServer()], format="%(message)s")

@@ -1,7 +1,7 @@
-"""Takes what a handler measures to the server, once a second: a batch costs no message of its own.
+"""Sends the metrics of a handler to the server, once a second, so that a batch costs no message of its own.
 
-Of the metrics, those go that the metrics.yaml names, and all others where they are to be detected. The labels are the metric's
-dimensions, and Hostname. Source: pytorch/serve, docs/metrics.md.
+The metrics in metrics.yaml are sent, and all others with auto-detection. The labels are the metric's dimensions, and Hostname.
+Source: pytorch/serve, docs/metrics.md.
 """
 
 import logging
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-MAX_OBSERVED = 1000  # values of one histogram that wait to be taken
-MAX_SERIES = 1000  # of one process; a handler whose labels are those of each request has ever more
-# Of Prometheus' client for Java, which TorchServe uses.
+MAX_OBSERVED = 1000  # waiting values of one histogram
+MAX_SERIES = 1000  # of one process: labels with a new value for each request would make ever more
+# The defaults of Prometheus' client for Java, which TorchServe uses.
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
 
 _Series = tuple[str, str, tuple[str, ...], tuple[str, ...]]
@@ -32,27 +32,27 @@ _Series = tuple[str, str, tuple[str, ...], tuple[str, ...]]
 
 
 class MetricExporter:
-    """Listens to all metrics of `ts`, and has a thread that tells the server."""
+    """Listens to all metrics of `ts`, and sends them to the server from a thread."""
 
     def __init__(self, link: ServerLink, wanted: "set[tuple[str, str]] | None") -> None:
-        """wanted: kind and name of the metrics that go to the server; None for all."""
+        """wanted: kind and name of the metrics to send; None for all."""
         from ts.metrics import caching_metric
 
         self._link = link
         self._wanted = wanted
-        self._values: dict[_Series, float] = {}  # a counter's growth, or what a gauge stands at, since the last time
+        self._values: dict[_Series, float] = {}  # a counter's growth since the last message, or a gauge's value
         self._observed: dict[_Series, list[float]] = {}
         self._units: dict[str, str] = {}
-        self._numbers: dict[_Series, int] = {}  # of the series that the server knows; 0: it does not want it
+        self._numbers: dict[_Series, int] = {}  # of the series that the server knows; 0 for one that it refused
         self._families: set[str] = set()
-        self._full = False  # a series was left out
+        self._full = False  # whether a series was left out
         self._changed = threading.Event()
         self._lock = threading.Lock()
         caching_metric.listen(self._take)
         threading.Thread(target=self._run, name="metrics", daemon=True).start()
 
     def gauge(self, name: str, unit: str, labels: Mapping[str, str]) -> Callable[[float], None] | None:
-        """Return what takes the values of a gauge that is no metric of the handler's; None for one that nobody wants."""
+        """Return a function that sets a gauge beside the handler's own metrics; None for one that is not sent."""
         if self._wanted is not None and ("gauge", name) not in self._wanted:
             return None
         series = "gauge", name, tuple(labels), tuple(labels.values())
@@ -66,7 +66,7 @@ class MetricExporter:
         return take
 
     def _take(self, metric: "CachingMetric", values: tuple[str, ...], value: float) -> None:
-        """Keep a value until the next time. Any thread."""
+        """Keep a value until the next message. Any thread."""
         kind = metric.metric_type.value
         if (self._wanted is not None and (kind, metric.metric_name) not in self._wanted) or not math.isfinite(value):
             return
@@ -123,7 +123,7 @@ class MetricExporter:
         self._full = True
 
     def _made(self, series: _Series) -> int:
-        """Make a series, and its family where it is the first one. 0 where the server does not take it, which is logged."""
+        """Make a series, and its family with the first one. Return its number; 0 where the server refuses it, as logged."""
         kind, name, names, values = series
         number = len(self._numbers) + 1
         try:

@@ -1,4 +1,4 @@
-"""Runs a TorchServe handler: hands it batches as lists of dicts, and describes its answers to the server."""
+"""Runs a TorchServe handler: calls it with batches as lists of dicts, and sends its answers to the server."""
 
 import asyncio
 import os
@@ -91,7 +91,7 @@ class TorchserveStub(Stub):
         return self._answers.encode(requests, check_answers(answers, len(data)), context, writer)
 
     def _call(self, data: list[Entry]) -> object:
-        """Call the handler, and measure it where somebody wants to know."""
+        """Call the handler, and measure the call where metrics are kept."""
         if self._measured is None:
             return self._finished(data)
         began = time.perf_counter()
@@ -101,7 +101,7 @@ class TorchserveStub(Stub):
             self._measured(round((time.perf_counter() - began) * 1000, 2))
 
     def _finished(self, data: list[Entry]) -> object:
-        """Run the handler to its end; a coroutine on one event loop for all batches: what it keeps belongs to that."""
+        """Run the handler to its end; a coroutine runs on one event loop for all batches, to which its objects belong."""
         answers = self._handle(data, self._context)
         if type(answers) is not CoroutineType:
             return answers
@@ -111,7 +111,7 @@ class TorchserveStub(Stub):
         return self._loop.run_until_complete(answers)
 
     def _stream(self, key: int, requests: Sequence[RequestMessage], data: list[Entry]) -> None:
-        """Answer a batch over the link: each list that the handler sends before it returns, and what it returns."""
+        """Answer a batch over the link: with each list that the handler sends, and with its result."""
         streams = [self._open_stream(own, details) for own, (*_, details) in enumerate(requests, key)]
 
         spans = self._answers.spans(requests)
@@ -149,14 +149,14 @@ class TorchserveStub(Stub):
 
     @staticmethod
     def start_failure(error: BaseException, folder: str) -> Failed:
-        """Return why the handler cannot be had, with TorchServe's words where it was for want of memory."""
+        """Return why the handler could not start, in TorchServe's words for lack of memory."""
         answer = failed(error, folder)
         if told(error) == OUT_OF_RESOURCES:
             answer["status"], answer["reason"] = OUT_OF_RESOURCES
         return answer
 
     def failure(self, error: BaseException, folder: str) -> Failed:
-        """Return what clients of both protocols are told. A handler that ends its process has ended it."""
+        """Return the failure for clients of both protocols. A handler that raises SystemExit ends the process."""
         if isinstance(error, SystemExit):
             sys.stdout.flush()
             os._exit(error.code if isinstance(error.code, int) else 1)
@@ -169,13 +169,13 @@ class TorchserveStub(Stub):
         return answer
 
     def _on_message(self, message: IsReady | Taken) -> None:
-        """Take what the server says by itself. On the link's thread."""
+        """Take a message that the server sends by itself. On the link's thread."""
         if message["op"] == "taken" and (window := self._windows.get(message["key"])) is not None:
             window.taken(message["size"])
 
 
 def _requests_of(ids: Mapping[int, str], everyone: Mapping[int, str], spans: Sequence[slice]) -> list[int]:
-    """Return which requests of a batch the ids name. everyone: the ids of all its entries."""
+    """Return the requests of a batch with these ids. everyone: the ids of all its entries."""
     known = {everyone[span.start]: index for index, span in enumerate(spans)}
     unknown = set(ids.values()) - set(known)
     if unknown:
@@ -184,7 +184,7 @@ def _requests_of(ids: Mapping[int, str], everyone: Mapping[int, str], spans: Seq
 
 
 def _enter(folder: str, packages: str) -> None:
-    """Make the archive's folder the working directory, from which the handler imports, and programs that it starts."""
+    """Make the archive's folder the working directory and import path of the handler, and of programs that it starts."""
     os.chdir(folder)
     own = list(filter(None, (str(_TS_PATH), folder, packages)))
     sys.path[:0] = own
@@ -192,8 +192,7 @@ def _enter(folder: str, packages: str) -> None:
 
 
 def _measured(settings: InitializeTorchserve, context: "Context", link: ServerLink) -> Callable[[float], None] | None:
-    """Have the handler's metrics taken to the server, and return what is told how long each batch took; None where nobody
-    wants either."""
+    """Send the handler's metrics to the server. Return a function that records the time of a batch, None for none."""
     if not settings["metrics"]:
         return None
     named = {(kind.value, name) for kind, metrics in context.metrics.cache.items() for name in metrics}
@@ -222,7 +221,7 @@ def _context(settings: InitializeTorchserve) -> "Context":
 
 
 def _model_settings(settings: InitializeTorchserve) -> Mapping[str, Any]:
-    """Return model-config.yaml as Python reads it, whose keys may be numbers; as JSON has it in a Python without YAML."""
+    """Return model-config.yaml as Python reads it, with keys that may be numbers; in a Python without YAML, as JSON has it."""
     if not settings["settings_file"]:
         return {}
     try:

@@ -1,8 +1,8 @@
 """Lets PyPI's torchvision, which is built for CUDA, be imported beside a PyTorch for the CPU.
 
-Its library of operators cannot be loaded there, and two of the operators are described in Python before anybody calls them,
-which fails when nobody has declared them. Where an import fails for that reason alone, they are declared and it is tried once
-more; calling one of them fails as before.
+Its library of operators cannot be loaded there, and torchvision describes two of the operators at import, which fails while
+they are not declared. If an import fails for that reason alone, they are declared and the import is repeated; a call of one of
+them fails as before.
 """
 
 import sys
@@ -14,16 +14,16 @@ _OPERATORS = ("nms", "qnms")
 _SCHEMA = "{}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
 _PACKAGE = "torchvision"
 
-_declared: list[object] = []  # the library of operators lives as long as the process
+_declared: list[object] = []  # keeps the library of operators for the life of the process
 
 
 def find_torchvision_operators() -> None:
-    """Look after the import of torchvision from now on. It costs nothing where nobody imports it."""
+    """Watch for the import of torchvision from now on, which costs nothing without one."""
     sys.meta_path.insert(0, _Finder())
 
 
 class _Finder:
-    """Finds torchvision as Python does, once, and has it loaded twice where the first time fails for its operators."""
+    """Finds torchvision as Python does, once, and loads it again where the first load fails for its operators."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != _PACKAGE:

@@ -1,4 +1,4 @@
-"""What TorchServe's users register and scale, start from and are allowed, without the protocols.
+"""Registered models and workflows, their archives, snapshots and tokens, without the protocols.
 
-May import every room but the frontends; `source` is what TorchServe's flags ask for as the server's source of models.
+May import every room but the frontends; with TorchServe's flags, `source` is the server's source of models.
 """

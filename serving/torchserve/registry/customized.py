@@ -1,4 +1,4 @@
-"""What a model's handler says of itself: `describe_handle`, asked by a request with the header `describe`."""
+"""Asks a model's handler for its own description (`describe_handle`), by a request with the header `describe`."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ from serving.server.inference_server import InferenceServer
 async def customized_metadata(
     server: InferenceServer, name: str, number: str, headers: Iterable[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Return the object that the handler describes itself by; an empty one for anything else. ServingError where it fails.
+    """Return the JSON object of the handler's answer; {} for any other answer. ServingError where the handler fails.
 
     number: of the version. headers: of the client's request.
     """

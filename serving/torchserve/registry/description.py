@@ -1,6 +1,6 @@
-"""What TorchServe's APIs tell of models: the list, and each version with its workers and its queue.
+"""Describes models for TorchServe's APIs: the list, and each version with its workers and its queue.
 
-Models that nobody registered, of a repository with config.pbtxt, are described from their configurations.
+Models of a repository with config.pbtxt, which are not registered, are described from their configurations.
 """
 
 import datetime
@@ -37,7 +37,7 @@ class Descriptions:
         self._server = server
         self._options = options
         self._registrations = registrations
-        self._workers: dict[int, int] = {}  # process -> the number that it is called by
+        self._workers: dict[int, int] = {}  # process -> the number of its worker
 
     # -- the list --------------------------------------------------------------------------------------------------
     def page(self, limit: int, first: int) -> Description:
@@ -54,12 +54,12 @@ class Descriptions:
     def _listed(self) -> Iterable[tuple[str, str]]:
         if self._registrations is not None:
             defaults = [model.default_version for model in self._registrations.models.values()]
-            return [(one.name, one.url) for one in defaults if one.url]  # a workflow's functions have none
+            return [(one.name, one.url) for one in defaults if one.url]  # functions of a workflow have no url
         return {row.name: (row.name, _url(row.name)) for row in self._server.known_models(ready=True)}.values()
 
     # -- one model -------------------------------------------------------------------------------------------------
     def describe(self, name: str, version: str | None) -> list[Description]:
-        """Return a version, the default one, or with "all" each of them. TorchServeError for what is not there."""
+        """Return one version, by default the default one, or "all". TorchServeError for an unknown one."""
         if self._registrations is not None:
             if version == "all":
                 if name not in self._registrations.models:
@@ -73,7 +73,7 @@ class Descriptions:
         return [self._from_repository(name, number) for number in numbers]
 
     def number(self, name: str, version: str | None) -> str | None:
-        """Return the number in the repository of a version; None where it has no workers."""
+        """Return the number of a version in the repository; None for one without workers."""
         if self._registrations is not None:
             found = self._registrations.find(name, version)
             return str(found.number) if found.serving else None
@@ -144,7 +144,7 @@ class Descriptions:
         queue_size: int,
         wanted: int = 0,
     ) -> Description:
-        """number: of the version in the repository; None where it has no workers. wanted: workers, those on their way too."""
+        """number: of the version in the repository; None without workers. wanted: workers, also those being started."""
         processes, pending = self._live(name, number)
         on_gpu = said.device_type != "cpu" and gpu_count() > 0
         ids = list(said.device_ids)
@@ -210,7 +210,7 @@ class Descriptions:
         }
 
     def _coming_worker(self, later: int) -> Description:
-        """Return the row of a worker whose process is not there yet: clients look at the first row until it is READY."""
+        """Return the row of a worker without a process yet, because clients poll the first row until it is READY."""
         return {
             "id": str(FIRST_WORKER + len(self._workers) + later),
             "startTime": _time(datetime.datetime.now(datetime.UTC)),
@@ -223,7 +223,7 @@ class Descriptions:
 
 
 def _url(name: str) -> str:
-    """Return what stands for the archive of a model that nobody registered from one."""
+    """Return an archive's name for a model that was not registered from one."""
     return f"{name}.mar"
 
 

@@ -1,6 +1,6 @@
-"""What a client of TorchServe's APIs is told, in TorchServe's own words: a status, a type and a sentence.
+"""Errors of TorchServe's APIs in TorchServe's own words: a status, a type and a sentence.
 
-The type is the name of a Java class, which clients find in the body of an error. Source: answers of TorchServe 0.12.
+The type is the name of a Java class, which clients read in the body of an error. Source: answers of TorchServe 0.12.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ class TorchServeError(ServingError):
 
 
 class WorkersStarting(TorchServeError):
-    """The model has no workers yet, and predictions wait: `started` is set when its first ones are there, or have failed."""
+    """The model's first workers are being started, and predictions wait: `started` is set when they run or have failed."""
 
     def __init__(self, refusal: TorchServeError, started: asyncio.Event) -> None:
         super().__init__(refusal.status, refusal.type, refusal.message)
@@ -49,7 +49,7 @@ def no_worker(name: str, version: str | None = None) -> TorchServeError:
 
 
 def not_served(name: str) -> TorchServeError:
-    """Return the error of a prediction for a model of a repository that does not serve: nobody scales it here."""
+    """Return the error of a prediction for a model of a repository that does not serve, and cannot be scaled."""
     return TorchServeError(
         503,
         "ServiceUnavailableException",

@@ -1,4 +1,4 @@
-"""The workflows that can be run and described: registered over the management API, or ensembles of a repository that carry a
+"""Runs and describes workflows: those registered over the management API, or ensembles of a repository with a
 specification.
 
 Runs on the event loop's thread.
@@ -48,7 +48,7 @@ class KnownWorkflows(ABC):
     def registered(self) -> dict[str, str]:
         """Return name -> url, sorted by name."""
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- descriptions --------------------------------------------------------------------------------------------------
     def page(self, limit: int, first: int) -> dict[str, Any]:
         """Return a page of the workflows, sorted by name."""
         urls = self.registered()
@@ -80,7 +80,7 @@ class KnownWorkflows(ABC):
     async def run(
         self, spec: WorkflowSpec, values: Sequence[bytes], parameters: Mapping[str, ParameterValue]
     ) -> dict[str, bytes]:
-        """Return what each leaf answers to one request; TorchServeError where a node fails as often as it may.
+        """Return the answer of each leaf to one request; TorchServeError where a node fails after all its retries.
 
         values, parameters: the parts of the request, as for a prediction.
         """
@@ -119,7 +119,7 @@ class KnownWorkflows(ABC):
 
 
 class RepositoryWorkflows(KnownWorkflows):
-    """Of a repository that somebody else manages, such as the dashboard: its ensembles that carry a specification."""
+    """The workflows of a model repository, such as the dashboard's: its ensembles with a specification."""
 
     def find(self, name: str) -> Described:
         found = self._described(name)

@@ -1,19 +1,19 @@
-"""The store of archives: where a registration's url leads, inside the store or from an address that is allowed.
+"""The store of archives: finds the archive of a registration's url in the store, or fetches it from an allowed address.
 
-    noop.mar, a folder's name             what lies in the store under that name, and nothing outside of it
-    file://..., http://..., https://...   copied into the store, where the address matches allowed_urls, and every one that it
-                                          redirects to does
+    noop.mar, a folder's name             the archive of that name inside the store
+    file://..., http://..., https://...   copied into the store, if allowed_urls match the address and every one that it
+                                          redirects to
     s3://..., gs://..., as://...          the same, with the credentials of model repositories in the cloud
 
-Addresses are compared in their normal form (repository/core/addresses.py), that of a file as it is asked for, and again as the
-place where its links lead. A link in the store that leads out of it is nothing that the store has.
+Addresses are compared in their normal form (repository/core/addresses.py); that of a file is compared as given, and again with
+its links followed. A link in the store that leads out of it does not count as an archive.
 
-A copy is looked at before it has its name, so that nothing but archives come into the store, whole ones, and the store's own
-files are never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and what it answers.
+A copy is checked before it gets its name, so that only complete archives come into the store, and the store's own files are
+never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and its answers.
 
-Several servers may have one store. Who has a file registered holds a shared lock (flock) on it, which the kernel lets go when a
-server is killed: a file that another server fetched from the same address and has still is taken as it is, one that nobody has
-is fetched again, and the last who lets go of it removes it.
+Several servers may share a store. A server holds a shared lock (flock) on each file that it has registered, which the kernel
+releases when the server is killed. A file that another server fetched from the same address and still holds is used as it is;
+one that no server holds is fetched again; and the last server that releases a fetched file removes it.
 """
 
 import contextlib
@@ -56,19 +56,19 @@ MAX_URL = 4096
 _CHUNK = 1 << 20
 _CLOUD = ("s3:", "gs:", "as:")
 _ARRIVING = ".slipway-arriving-"
-_ADDRESS_OF = ".slipway-fetched-"  # before the name of a file that was fetched: holds a digest of its address
+_ADDRESS_OF = ".slipway-fetched-"  # prefix of a file with a digest of a fetched file's address
 _SHARE_BLOCKS = 0x40049409  # FICLONE of linux/fs.h
 
-_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # what mounted object stores and some other file systems answer
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # errors of mounted object stores and some other file systems
 
-Check = Callable[[Path], object]  # raises RepositoryError for what is no archive
+Check = Callable[[Path], object]  # raises RepositoryError for a file that is no archive
 
 
 @dataclass(frozen=True, slots=True)
 class StoredArchive:
-    """An archive of the store: a file, or the folder that it unpacks to. fetched: it came with this registration.
+    """An archive of the store: a file, or the folder that it unpacks to. fetched: by a registration.
 
-    lock: the descriptor that holds the file, until `ModelStore.release`; None of a folder, or where files cannot be locked.
+    lock: the descriptor that locks the file until `ModelStore.release`; None for a folder, or where files cannot be locked.
     """
 
     path: Path
@@ -77,14 +77,12 @@ class StoredArchive:
 
 
 class ModelStore:
-    """One folder. Everything here reads files or networks: it is called on worker threads."""
+    """One folder. All methods read files or networks, and are called on worker threads."""
 
     def __init__(self, folder: Path, allowed_urls: Sequence[str]) -> None:
         self.folder = folder
         self._allowed = [re.compile(text, re.IGNORECASE) for text in allowed_urls]
-        self._allowed_files = [
-            re.compile(text) for text in allowed_urls
-        ]  # two files may have names that differ in case only
+        self._allowed_files = [re.compile(text) for text in allowed_urls]  # names of files may differ in case alone
         self._held: Counter[Path] = Counter()  # by this server
         self._holding = threading.Lock()
         for leftover in folder.glob(f"{_ARRIVING}*"):
@@ -92,7 +90,7 @@ class ModelStore:
                 _remove_unless_locked(leftover)
 
     def find(self, url: str, check: Check) -> StoredArchive:
-        """Return the archive that an address means, fetched if need be, and hold it. TorchServeError without one.
+        """Return the archive of an address, fetched if necessary, and hold it. TorchServeError without one.
 
         check: raises RepositoryError for a file that is no archive.
         """
@@ -103,7 +101,7 @@ class ModelStore:
         return self._kept(place, lock=_shared_lock(place))
 
     def refuse_unless_allowed(self, url: str) -> None:
-        """TorchServeError for a url that leads to no archive whatever is there; told at once, whoever is being waited for."""
+        """Raise TorchServeError for a url that can never lead to an archive; reads no files, so that it needs no thread."""
         if not url:
             raise _not_found("empty url")
         if ".." in url:
@@ -117,11 +115,11 @@ class ModelStore:
                 raise _failed(url)
 
     def names(self) -> list[str]:
-        """Return the names of all that may be archives, sorted: for load_models=all."""
+        """Return the names of all possible archives, sorted, for load_models=all."""
         return archives_in(self.folder)
 
     def release(self, archive: StoredArchive) -> None:
-        """Let go of an archive; one that was fetched is removed, unless somebody has it still."""
+        """Release an archive; a fetched one is removed, unless it is still held."""
         with self._holding:
             self._held[archive.path] -= 1
             held = self._held[archive.path] > 0
@@ -160,7 +158,7 @@ class ModelStore:
             return inside
         raise _not_found(f"Model not found at: {url}")
 
-    # -- from elsewhere ------------------------------------------------------------------------------------------------
+    # -- from an address -----------------------------------------------------------------------------------------------
     def _fetch(self, url: str, check: Check) -> StoredArchive:
         place = self.folder / file_name(url)
         if place.exists() or place.is_symlink():
@@ -175,7 +173,7 @@ class ModelStore:
         lock: int | None = None
         try:
             with open(descriptor, "wb") as file:
-                # Held from its first byte: another server that starts meanwhile would clear it away.
+                # Locked from its first byte: else another server that starts meanwhile would remove it.
                 lock = os.dup(descriptor) if _lock(descriptor, fcntl.LOCK_SH) else None
                 self._copy(url, file)
                 file.flush()
@@ -183,7 +181,7 @@ class ModelStore:
         except BaseException as error:
             if lock is not None:
                 os.close(lock)
-            if isinstance(error, FileExistsError):  # somebody was faster
+            if isinstance(error, FileExistsError):  # another server was faster
                 held = self._shared(place, url)
                 if held is not None:
                     return held
@@ -195,8 +193,8 @@ class ModelStore:
             Path(arriving).unlink(missing_ok=True)
 
     def _shared(self, place: Path, url: str) -> StoredArchive | None:
-        """Return a file that another server has fetched from this address and holds; None, and it is gone, where it was left by
-        one that was killed. TorchServeError for all else that has the name."""
+        """Return a file that another server has fetched from this address and holds. Remove one that a killed server left, and
+        return None. TorchServeError for any other file of the name."""
         taken = server_error(f"Model file already exists {place.name}")
         try:
             known = self._address_of(place.name).read_text()
@@ -215,12 +213,12 @@ class ModelStore:
             self.release(held)
         elif _lock(lock, fcntl.LOCK_SH) and _is_at(lock, place):
             return held
-        else:  # whoever had it has just removed it
+        else:  # its holder has just removed it
             self._drop(held)
         return None
 
     def _drop(self, archive: StoredArchive) -> None:
-        """Let go of a file which is not this server's to remove, or has no name yet."""
+        """Release a file that this server must not remove, or that has no name yet."""
         self.release(replace(archive, fetched=False))
 
     def _checked(self, held: StoredArchive, url: str, check: Check) -> StoredArchive:
@@ -235,7 +233,7 @@ class ModelStore:
         return held
 
     def _named(self, arrived: Path, place: Path, url: str, check: Check, lock: int | None) -> StoredArchive:
-        """Give what has arrived its name, if it is an archive. FileExistsError where that is taken."""
+        """Give a fetched file its name, if it is an archive. FileExistsError where the name is taken."""
         try:
             check(arrived)
         except RepositoryError as error:
@@ -250,7 +248,7 @@ class ModelStore:
         return StoredArchive(place, fetched=True, lock=lock)
 
     def _copy(self, url: str, file: IO[bytes]) -> None:
-        """Copy what an address gives; within bounds of size and time."""
+        """Copy the content of an address, within bounds of size and time."""
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
@@ -284,7 +282,7 @@ class ModelStore:
             raise _failed(url) from None
 
     def _copy_bounded(self, source: Any, file: IO[bytes], size: int | None) -> None:
-        """size: bytes that are announced; None where nobody knows."""
+        """size: announced bytes; None if unknown."""
         storage.ensure_space(self.folder, size or 0)
         deadline = time.monotonic() + MAX_S
         copied = 0
@@ -299,7 +297,7 @@ class ModelStore:
             raise OSError("it ended before all of it had come")
 
     def _local(self, url: str) -> Path:
-        """Return the file of an address, links followed. OSError without one, TorchServeError where they lead elsewhere."""
+        """Return the file of an address, links followed. OSError without one, TorchServeError for one that is not allowed."""
         path = local_path(url).resolve()
         if not self._allows_file(path):
             raise _not_found(f"Given URL {url} is a link that leads out of any allowed URL(s)")
@@ -319,7 +317,7 @@ class ModelStore:
             normal = parts._replace(path=normal_path(parts.path)).geturl()
         except UnsafePath:
             return False
-        except ValueError:  # brackets that are not closed: it cannot be fetched, which is told of next
+        except ValueError:  # brackets that are not closed: fetching it will fail
             normal = url
         return any(pattern.fullmatch(normal) for pattern in self._allowed)
 
@@ -329,7 +327,7 @@ class ModelStore:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirection where the address that it leads to is allowed itself, over HTTP or HTTPS."""
+    """Follows a redirection to an address over HTTP or HTTPS that is allowed itself."""
 
     max_redirections = MAX_REDIRECTS
     max_repeats = 2
@@ -351,14 +349,14 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _remove_unless_locked(leftover: Path) -> None:
-    """Remove what a server that was killed was fetching; BlockingIOError where one is still at it."""
+    """Remove a file that a killed server was fetching; BlockingIOError where a server is still fetching it."""
     with leftover.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         leftover.unlink()
 
 
 def _shared_lock(place: Path) -> int | None:
-    """Return a descriptor that holds a file of the store; None of a folder, and where it cannot be locked."""
+    """Return a descriptor with a shared lock on a file of the store; None for a folder, or where it cannot be locked."""
     for _ in range(3):  # another server may put a file in its place meanwhile
         try:
             descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -377,18 +375,18 @@ def _shared_lock(place: Path) -> int | None:
 def _lock(descriptor: int, kind: int) -> bool:
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError:  # somebody has it, or there are no locks on this file system
+    except OSError:  # another process has it, or the file system has no locks
         return False
     return True
 
 
 def _locked_alone(descriptor: int) -> bool:
-    """Whether nobody else holds a file. A shared lock is lost, whatever the answer: of two who let go, the last is told so."""
+    """Whether no other process holds a file. The shared lock is lost either way, so that of two releases the last gets True."""
     return _lock(descriptor, fcntl.LOCK_EX)
 
 
 def _is_at(descriptor: int, place: Path) -> bool:
-    """Whether the file of that name is this one still."""
+    """Whether the descriptor's file still has that name."""
     try:
         return os.path.samestat(os.fstat(descriptor), place.lstat())
     except OSError:
@@ -396,7 +394,7 @@ def _is_at(descriptor: int, place: Path) -> bool:
 
 
 def _move(arrived: Path, place: Path) -> None:
-    """Give a file another name too, whole; FileExistsError where that is taken."""
+    """Give a complete file its name; FileExistsError where that is taken."""
     try:
         os.link(arrived, place)
     except OSError as error:
@@ -427,10 +425,10 @@ def _failed(url: str) -> TorchServeError:
 
 
 def copied(source: Path, destination: Path) -> None:
-    """Put an archive where a version has it: what is registered stays as it is when the store's file is written anew.
+    """Copy an archive into a version's folder, so that the version keeps its content when the store's file is replaced.
 
-    A file system that can lets both share their blocks; of a folder the files are linked, where that is on the same disk.
-    RepositoryError for a folder with links in it, or a full disk.
+    Both share their blocks if the file system can; the files of a folder on the same disk are hard-linked. RepositoryError for
+    a folder with symbolic links, or a full disk.
     """
     if source.is_dir():
         same = storage.same_disk(source, destination.parent)

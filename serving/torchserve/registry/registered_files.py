@@ -1,10 +1,10 @@
-"""The model repository that is made of registrations: a folder for each model, a numbered one for each of its versions.
+"""The model repository of registered models: a folder for each model, a numbered one for each of its versions.
 
-<model>/config.pbtxt           the versions that have workers, and which of them answers without a version
+<model>/config.pbtxt           the versions with workers, and the default one
 <model>/<number>/model.mar     the archive
-<model>/<number>/slipway.pbtxt what was asked for this version: batches, workers, time-outs
+<model>/<number>/slipway.pbtxt the settings of this version: batches, workers, time-outs
 
-It is this server's alone, made anew at every start from what the store and the snapshot say.
+It belongs to this server alone, and is made anew at every start from the store and the snapshot.
 """
 
 import shutil
@@ -22,7 +22,7 @@ ARCHIVE = "model.mar"
 
 
 class RegisteredFiles:
-    """Reads and writes files: called on worker threads, for each model one call at a time."""
+    """Reads and writes files. Called on worker threads, one call at a time for each model."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -42,7 +42,7 @@ class RegisteredFiles:
         return self._version(model, number) / ARCHIVE
 
     def write(self, model: str, versions: Mapping[int, ModelConfig], default: int | None) -> None:
-        """Say which versions serve, with the settings of each, and which of them is the default."""
+        """Write the versions that serve, with the settings of each, and the default one."""
         for number, overlay in versions.items():
             storage.write_atomic(self._version(model, number) / layout.OVERLAY_FILE, _text(overlay))
         config = ModelConfig(backend="torchserve")

@@ -1,9 +1,9 @@
 """The models that are registered through TorchServe's APIs: register, scale, set the default version, unregister.
 
-A version is registered with a number of workers, which are the instances of our model; with none it has no instances, and
-requests for it are refused. What it says follows TorchServe 0.12: its documents docs/management_api.md, and its answers.
+A version is registered with a number of workers, which are the instances of our model; without workers requests for it are
+refused. Messages follow TorchServe 0.12: docs/management_api.md, and its answers.
 
-Runs on the event loop's thread; files and networks are used on others. What is done to one model happens one after another.
+Runs on the event loop's thread; files and networks are used on others. Changes of one model are made one after another.
 """
 
 import asyncio
@@ -56,12 +56,12 @@ log = logging.getLogger(__name__)
 
 MAX_FETCHES = 4  # at a time
 RUNTIMES = ("python", "python3", "LSP")
-RETRIED_S = 300.0  # workers that fail count as healthy for so long, where maxRetryTimeoutInSec says nothing
+RETRIED_S = 300.0  # how long failing workers count as healthy without maxRetryTimeoutInSec
 LONGEST_PAUSE_S = 60.0  # between two tries to start workers that fail
 
 
 class Outcome(NamedTuple):
-    """What a management call answers: an HTTP status and a sentence."""
+    """The answer of a management call: an HTTP status and a sentence."""
 
     code: int
     text: str
@@ -69,7 +69,7 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Registration:
-    """One version of a model. `number` is its folder in the repository; `workers` are wanted, `serving` that many are there."""
+    """One version of a model. number: its folder in the repository. workers: the wanted number. serving: the present number."""
 
     name: str
     version: str
@@ -77,21 +77,21 @@ class Registration:
     url: str
     archive: StoredArchive
     manifest: Manifest
-    said: ModelSettings  # in the archive
+    said: ModelSettings  # of the archive
     settings: Settings
     min_workers: int = 0
     max_workers: int = 0
     workers: int = 0
     serving: int = 0
-    workflow: bool = False  # a node of one: no snapshot has it
-    failing_since: float | None = None  # when starting its first workers failed that have not come yet (monotonic)
-    starting: asyncio.Event | None = None  # set when the first workers are there, or have failed
+    workflow: bool = False  # whether it is a node of one, which snapshots leave out
+    failing_since: float | None = None  # when its first workers failed to start (monotonic); None once they run
+    starting: asyncio.Event | None = None  # set when the first workers run or have failed
     retrying: "asyncio.Task[None] | None" = None
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class RegisteredModel:
-    """The versions of a model, in the order of their registration, and the one that answers where a request names none."""
+    """The versions of a model in the order of their registration, and the default one."""
 
     name: str
     versions: dict[str, Registration] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class RegisteredModel:
     at_startup: bool = False
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-    changing: Registration | None = None  # whose workers are being started or stopped
+    changing: Registration | None = None  # the version whose workers are being started or stopped
 
     @property
     def default_version(self) -> Registration:
@@ -107,7 +107,7 @@ class RegisteredModel:
 
 
 class Registrations:
-    """One for each server that models are registered on."""
+    """The registered models of one server."""
 
     def __init__(
         self,
@@ -115,16 +115,16 @@ class Registrations:
         options: TorchServeOptions,
         folder: Path,
     ) -> None:
-        """folder: the model repository that the server has for them.
+        """folder: the server's model repository for them.
 
-        UNAVAILABLE where an archive of a snapshot is not in the store: the next snapshot would not have it any more.
+        UNAVAILABLE where an archive of a snapshot is not in the store, because the next snapshot would lack it.
         """
         assert options.model_store is not None
-        self.models: dict[str, RegisteredModel] = {}  # those that have versions
-        self.reserved: Container[str] = ()  # names that workflows have
-        # Those too that somebody is changing.
+        self.models: dict[str, RegisteredModel] = {}  # with their versions
+        self.reserved: Container[str] = ()  # names of workflows
+        # Also models without versions that are being changed.
         self._known: WeakValueDictionary[str, RegisteredModel] = WeakValueDictionary()
-        self._without_workers: list[Registration] = []  # that are registered at start
+        self._without_workers: list[Registration] = []  # those registered at start
         self.store = ModelStore(options.model_store, options.allowed_urls)
         self.on_changed: Callable[[], Awaitable[None]] = _nobody_asks  # called when a snapshot would differ
         self._server = server
@@ -137,9 +137,9 @@ class Registrations:
             for version, said in versions.items():
                 refuse_missing(self.store, str(said.get("marName") or ""), f"model '{name}' version {version}")
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
     def find(self, name: str, version: str | None = None) -> Registration:
-        """Return a version of a model, the default one where none is named. TorchServeError for what is not registered."""
+        """Return a version of a model, by default the default one. TorchServeError for an unregistered one."""
         model = self.models.get(name)
         if model is None:
             raise model_not_found(name)
@@ -149,7 +149,7 @@ class Registrations:
         return found
 
     def serving(self, name: str, version: str | None = None) -> Registration:
-        """Return what answers a prediction; WorkersStarting where it will in a moment, another error without workers."""
+        """Return the version for a prediction; WorkersStarting while its workers start, another error without workers."""
         found = self.find(name, version)
         if not found.serving:
             refusal = no_worker(name, version)
@@ -157,8 +157,8 @@ class Registrations:
         return found
 
     def healthy(self) -> bool:
-        """Return whether the default version of each model has the workers that it should have at least; one that is being
-        started, or started again, counts for as long as maxRetryTimeoutInSec lets that be tried."""
+        """Whether the default version of each model has its least number of workers. One that starts, or starts again, counts
+        for as long as maxRetryTimeoutInSec."""
         return all(self._has_its_workers(model.default_version) for model in self.models.values())
 
     def _has_its_workers(self, one: Registration) -> bool:
@@ -174,7 +174,7 @@ class Registrations:
 
     # -- starting --------------------------------------------------------------------------------------------------
     async def register_wanted(self) -> None:
-        """Register what config.properties asks for, without workers. What cannot be is logged and passed over."""
+        """Register the models of config.properties, without workers. One that fails is logged and skipped."""
         options = self._options
         wanted: list[tuple[str, str, Mapping[str, Any] | None]]
         if options.model_snapshot is not None:
@@ -198,12 +198,12 @@ class Registrations:
                 log.warning("'%s' is passed over: %s", shown(url), error.message.replace(url, shown(url)))
 
     async def start_workers(self) -> None:
-        """Give what is registered at start its workers."""
+        """Start the workers of the models that were registered at start."""
         registered, self._without_workers = self._without_workers, []
         await asyncio.gather(*(self._start_workers(one) for one in registered))
 
     async def _register_at_start(self, name: str, url: str, said: Mapping[str, Any] | None) -> Registration:
-        """said: of a snapshot, which has everything."""
+        """said: of a snapshot, which has all settings."""
         handler = str(said.get("handler") or "") if said is not None else ""
         asked = Registering(url=url, model_name=name, handler=handler)
         found = await self._register(asked, fallback_name=default_name(url), said=said)
@@ -229,7 +229,7 @@ class Registrations:
         return workers_said(said.get("minWorkers"), workers), workers_said(said.get("maxWorkers"), workers)
 
     async def _start_workers(self, found: Registration) -> None:
-        """Give a version its first workers; where they fail, try again until they do not, or it is changed."""
+        """Start the first workers of a version; where they fail, retry until they run, or the version changes."""
         if found.workers:
             try:
                 async with self._locked(found) as model:
@@ -250,7 +250,7 @@ class Registrations:
                 return
             try:
                 async with self._locked(found) as model:
-                    if found.workers and not found.serving:  # nobody has scaled it meanwhile
+                    if found.workers and not found.serving:  # it was not scaled meanwhile
                         await self._apply(model, found)
                 return
             except ServingError as error:
@@ -265,7 +265,7 @@ class Registrations:
 
     # -- registering -----------------------------------------------------------------------------------------------
     async def register(self, asked: Registering) -> Outcome:
-        """Register a version, and start its workers. TorchServeError where that fails; nothing of it is left then."""
+        """Register a version, and start its workers. TorchServeError where that fails; then it is not registered."""
         if asked.url is None:
             raise bad_request("Parameter url is required.")
         if asked.runtime and asked.runtime not in RUNTIMES:
@@ -274,12 +274,12 @@ class Registrations:
         if initial is None:
             initial = self._options.default_workers_per_model
         _refuse_too_many(initial)
-        # It goes on where the client has gone: a version is registered as a whole, or not at all.
+        # Shielded from a cancelled client: a version is registered as a whole, or not at all.
         return await asyncio.shield(self._task(self._register_with_workers(asked, initial)))
 
     async def register_node(self, asked: Registering, workers: int, archive: Path | None) -> None:
-        """Register a node of a workflow, and start its workers; TorchServeError where that fails. archive: that of a function,
-        which has no url."""
+        """Register a node of a workflow, and start its workers; TorchServeError where that fails. archive: of a function, which
+        has no url."""
         found = await self._register(asked, archive=archive)
         found.workflow = True
         found.min_workers, found.max_workers = workers_in_archive(found.said) or (workers, workers)
@@ -307,7 +307,7 @@ class Registrations:
         return Outcome(200, text)
 
     async def _start_or_remove(self, found: Registration) -> None:
-        """Start a version's first workers; where they fail, it is registered no longer."""
+        """Start a version's first workers; where they fail, unregister it."""
         try:
             async with self._locked(found) as model:
                 await self._apply(model, found)
@@ -327,7 +327,7 @@ class Registrations:
         said: Mapping[str, Any] | None = None,
         archive: Path | None = None,
     ) -> Registration:
-        """Take a version into the table and into the repository, without workers. archive: where there is no url."""
+        """Add a version to the table and the repository, without workers. archive: in place of a url."""
         url = asked.url or ""
         if archive is None:
             self.store.refuse_unless_allowed(url)
@@ -372,7 +372,7 @@ class Registrations:
         return found
 
     def _read(self, url: str, path: Path | None) -> tuple[StoredArchive, Manifest, ModelSettings]:
-        """Find an archive, fetch it if need be, and read what it says. path: where it is, if that is known."""
+        """Find an archive, fetch it if necessary, and read its description. path: of the archive, if known."""
         archive = StoredArchive(path) if path is not None else self.store.find(url, model_archive.read_manifest)
         try:
             return archive, *model_archive.read_description(archive.path)
@@ -385,7 +385,7 @@ class Registrations:
     async def scale(
         self, name: str, version: str | None, min_workers: int, max_workers: int, synchronous: bool
     ) -> Outcome:
-        """Bring a version's workers into these bounds. TorchServeError where they fail; those before go on then."""
+        """Bring a version's workers into these bounds. TorchServeError where they fail; then the old ones stay."""
         if min_workers < 0:
             raise bad_request("min_worker cannot be less than 0.")
         if max_workers < min_workers:
@@ -406,7 +406,7 @@ class Registrations:
         async with self._locked(found) as model:
             before = found.min_workers, found.max_workers, found.workers
             found.min_workers, found.max_workers = min_workers, max_workers
-            # As TorchServe: more where there are too few, fewer where there are too many.
+            # As in TorchServe, the number changes only where it is outside of the bounds.
             found.workers = 0 if not min_workers else min(max(found.serving, min_workers), max_workers)
             try:
                 await self._apply(model, found)
@@ -440,7 +440,7 @@ class Registrations:
 
     # -- unregistering ---------------------------------------------------------------------------------------------
     async def unregister(self, name: str, version: str | None) -> Outcome:
-        """Let a version go once its requests are answered; without a version the default one."""
+        """Remove a version, by default the default one, once its requests are answered."""
         found = self.find(name, version)
         model = self.models[name]
         if found is model.default_version and len(model.versions) > 1:
@@ -459,7 +459,7 @@ class Registrations:
         return Outcome(200, f'Model "{name}" unregistered')
 
     async def _remove(self, found: Registration) -> None:
-        """Take a version out of the table and the repository, and out of the store where it was fetched for it."""
+        """Remove a version from the table and the repository, and a fetched archive from the store."""
         if not self._is_registered(found):
             return
         self._break_off(found)
@@ -471,7 +471,7 @@ class Registrations:
             if found.retrying is not None:
                 found.retrying.cancel()
             del model.versions[found.version]
-            model.at_startup = False  # of the versions that are left too, as TorchServe says it
+            model.at_startup = False  # for the other versions too, as in TorchServe
             if not model.versions:
                 self.models.pop(found.name, None)
             elif model.default == found.version:
@@ -495,7 +495,7 @@ class Registrations:
 
     @contextlib.asynccontextmanager
     async def _locked(self, found: Registration) -> AsyncIterator[RegisteredModel]:
-        """Change a model, one after another; TorchServeError where the version is registered no longer by then."""
+        """Lock a model for a change; TorchServeError where the version has been unregistered meanwhile."""
         model = self._known.get(found.name)
         if model is None:
             raise model_not_found(found.name)
@@ -505,14 +505,14 @@ class Registrations:
             yield model
 
     def _break_off(self, found: Registration) -> None:
-        """Wait no longer for first workers of this version that are being started: they may hang."""
+        """Stop waiting for the first workers of this version, which may hang."""
         model = self.models.get(found.name)
         if model is not None and model.changing is found and not found.serving:
             self._server.break_off_registered(found.name)
 
-    # -- what serves -----------------------------------------------------------------------------------------------
+    # -- workers ---------------------------------------------------------------------------------------------------
     async def _apply(self, model: RegisteredModel, found: Registration) -> None:
-        """Bring a version to the workers that are wanted. Where that fails, what served before serves on, and it is raised."""
+        """Bring a version to its wanted number of workers. Where that fails, raise the error; the old ones keep serving."""
         if not found.serving and found.starting is None:
             found.starting = asyncio.Event()
         model.changing = found
@@ -530,19 +530,19 @@ class Registrations:
                 found.starting = None
 
     async def _load(self, model: RegisteredModel, changed: Registration | None = None) -> None:
-        """Have the server serve what is written. changed: a version with other workers than it has."""
+        """Write the repository, and load or unload the model. changed: a version with a new number of workers."""
         if await self._write(model, changed):
             await self._server.load_registered(model.name)
         else:
             await self._server.unload_registered(model.name)
 
     async def _rest(self, model: RegisteredModel) -> None:
-        """Ask the server no longer for a model of which nothing is to serve: otherwise it is not ready for want of that."""
+        """Unload a model without wanted or present workers, because the server would stay unready for it."""
         if not any(one.workers or one.serving for one in model.versions.values()):
             await self._server.unload_registered(model.name)
 
     async def _write(self, model: RegisteredModel, changed: Registration | None = None) -> bool:
-        """Write which versions have how many workers; return whether any has some."""
+        """Write the versions with their workers. Return whether any has some."""
         workers = {one: one.workers if one is changed else one.serving for one in model.versions.values()}
         served = {one.number: self._overlay(one, count) for one, count in workers.items() if count}
         if served:
@@ -567,17 +567,17 @@ class Registrations:
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # seen, even where every caller has gone
+            task.exception()  # so that asyncio does not log it where every caller has gone
 
     def close(self) -> None:
-        """Begin nothing any more."""
+        """Begin no more work, and cancel what is under way."""
         self._closing = True
         for task in self._tasks:
             task.cancel()
 
 
 def refuse_missing(store: ModelStore, archive: str, what: str) -> None:
-    """UNAVAILABLE where the store has not the archive of something that a snapshot has."""
+    """Raise UNAVAILABLE where the store lacks an archive of a snapshot. what: its model or workflow."""
     if not archive or not (store.folder / archive).exists():
         raise unavailable(
             f"the snapshot cannot be restored: the archive '{archive}' of {what} is not in the model store; put it back, or "
@@ -586,7 +586,7 @@ def refuse_missing(store: ModelStore, archive: str, what: str) -> None:
 
 
 async def _nobody_asks() -> None:
-    """No snapshots are written."""
+    """Do nothing, because no snapshots are written."""
 
 
 def _log_failure(task: "asyncio.Task[None]") -> None:
@@ -595,7 +595,7 @@ def _log_failure(task: "asyncio.Task[None]") -> None:
 
 
 def _workers_failed(found: Registration, version: str | None, why: ServingError) -> TorchServeError:
-    """version: as it was asked for; TorchServe writes Java's word for none."""
+    """version: as in the request; for none TorchServe writes Java's null."""
     status = 507 if isinstance(why, LoadStopped) and why.handler_status == 507 else 500
     message = f"Failed to start workers for model {found.name} version: {version or 'null'}"
     return TorchServeError(status, "InternalServerException", message)

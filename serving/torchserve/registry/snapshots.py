@@ -1,9 +1,9 @@
-"""Snapshots of what is registered: property files in the folder of the logs, from which a server starts again.
+"""Snapshots of the registered models: property files in the folder of the logs, from which a server can start again.
 
 <log location>/config/20260131120000000-startup.cfg | -snapshot.cfg | -shutdown.cfg
 
-Each has all properties that the server was started with, and the models as JSON under `model_snapshot`. Java's TorchServe reads
-them too. Source: docs/snapshot.md of TorchServe 0.12.
+Each has all properties of the server's start, and the models as JSON under `model_snapshot`. Java's TorchServe reads them too.
+Source: docs/snapshot.md of TorchServe 0.12.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from serving.torchserve.registry.workflows import Workflows
 log = logging.getLogger(__name__)
 
 Occasion = Literal["startup", "snapshot", "shutdown"]
-KEPT = 100  # of the newest files, with the last one of a start; TorchServe keeps all of them
+KEPT = 100  # newest files, and the last one of a start; TorchServe keeps all
 
 
 class Snapshots:
@@ -43,12 +43,12 @@ class Snapshots:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
 
     async def save(self, occasion: Occasion) -> None:
-        """Write a snapshot of what is registered now, and return when it is on the disk; what cannot be written is logged."""
+        """Write a snapshot of the present registrations, and return when it is on the disk; an error is logged."""
         name, text = self._text(occasion)
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write, name, text)
 
     def close(self) -> None:
-        """Write the last snapshot, of what is registered at the end."""
+        """Write the last snapshot."""
         self._write(*self._text("shutdown"))
         self._thread.shutdown()
 
@@ -63,7 +63,7 @@ class Snapshots:
             "created": int(now.timestamp() * 1000),
             "models": models,
         }
-        if registered := self._workflows.remembered():  # which TorchServe's snapshots do not have
+        if registered := self._workflows.remembered():  # TorchServe's snapshots have no workflows
             content["workflows"] = {name: {"warName": file_name(url)} for name, url in registered.items()}
         properties = self._properties | {"model_snapshot": json.dumps(content, indent=2)}
         return name, javaproperties.dumps(properties, comments="Saving snapshot", timestamp=None)

@@ -1,4 +1,4 @@
-"""What TorchServe's listeners serve: the server, its options, and what is managed through TorchServe's APIs."""
+"""The objects behind TorchServe's listeners: the server, its options, registered models, workflows and tokens."""
 
 import logging
 from functools import partial
@@ -21,10 +21,10 @@ log = logging.getLogger("serving")
 
 
 class TorchServeSource(ModelSource):
-    """`registrations` is None where --model-repository says what serves; `tokens` is None where nobody has to show one."""
+    """`registrations` is None with --model-repository, which sets the models; `tokens` is None where none is required."""
 
     def __init__(self, server: InferenceServer, options: Options) -> None:
-        """UNAVAILABLE where what a snapshot has is not in the store, or the keys cannot be written."""
+        """UNAVAILABLE where an archive of a snapshot is not in the store, or the keys cannot be written."""
         self._started = False
         self.server = server
         assert options.source is not None
@@ -32,7 +32,7 @@ class TorchServeSource(ModelSource):
         repository = cast("Path", options.model_repository[0])  # the server's folder for registered models
         self.registrations = Registrations(server, torchserve, repository) if torchserve.managed else None
         self.snapshots: Snapshots | None = None
-        self.workflows: Workflows | None = None  # None where nobody may register one
+        self.workflows: Workflows | None = None  # None without registrations
         if self.registrations is not None:
             self.workflows = Workflows(server, torchserve, self.registrations, repository)
             if torchserve.config_snapshots:
@@ -48,26 +48,26 @@ class TorchServeSource(ModelSource):
             raise unavailable(f"the key file of TorchServe's tokens cannot be written: {error.strerror}") from None
 
     async def register(self) -> None:
-        """Register what is wanted at start, so that whoever reaches a listener finds it there."""
+        """Register the models of the start, before the listeners open."""
         if self.registrations is not None:
             await self.registrations.register_wanted()
 
     async def listening(self) -> None:
-        """Write the snapshot of the start, of what is registered and listened for; from now on each change is one too."""
+        """Write the snapshot of the start; from now on each change writes one too."""
         if self.snapshots is not None:
             await self.snapshots.save("startup")
         self._started = True
-        log.info("Model server started.")  # what scripts that start TorchServe wait for
+        log.info("Model server started.")  # scripts that start TorchServe wait for this line
 
     async def start(self) -> None:
-        """Load what is registered."""
+        """Start the workers of registered models, and the workflows."""
         if self.registrations is not None:
             await self.registrations.start_workers()
             if self.workflows is not None:
                 await self.workflows.start()
 
     def stop(self) -> None:
-        """Begin nothing any more, and remember what is registered."""
+        """Begin no more work, and write the last snapshot."""
         if self.snapshots is not None and self._started:
             self.snapshots.close()
         if self.registrations is not None:

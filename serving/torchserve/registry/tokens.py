@@ -1,7 +1,7 @@
-"""Tokens for TorchServe's APIs: a key for inference, one for management and one by which new ones are asked for.
+"""Tokens for TorchServe's APIs: a key for inference, one for management and one to request new keys.
 
-They lie in `key_file.json` in the working directory, which only its owner can read, and are never logged. Those for inference
-and management expire. Source: docs/token_authorization_api.md of TorchServe 0.12.
+They are written to `key_file.json` in the working directory, which only its owner can read, and never logged. The keys for
+inference and management expire. Source: docs/token_authorization_api.md of TorchServe 0.12.
 """
 
 import datetime
@@ -26,7 +26,7 @@ _BEARER = re.compile(r"Bearer\s+(\S+)")
 
 
 class TokenType(enum.Enum):
-    """What a token is for; the value is its name in the key file."""
+    """The purpose of a token; the value is its name in the key file."""
 
     INFERENCE = "inference"
     MANAGEMENT = "management"
@@ -34,7 +34,7 @@ class TokenType(enum.Enum):
 
 
 class Tokens:
-    """The three keys that are valid now. Runs on the event loop's thread."""
+    """The three valid keys. Runs on the event loop's thread."""
 
     def __init__(self, folder: Path, expiration_min: float) -> None:
         """Make new keys and write them; OSError where the file cannot be written."""
@@ -60,8 +60,8 @@ class Tokens:
             raise refused("Authentication" if token is TokenType.API else "Authorization")
 
     def renew(self, token: TokenType) -> None:
-        """Replace one key by a new one, in the file too. The one before is no longer valid, but where the file cannot be
-        written: TorchServeError then, and nothing has changed."""
+        """Replace one key by a new one, in the file too. Where the file cannot be written, the old key stays valid and
+        TorchServeError is raised."""
         before = self._keys[token], self._expires_at[token]
         self._keys[token] = _new_key()
         self._expires_at[token] = time.time() + self._lifetime_s
@@ -81,7 +81,7 @@ class Tokens:
             log.debug("the key file is another's by now")
 
     def _write(self) -> None:
-        """Write the file whole, so that nobody reads half of it, and nobody else at all."""
+        """Replace the file at once, so that no reader sees half of it; only its owner may read it."""
         content: dict[str, dict[str, str]] = {}
         for token in (TokenType.MANAGEMENT, TokenType.INFERENCE, TokenType.API):
             content[token.value] = {"key": self._keys[token]}
@@ -100,7 +100,7 @@ class Tokens:
 
 
 def refused(what: str) -> PermissionDenied:
-    """what: "Authentication" of whoever asks for a new key, "Authorization" of whoever uses one."""
+    """what: "Authentication" for requests of a new key, "Authorization" for others."""
     return PermissionDenied(f"Token {what} failed. Token either incorrect, expired, or not provided correctly")
 
 

@@ -1,7 +1,6 @@
-"""A version by the name that TorchServe's users know: the archive's own, any string ("1.0"), which each version's configuration
-has beside its number in the repository.
+"""Finds versions by TorchServe's names: the archive's own, any string ("1.0"), in the configuration of each version.
 
-A version of another backend has no such name: it answers to its number, "3", and to "3.0".
+A version of another backend has no such name, and is found by its number, "3", and by "3.0".
 """
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -11,15 +10,15 @@ from serving.core.errors import ServingError
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.registry.errors import model_not_found, version_not_found
 
-PARAMETER = "torchserve.version"  # of a configuration, written when an archive is read
+PARAMETER = "torchserve.version"  # of a configuration, set when an archive is read
 
 
 def resolve(server: InferenceServer, name: str, version: str | None = None) -> str:
-    """Return the version as InferenceServer takes it: "" without one, else the number of the version of that name; `default` is
-    left as it is, for a rollout may share its requests.
+    """Return the version for InferenceServer: "" without one, else the number of the version of that name. `default` stays as
+    it is, because a rollout may share its requests.
 
-    TorchServeError for a model that the server has never had, and where no version that serves has that name, as its own or as
-    an alias."""
+    TorchServeError for a model that the server has never had, and for a name that no serving version has, as its own or as an
+    alias."""
     if not server.knows_model(name):
         raise model_not_found(name)
     if not version:
@@ -42,6 +41,6 @@ def label(server: InferenceServer, name: str, number: int) -> str:
 
 
 def names_of(config: ModelConfig, number: int) -> tuple[str, ...]:
-    """Return the names by which the version with this configuration answers; the first is the one shown."""
+    """Return the names of the version with this configuration, the shown one first."""
     own = config.parameters[PARAMETER].string_value if PARAMETER in config.parameters else ""
     return (own,) if own else (f"{number}.0", str(number))

@@ -1,7 +1,7 @@
-"""TorchServe's workflows, registered and unregistered: models and functions as the steps of an ensemble.
+"""Registers and unregisters TorchServe's workflows: models and functions as the steps of an ensemble.
 
 A workflow `wf` is an ensemble of that name; its node `one` is the model `wf__one`.
-Source: docs/workflows.md, docs/workflow_management_api.md of TorchServe 0.12, and what it answers.
+Source: docs/workflows.md, docs/workflow_management_api.md of TorchServe 0.12, and its answers.
 
 Runs on the event loop's thread; files and networks are used on others.
 """
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A registered workflow. folder: what was unpacked for it."""
+    """A registered workflow. folder: its unpacked files."""
 
     spec: WorkflowSpec
     url: str
@@ -47,12 +47,12 @@ class Workflow:
 
 
 class Workflows(KnownWorkflows):
-    """One for each server that models are registered on."""
+    """The registered workflows of one server."""
 
     def __init__(
         self, server: InferenceServer, options: TorchServeOptions, registrations: Registrations, repository: Path
     ) -> None:
-        """repository: the server's folder for registered models; what is unpacked lies beside it. Raises as Registrations."""
+        """repository: the server's folder for registered models; archives are unpacked beside it. Raises as Registrations."""
         store = options.workflow_store or options.model_store
         assert store is not None
         super().__init__(server)
@@ -61,14 +61,16 @@ class Workflows(KnownWorkflows):
         self._repository = repository
         self._folder = repository.parent / "workflows"
         self._workflows: dict[str, Workflow] = {}
-        self._awaited = dict(options.snapshot_workflows)  # name -> url, of those that the start has still to register
+        self._awaited = dict(
+            options.snapshot_workflows
+        )  # name -> url of those that are still to be registered at start
         registrations.reserved = self._workflows
         for name, archive in options.snapshot_workflows:
             refuse_missing(self._store, archive, f"workflow '{name}'")
         self._network = NetworkThreads(asyncio.get_running_loop(), 1)
         self._lock = asyncio.Lock()
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- state ---------------------------------------------------------------------------------------------------------
     def find(self, name: str) -> Workflow:
         found = self._workflows.get(name)
         if found is None:
@@ -80,11 +82,11 @@ class Workflows(KnownWorkflows):
         return {name: found.url for name, found in sorted(self._workflows.items())}
 
     def remembered(self) -> dict[str, str]:
-        """Return name -> url, for a snapshot: of those too that are still to come after a start."""
+        """Return name -> url for a snapshot, with those that are still to be registered after a start."""
         return dict(sorted((self._awaited | self.registered()).items()))
 
     async def start(self) -> None:
-        """Register what a snapshot has; what cannot be is logged and passed over."""
+        """Register the workflows of a snapshot. One that fails is logged and skipped."""
         for name, url in list(self._awaited.items()):
             log.info("registering workflow '%s'", name)
             try:
@@ -104,7 +106,7 @@ class Workflows(KnownWorkflows):
         """Register a workflow with all of its nodes, or none. TorchServeError where that fails."""
         if url is None:
             raise bad_request("Parameter url is required.")
-        # It goes on where the client has gone: a workflow is registered as a whole, or not at all.
+        # Shielded from a cancelled client: a workflow is registered as a whole, or not at all.
         name = await asyncio.shield(
             asyncio.ensure_future(self._register(url, name, response_timeout_s, startup_timeout_s))
         )
@@ -133,7 +135,7 @@ class Workflows(KnownWorkflows):
         return name
 
     def _open(self, url: str, name: str) -> Workflow:
-        """Find an archive, fetch it if need be, unpack it, and read what it says."""
+        """Find an archive, fetch it if necessary, unpack it, and read its specification."""
         try:
             archive = self._store.find(url, check_archive)
         except TorchServeError as error:
@@ -155,7 +157,7 @@ class Workflows(KnownWorkflows):
         return found
 
     async def _start(self, workflow: Workflow, response_timeout_s: int, startup_timeout_s: int) -> None:
-        """Register the nodes and load the ensemble. Where one fails, all are taken away again."""
+        """Register the nodes and load the ensemble. Where one fails, remove all of them."""
         nodes = workflow.spec.nodes
         starts = [self._start_node(workflow, node, response_timeout_s, startup_timeout_s) for node in nodes]
         results = await asyncio.gather(*starts, return_exceptions=True)
@@ -186,7 +188,7 @@ class Workflows(KnownWorkflows):
 
     # -- unregistering ---------------------------------------------------------------------------------------------
     async def unregister(self, name: str) -> Outcome:
-        """Let a workflow and its nodes go, once their requests are answered."""
+        """Remove a workflow and its nodes, once their requests are answered."""
         await asyncio.shield(asyncio.ensure_future(self._unregister(name)))
         await self._registrations.on_changed()
         return Outcome(200, f'Workflow "{name}" unregistered')
@@ -199,7 +201,7 @@ class Workflows(KnownWorkflows):
             await asyncio.to_thread(self._discard, found)
 
     async def _take_away(self, workflow: Workflow) -> None:
-        """Unload the ensemble and unregister its nodes, as far as they are there."""
+        """Unload the ensemble and unregister its nodes, as far as they exist."""
         await self._server.unload_registered(workflow.name)
         await self._server.registered_drained(workflow.name)
         self._server.forget_registered(workflow.name)
@@ -211,13 +213,13 @@ class Workflows(KnownWorkflows):
                 log.debug("a node of '%s': %s", workflow.name, error.message)
 
     def _discard(self, workflow: Workflow) -> None:
-        """Delete what was unpacked, and what was fetched."""
+        """Delete the unpacked files, and release the archive."""
         shutil.rmtree(workflow.folder, ignore_errors=True)
         self._store.release(workflow.archive)
 
 
 def _failure(workflow: Workflow, node: Node, error: BaseException | None) -> str:
-    """Return why a node failed to register, as TorchServe says it."""
+    """Return why a node failed to register, in TorchServe's words."""
     name = workflow_models.model_name(workflow.name, node.name)
     if not isinstance(error, ServingError | RepositoryError):
         log.error("registering a node of workflow '%s' failed", workflow.name, exc_info=error)
@@ -228,7 +230,7 @@ def _failure(workflow: Workflow, node: Node, error: BaseException | None) -> str
 
 
 def _of_workflow(error: TorchServeError, url: str) -> TorchServeError:
-    """Return an error of the store in the words that TorchServe has where workflows are concerned."""
+    """Return an error of the store in TorchServe's words for workflows."""
     if error.type == "InvalidModelException":
         return TorchServeError(400, "InvalidWorkflowException", error.message)
     if error.type != "ModelNotFoundException":
