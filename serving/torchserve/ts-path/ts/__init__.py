@@ -1,7 +1,6 @@
-"""The package that TorchServe's handlers import: its names and what they do are those of TorchServe 0.12's documents.
+"""The package that TorchServe's handlers import, with the names and behaviour of TorchServe 0.12's documents.
 
-It imports itself, and torch and what else a handler's own work takes when that is needed. `serving/torchserve/handlers` calls
-it, and handlers.
+It imports itself, and torch and other packages when a handler needs them. `serving/torchserve/handlers` and handlers call it.
 """
 
 __version__ = "0.12.0"

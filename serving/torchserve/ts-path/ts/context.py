@@ -1,4 +1,4 @@
-"""What a handler is told of its model, its server and the requests of a batch, and where it says what its answers are.
+"""The context of a handler: its model, its server and the requests of a batch; it sets the status and headers of answers here.
 
 Source: pytorch/serve, docs/custom_service.md.
 """
@@ -9,14 +9,14 @@ from typing import Any
 
 
 class RequestProcessor:
-    """The headers of one request, and what its handler says of the answer: status, reason, headers."""
+    """The headers of one request, and the status, reason and headers that its handler sets for the answer."""
 
-    # Until a handler asks for all headers, or says something of its answer, which few do.
-    _own = False  # the headers are no other request's
+    # Defaults on the class, because few handlers ask for all headers or set any of an answer.
+    _own = False  # whether the headers are a copy of this request alone
     _status = 200
     _reason: str | None = None
     _response_headers: dict[str, str] | None = None
-    touched = False  # whether the handler has said anything
+    touched = False  # whether the handler has set anything
 
     def __init__(self, request_header: dict[str, Any]) -> None:
         self._headers = request_header
@@ -56,7 +56,7 @@ class RequestProcessor:
 
 
 class Context:
-    """What `initialize` and `handle` get. `request_ids` and `request_processor` are those of the batch that is handled."""
+    """The argument of `initialize` and `handle`. `request_ids` and `request_processor` are those of the present batch."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Context:
         self.header_key_sequence_start = os.environ.get("TS_REQUEST_SEQUENCE_START", "ts_request_sequence_start")
         self.header_key_sequence_end = os.environ.get("TS_REQUEST_SEQUENCE_END", "ts_request_sequence_end")
         self.stopping_criteria: Any = None
-        # Where answers in several parts go.
+        # Sends answers in several parts.
         self.send_intermediate: Callable[[Sequence[Any], Mapping[int, str]], None] | None = None
 
     @property
@@ -112,7 +112,7 @@ class Context:
         self._metrics = metrics
 
     def begin(self, request_ids: dict[int, str], headers: list[dict[str, Any]]) -> None:
-        """Begin a batch. For the server, not for handlers. Requests with the same headers may have one object in common."""
+        """Begin a batch. For the server, not for handlers. Requests with the same headers may share one object."""
         self.request_ids = request_ids
         if self._metrics is not None:
             self._metrics.request_ids = request_ids
@@ -130,7 +130,7 @@ class Context:
         return self._request_processor[idx].get_request_properties()
 
     def get_sequence_id(self, idx: int) -> str | None:
-        """Return the id of the sequence that a request belongs to; None for none."""
+        """Return the id of a request's sequence; None without one."""
         found: str | None = self._request_processor[idx].get_request_property(self.header_key_sequence_id)
         return found
 

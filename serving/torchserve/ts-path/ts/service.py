@@ -1,4 +1,4 @@
-"""What older handlers import of TorchServe's service: emitting metrics by hand, and the object around an entry point."""
+"""Parts of TorchServe's service that older handlers import: emitting metrics by hand, and the object around an entry point."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ PREDICTION_METRIC = "PredictionTime"
 
 
 class Service:
-    """An entry point with its context. A server of models calls the entry point by itself: this is for code that names it."""
+    """An entry point with its context. The server calls the entry point without it: this is for code that uses the class."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Service:
         return self._context
 
     def predict(self, batch: list[dict[str, Any]]) -> Any:
-        """Return what the entry point makes of a batch."""
+        """Return the entry point's answers to a batch."""
         return self._entry_point(batch, self._context)
 
 

@@ -1,1 +1,1 @@
-"""What handlers use beside BaseHandler: answers in several parts, micro-batches, timers. It imports only `ts`."""
+"""Tools for handlers beside BaseHandler: answers in several parts, micro-batches, timers. It imports only `ts`."""

@@ -1,4 +1,4 @@
-"""A streamer for `generate` of transformers, for a batch: what each request's text grows by, for all of them at once."""
+"""A streamer for `generate` of transformers with batches: the new text of all requests at each step."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from transformers.generation.streamers import BaseStreamer, TextIteratorStreamer
 
 
 class TextIteratorStreamerBatch(BaseStreamer):  # type: ignore[misc]  # its types are not known here
-    """Give, at each step, a list of {"text": ...}, one for each request, until the first of them ends."""
+    """Yield, at each step, a list of {"text": ...}, one for each request, until the first of them ends."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class TextIteratorStreamerBatch(BaseStreamer):  # type: ignore[misc]  # its type
         ]
 
     def put(self, value: Any) -> None:
-        """Take the next numbers of words, [batch] or [batch, length]."""
+        """Take the next tokens, [batch] or [batch, length]."""
         if len(value) != self.batch_size:
             raise ValueError(f"the streamer is for {self.batch_size} requests, and was given the shape {value.shape}")
         for streamer, own in zip(self.streamers, value, strict=True):

@@ -16,7 +16,7 @@ HANDLER_METHODS = ["preprocess", "inference", "postprocess"]
 
 
 class MicroBatching:
-    """Takes the place of a handler's `handle`: `self.handle = MicroBatching(self, micro_batch_size=4)` in initialize.
+    """Replaces a handler's `handle`: `self.handle = MicroBatching(self, micro_batch_size=4)` in initialize.
 
     parallelism: method -> the threads that run it.
     """
@@ -52,7 +52,7 @@ class MicroBatching:
         }
 
     def shutdown(self) -> None:
-        """Let the threads end."""
+        """End the threads."""
         for pool in getattr(self, "_pools", {}).values():
             pool.shutdown(wait=False)
 
@@ -61,7 +61,7 @@ class MicroBatching:
         return int(self._local.index)
 
     def handle(self, data: list[Any]) -> list[Any]:
-        """Return the answers to a batch. What a method raises passes through, when no other micro-batch runs any more."""
+        """Return the answers to a batch. An error of a method passes through once no other micro-batch runs."""
         size = self.micro_batch_size
         parts = [data[start : start + size] for start in range(0, len(data), size)]
         answers: list[Future[Any]] = [Future() for _ in parts]
@@ -73,7 +73,7 @@ class MicroBatching:
         return [one for answer in answers for one in answer.result()]
 
     def _submit(self, step: int, index: int, data: Any, answer: "Future[Any]") -> None:
-        """Have one micro-batch do the next step; the last one's result is the answer."""
+        """Run the next step of one micro-batch; the result of the last step is the answer."""
         if step == len(HANDLER_METHODS):
             answer.set_result(data)
             return
@@ -92,7 +92,7 @@ class MicroBatching:
             self._submit(step + 1, index, done.result(), answer)
 
     def __call__(self, data: list[Any], context: Context) -> list[Any]:
-        """Do what BaseHandler.handle does, with micro-batches."""
+        """Handle a batch as BaseHandler.handle does, in micro-batches."""
         handler = self.handler
         began = time.perf_counter()
         handler.context = context

@@ -1,4 +1,4 @@
-"""Words of a text and the n-grams of them, as the handlers of texts cut them."""
+"""Words of a text and their n-grams, for the handlers of texts."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ _LINE_BREAK = "<br />"
 
 
 def ngrams_iterator(token_list: Sequence[str], ngrams: int) -> Iterator[str]:
-    """Give the words, then each two that follow each other, and so on up to `ngrams`."""
+    """Yield the words, then each pair of neighbours, and so on up to `ngrams`."""
     yield from token_list
     for length in range(2, ngrams + 1):
         for start in range(len(token_list) - length + 1):
@@ -19,7 +19,7 @@ def ngrams_iterator(token_list: Sequence[str], ngrams: int) -> Iterator[str]:
 def get_tokenizer(
     tokenizer: str | Callable[[str], list[str]] | None, language: str = "en"
 ) -> Callable[[str], list[str]]:
-    """Return what cuts a text into words: at spaces for None, "basic_english", or a function of one's own."""
+    """Return a function that splits a text into words: at spaces for None, "basic_english", or the given function."""
     if tokenizer is None:
         return str.split
     if callable(tokenizer):

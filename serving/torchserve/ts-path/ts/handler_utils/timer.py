@@ -28,7 +28,7 @@ def timed(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _wait_for_gpu() -> None:
-    """Wait for what a method has started on the GPU, which is its time too."""
+    """Wait for work that a method has started on the GPU, which counts as its time."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()

@@ -8,7 +8,7 @@ from ..context import Context
 
 
 def import_class(class_name: str, module_prefix: str | None = None) -> type[Any]:
-    """Return a class by its dotted name, in a package where that is given."""
+    """Return a class by its dotted name, inside of a package if one is given."""
     module_name, _, name = class_name.rpartition(".")
     full_name = (
         f"{module_prefix}.{module_name}" if module_prefix and module_name else module_name or module_prefix or ""

@@ -1,4 +1,4 @@
-"""What handlers measure: counters, gauges and histograms with dimensions. It imports only itself.
+"""Metrics of handlers: counters, gauges and histograms with dimensions. It imports only itself.
 
-`serving/torchserve/handlers/metrics.py` takes what is measured to the server.
+`serving/torchserve/handlers/metrics.py` sends their values to the server.
 """

@@ -1,4 +1,4 @@
-"""A metric that hands each value on, to the server or to whoever listens."""
+"""A metric that passes each value to listeners, such as the one that sends it to the server."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -11,19 +11,19 @@ from .metric_type_enum import MetricTypes
 logger = logging.getLogger(__name__)
 
 Listener = Callable[["CachingMetric", "tuple[str, ...]", float], None]
-"""It is told of a metric, the values of its dimensions, and a value."""
+"""Called with a metric, the values of its dimensions, and a value."""
 
 _listeners: list[Listener] = []
 
 
 def listen(listener: Listener) -> None:
-    """Tell a listener of each value from now on. For the server, not for handlers."""
+    """Call a listener with each value from now on. For the server, not for handlers."""
     _listeners.append(listener)
 
 
 class CachingMetric(MetricAbstract):
     def add_or_update(self, value: float, dimension_values: Sequence[Any] = (), request_id: str = "") -> None:
-        """Take a value. What cannot be counted (a counter that would fall, missing dimensions) is logged and left out."""
+        """Take a value. An invalid one (a counter that would fall, missing dimensions) is logged and left out."""
         if self.metric_type is MetricTypes.COUNTER and value < 0:
             logger.error("metric %s is a counter and cannot take %s: it never falls", self.metric_name, value)
             return

@@ -1,4 +1,4 @@
-"""What a metric is: a name, a unit, names of dimensions and a kind; it takes values."""
+"""A metric: a name, a unit, names of dimensions and a kind; it takes values."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

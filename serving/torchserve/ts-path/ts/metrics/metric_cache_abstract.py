@@ -40,7 +40,7 @@ class MetricCacheAbstract(ABC):
         dimensions: Sequence[Dimension] = (),
         metric_type: MetricTypes = MetricTypes.COUNTER,
     ) -> None:
-        """Take a value of a metric, which is made where there is none of that name and kind."""
+        """Take a value of a metric; make the metric if there is none of that name and kind."""
         given = self._with_defaults(dimensions)
         metric = self._found_or_made(name, unit, [one.name for one in given], metric_type)
         metric.add_or_update(value, [one.value for one in given])
@@ -94,7 +94,7 @@ class MetricCacheAbstract(ABC):
 
     # -- by metric -----------------------------------------------------------------------------------------------------
     def get_metric(self, metric_name: str, metric_type: MetricTypes = MetricTypes.COUNTER) -> CachingMetric:
-        """Return a metric that is there; MetricsCacheKeyError otherwise."""
+        """Return an existing metric; MetricsCacheKeyError without one."""
         _check(metric_name, str, "metric_name", "a str")
         _check(metric_type, MetricTypes, "metric_type", "a MetricTypes enum")
         try:
@@ -129,7 +129,7 @@ class MetricCacheAbstract(ABC):
         return self.add_metric_to_cache(name, unit, names, kind)
 
     def _with_defaults(self, dimensions: Sequence[Dimension]) -> list[Dimension]:
-        """Return the dimensions with those that every metric has but an error."""
+        """Return the dimensions with those that every metric except an error has."""
         given = list(dimensions)
         names = [one.name for one in given]
         if "ModelName" not in names:

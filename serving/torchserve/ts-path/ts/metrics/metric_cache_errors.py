@@ -1,4 +1,4 @@
-"""What is wrong with a metric, or with the file that names metrics."""
+"""Errors of metrics, and of the file that names them."""
 
 
 class GeneralMetricsCacheError(Exception):

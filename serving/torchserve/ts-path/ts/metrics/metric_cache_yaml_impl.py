@@ -9,7 +9,7 @@ from .metric_cache_abstract import MetricCacheAbstract
 from .metric_cache_errors import MetricsCacheIOError, MetricsCacheKeyError, MetricsCachePyYamlError
 from .metric_type_enum import MetricTypes
 
-# Of TorchServe's own metrics.yaml, which is used where none is given.
+# From TorchServe's own metrics.yaml, the default.
 _BUILT_IN = {
     "gauge": [
         {"name": name, "unit": "ms", "dimensions": ["ModelName", "Level"]} for name in ("HandlerTime", "PredictionTime")
@@ -18,7 +18,7 @@ _BUILT_IN = {
 
 
 class MetricsCacheYamlImpl(MetricCacheAbstract):
-    """config_file_path: a metrics.yaml; "" or None for what TorchServe's own names."""
+    """config_file_path: a metrics.yaml; "" or None for TorchServe's own."""
 
     def __init__(self, config_file_path: str | None) -> None:
         super().__init__(config_file_path)

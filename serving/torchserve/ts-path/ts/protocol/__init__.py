@@ -1,1 +1,1 @@
-"""What handlers import of the protocol between TorchServe and its workers. It imports only `ts`."""
+"""The parts of TorchServe's worker protocol that handlers import. It imports only `ts`."""

@@ -1,4 +1,4 @@
-"""Answers in several parts, at the place where older handlers import that from."""
+"""Answers in several parts, in the module from which older handlers import them."""
 
 from ..handler_utils.utils import send_intermediate_predict_response
 

@@ -1,1 +1,1 @@
-"""The handlers that TorchServe brings, and the base of people's own. They import `ts`, torch, and what else they need."""
+"""TorchServe's own handlers, and the base class of others. They import `ts`, torch, and the packages that they need."""

@@ -24,12 +24,12 @@ from ..utils.util import check_valid_pt2_backend, list_classes_from_module, load
 logger = logging.getLogger(__name__)
 
 ONNX_SUFFIX = ".onnx"
-_PROFILES = "/tmp/pytorch_profiler"  # where TorchServe's users look for them
+_PROFILES = "/tmp/pytorch_profiler"  # the folder in TorchServe
 _SERIALIZED = (".pt", ".pth", ".pt2", ".so", ONNX_SUFFIX)
 
 
 def use_tensor_cores() -> None:
-    """Let products of FP32 matrices be made in TF32 on GPUs that can (Ampere and later), as TorchServe lets them."""
+    """Allow TF32 for products of FP32 matrices, on GPUs with it (Ampere and later), as TorchServe does."""
     if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):
         torch.set_float32_matmul_precision("high")
 
@@ -48,7 +48,7 @@ def setup_ort_session(model_pt_path: str, map_location: str) -> Any:
 
 
 def attributes() -> Any:
-    """Return captum.attr; ImportError with what to do where it is missing."""
+    """Return captum.attr; ImportError with the remedy where it is missing."""
     try:
         from captum import attr
     except ModuleNotFoundError as error:
@@ -59,7 +59,7 @@ def attributes() -> Any:
 
 
 class BaseHandler(ABC):  # noqa: B024
-    """What a handler of one's own derives from. `model`, `device`, `mapping` and `manifest` are there after initialize."""
+    """The base class of handlers. `model`, `device`, `mapping` and `manifest` are set by `initialize`."""
 
     def __init__(self) -> None:
         self.model: Any = None
@@ -77,7 +77,7 @@ class BaseHandler(ABC):  # noqa: B024
 
     # -- loading -------------------------------------------------------------------------------------------------------
     def initialize(self, context: Context) -> None:
-        """Load the model of the archive onto the device that the worker has."""
+        """Load the model of the archive onto the worker's device."""
         properties = context.system_properties
         on_gpu = torch.cuda.is_available() and properties.get("gpu_id") is not None
         self.map_location = "cuda" if on_gpu else "cpu"
@@ -97,7 +97,7 @@ class BaseHandler(ABC):  # noqa: B024
     def _load_model(self, model_dir: str, model_file: str) -> Any:
         path = self.model_pt_path
         if model_file:
-            model = self._load_pickled_model(model_dir, model_file, path)  # which handlers replace by their own
+            model = self._load_pickled_model(model_dir, model_file, path)  # a method that handlers override
             model.to(self.device)
             model.eval()
             return model
@@ -119,9 +119,7 @@ class BaseHandler(ABC):  # noqa: B024
     def _load_torchscript_model(self, model_pt_path: str) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "ignore", DeprecationWarning
-                )  # archives hold TorchScript, whatever comes after it
+                warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is deprecated, but archives hold it
                 return torch.jit.load(model_pt_path, map_location=self.device)
         except RuntimeError as error:
             if "constants.pkl" not in str(error):
@@ -133,7 +131,7 @@ class BaseHandler(ABC):  # noqa: B024
             ) from None
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Any:
-        """Make the model of the one class in the model file, and give it its weights, which are read as tensors alone."""
+        """Make the model from the one class in the model file, and load its weights, which are read as tensors alone."""
         if not os.path.isfile(os.path.join(model_dir, model_file)):
             raise RuntimeError(f"the archive has no {model_file}, which its manifest names as the model's file")
         module = importlib.import_module(model_file.removesuffix(".py").replace("/", "."))
@@ -171,7 +169,7 @@ class BaseHandler(ABC):  # noqa: B024
         return torch._export.aot_load(model_so_path, self.map_location)
 
     def _compile(self) -> None:
-        """Compile the model as model-config.yaml says, under `pt2`."""
+        """Compile the model by the section `pt2` of model-config.yaml."""
         options = _compile_options(self.model_yaml_config.get("pt2"))
         if options is None or not isinstance(self.model, torch.nn.Module):
             return
@@ -192,14 +190,14 @@ class BaseHandler(ABC):  # noqa: B024
 
     @timed
     def inference(self, data: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return what the model makes of its inputs."""
+        """Return the model's outputs for its inputs."""
         if callable(self.model):
             with torch.inference_mode():
                 return self.model(data.to(self.device), *args, **kwargs)
         return self._run_session([data, *args])
 
     def _run_session(self, values: Sequence[Any]) -> Any:
-        """Run the session of an ONNX model; of several outputs a list."""
+        """Run the session of an ONNX model. Return a list for several outputs."""
         names = [one.name for one in self.model.get_inputs()]
         arrays = [value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value for value in values]
         found = self.model.run(None, dict(zip(names, arrays, strict=False)))
@@ -230,7 +228,7 @@ class BaseHandler(ABC):  # noqa: B024
         return answers
 
     def _infer_with_profiler(self, data: list[dict[str, Any]]) -> list[Any]:
-        """Return the answers to a batch, whose profile goes to the log, and to a file for Chrome's trace viewer."""
+        """Return the answers to a batch, and write its profile to the log and to a file for Chrome's trace viewer."""
         from torch.profiler import ProfilerActivity, profile, record_function
 
         if not self.profiler_args:
@@ -260,7 +258,7 @@ class BaseHandler(ABC):  # noqa: B024
 
     # -- explanations and descriptions ---------------------------------------------------------------------------------
     def explain_handle(self, data_preprocess: Any, raw_data: list[dict[str, Any]]) -> list[Any]:
-        """Return what `get_insights(tensor, raw data, target)` of the handler says of the batch's first request."""
+        """Return the result of the handler's `get_insights(tensor, raw data, target)` for the batch's first request."""
         insights = getattr(self, "get_insights", None)
         if insights is None:
             raise NotImplementedError(
@@ -273,7 +271,7 @@ class BaseHandler(ABC):  # noqa: B024
         return insights(data_preprocess, inputs, row.get("target") or 0)  # type: ignore[no-any-return]
 
     def describe_handle(self) -> Any:
-        """Return what the model says of itself, for describe requests with `customized=true`: here nothing."""
+        """Return the handler's own metadata, for describe requests with `customized=true`: here none."""
         return None
 
     def _is_explain(self) -> bool:

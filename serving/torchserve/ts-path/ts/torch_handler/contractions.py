@@ -1,7 +1,7 @@
-"""English contractions in full: CONTRACTION_MAP, for handlers of texts. It knows those that TorchServe knows, and no others:
-the words of a text decide what its classifier answers."""
+"""English contractions in full: CONTRACTION_MAP, for handlers of texts. It has exactly TorchServe's contractions, because
+other words would change the answers of a classifier."""
 
-# What follows an apostrophe, what it stands for, and the words that it is added to.
+# The ending of a contraction, its full form, and the words that take it.
 _ENDINGS = {
     "'ll": ("will", "he how I it she they we what who you"),
     "'d": ("would", "he I it she that there they we you"),
@@ -10,7 +10,7 @@ _ENDINGS = {
     "'re": ("are", "they we what you"),
     "n't": ("not", "are could did does do had has have is may might must need ought should was were would"),
 }
-_BEFORE_HAVE = ("'ll", "'d", "n't")  # which 've may follow
+_BEFORE_HAVE = ("'ll", "'d", "n't")  # endings that 've may follow
 _ODD = {
     "ain't": "is not",
     "can't": "cannot",

@@ -15,7 +15,7 @@ class ImageClassifier(VisionHandler):
     """Answers {label: probability} for the `topk` most probable classes."""
 
     topk = 5
-    # What ImageNet's models are trained with.
+    # The preprocessing with which ImageNet's models are trained.
     image_processing = _transforms.Compose(
         [
             _transforms.Resize(256),

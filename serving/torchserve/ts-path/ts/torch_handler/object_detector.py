@@ -9,7 +9,7 @@ _transforms = image_transforms()
 
 
 class ObjectDetector(VisionHandler):
-    """Answers, of each image, the boxes whose score is at least `threshold`: {label: [x1, y1, x2, y2], "score": ...}."""
+    """Answers, for each image, with the boxes whose score is at least `threshold`: {label: [x1, y1, x2, y2], "score": ...}."""
 
     image_processing = _transforms.Compose([_transforms.ToTensor()])
     threshold = 0.5
@@ -18,7 +18,7 @@ class ObjectDetector(VisionHandler):
         return [self._boxes_of(found) for found in data]
 
     def _boxes_of(self, found: Any) -> list[dict[str, Any]]:
-        """Return what torchvision's models of detection found in one image."""
+        """Return the detections of a torchvision model in one image."""
         chosen = found["scores"] >= self.threshold
         boxes, classes, scores = (found[name][chosen].tolist() for name in ("boxes", "labels", "scores"))
         return [

@@ -15,7 +15,7 @@ class TextClassifier(TextHandler):
     ngrams = 2
 
     def preprocess(self, data: list[dict[str, Any]]) -> Any:
-        """Return the numbers of a text's words and of its ngrams, and its words."""
+        """Return the numbers of a text's words and n-grams, and its words."""
         row = data[0]
         text: Any = row.get("data") or row.get("body")
         if isinstance(text, bytes | bytearray):
@@ -25,12 +25,12 @@ class TextClassifier(TextHandler):
         return self._numbers(words), words
 
     def _numbers(self, words: list[str]) -> Any:
-        """Return the numbers of words, and of those that follow each other."""
+        """Return the numbers of words and of their n-grams."""
         numbers = [self._number(one) for one in ngrams_iterator(words, self.ngrams)]
         return torch.as_tensor(numbers, dtype=torch.int64, device=self.device)
 
     def _number(self, word: str) -> int:
-        """Return the number of a word; of one that the vocabulary lacks, that of <unk>, or 0."""
+        """Return the number of a word; for one missing in the vocabulary that of <unk>, or 0."""
         if isinstance(self.source_vocab, dict):
             known: dict[str, int] = self.source_vocab
             return int(known.get(word, known.get("<unk>", 0)))
@@ -41,7 +41,7 @@ class TextClassifier(TextHandler):
         return super().inference(numbers, torch.as_tensor([0], device=self.device))
 
     def get_insights(self, text_preprocess: Any, _: Any, target: int = 0) -> Any:
-        """Return the words of a text, and how much the numbers of `preprocess` count for a class, by captum."""
+        """Return the words of a text, and captum's attributions of the numbers of `preprocess` to a class."""
         numbers, words = text_preprocess
         attributions = self.lig.attribute(
             numbers,

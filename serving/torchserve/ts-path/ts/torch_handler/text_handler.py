@@ -1,4 +1,4 @@
-"""TextHandler: requests that are texts, cleaned and cut into words, and the vocabulary that makes numbers of them.
+"""TextHandler: cleans texts, splits them into words, and turns these into numbers by a vocabulary.
 
 The vocabulary, source_vocab.pt, is a dict from word to number, or torchtext's, which needs torchtext.
 """
@@ -25,7 +25,7 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class TextHandler(BaseHandler, ABC):
-    """What classifiers of texts share."""
+    """The base class of text classifiers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class TextHandler(BaseHandler, ABC):
         self.source_vocab = self._load_vocabulary(named or self.get_source_vocab_path(context))
 
     def get_source_vocab_path(self, ctx: Context) -> str:
-        """Return where the vocabulary lies: source_vocab.pt, or what the handler section of model-config.yaml names."""
+        """Return the path of the vocabulary: source_vocab.pt, or the file in the handler section of model-config.yaml."""
         named = ((self.model_yaml_config or {}).get("handler") or {}).get("source_vocab") or "source_vocab.pt"
         path = os.path.join(ctx.system_properties["model_dir"], named)
         if not os.path.isfile(path):
@@ -57,7 +57,7 @@ class TextHandler(BaseHandler, ABC):
                     f"{os.path.basename(path)} is no plain dict from word to number; one of torchtext needs torchtext, which "
                     "is not installed"
                 ) from plain
-            return torch.load(path, weights_only=False)  # the archive's own, as its handler's code is
+            return torch.load(path, weights_only=False)  # trusted like the code of the archive's handler
 
     # -- cleaning ------------------------------------------------------------------------------------------------------
     def _expand_contractions(self, text: str) -> str:
@@ -92,7 +92,7 @@ class TextHandler(BaseHandler, ABC):
         return attributes().LayerIntegratedGradients(self.model, self.model.embedding)
 
     def get_word_token(self, input_tokens: list[str]) -> list[str]:
-        """Return words without the mark for a space that byte-pair encodings put before them."""
+        """Return words without the leading mark for a space of byte-pair encodings."""
         return [token.replace("\u0120", "") for token in input_tokens]
 
     def summarize_attributions(self, attributions: Any) -> Any:

@@ -1,4 +1,4 @@
-"""VisionHandler: requests that are images, as bytes, in base64, or as lists of numbers.
+"""VisionHandler: handles requests with images, as bytes, in base64, or as lists of numbers.
 
 It needs Pillow; `image_processing`, which a handler of its own brings, mostly needs torchvision.
 """
@@ -22,7 +22,7 @@ TORCHVISION = (
 
 
 def image_transforms() -> Any:
-    """Return torchvision.transforms; ImportError with what to do where it is missing."""
+    """Return torchvision.transforms; ImportError with the remedy where it is missing."""
     try:
         from torchvision import transforms
     except ModuleNotFoundError as error:
@@ -33,7 +33,7 @@ def image_transforms() -> Any:
 
 
 class VisionHandler(BaseHandler, ABC):
-    """`image_processing` makes a tensor of an image of Pillow's."""
+    """`image_processing` makes a tensor of a Pillow image."""
 
     image_processing: Any
 

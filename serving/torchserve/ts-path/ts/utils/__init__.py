@@ -1,1 +1,1 @@
-"""What handlers share: labels, classes of a module, the exception with a status. It imports only itself."""
+"""Shared by handlers: labels, classes of a module, the exception with a status. It imports only itself."""

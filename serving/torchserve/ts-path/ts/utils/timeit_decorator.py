@@ -1,4 +1,4 @@
-"""A decorator that measures functions which a handler cares about."""
+"""A decorator that measures functions of a handler."""
 
 import logging
 import time

@@ -41,7 +41,7 @@ class PT2Backend(StrEnum):
 
 
 def check_valid_pt2_backend(backend: str) -> bool:
-    """Whether torch.compile may be told this backend; a warning where not."""
+    """Whether torch.compile may use this backend; warns where not."""
     if any(backend == one.value for one in PT2Backend):
         return True
     logger.warning("%s is no backend of torch.compile that is known here", backend)
@@ -63,7 +63,7 @@ def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
         mapping = json.load(file)
     if isinstance(mapping, dict) and isinstance(
         mapping.get("object_type_names"), list
-    ):  # the form that detectors of objects have
+    ):  # the form for object detectors
         mapping = {str(index): name for index, name in enumerate(mapping["object_type_names"])}
     if not isinstance(mapping, dict):
         raise Exception('the labels of classes must be a JSON object: {"class": "label"}')
@@ -98,7 +98,7 @@ def map_class_to_label(
 
 
 def get_yaml_config(yaml_file_path: str) -> dict[str, Any]:
-    """Return what a YAML file holds."""
+    """Return the content of a YAML file."""
     import yaml
 
     with open(yaml_file_path, encoding="utf-8") as file:
@@ -115,7 +115,7 @@ def load_compiler_config(config_file_path: str) -> str | None:
 
 
 class PredictionException(Exception):
-    """Raised by a handler: the client is answered with this message and status."""
+    """Raised by a handler to answer its client with this message and status."""
 
     def __init__(self, message: str, error_code: int = 500) -> None:
         super().__init__(message)
@@ -129,7 +129,7 @@ class PredictionException(Exception):
 def deprecated(
     version: str, replacement: str = "", klass: type[Warning] = PendingDeprecationWarning
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Warn whoever calls a function that it goes in a version."""
+    """Warn callers of a function that a version will remove it."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         text = f"{function.__name__} will be removed in version {version}"

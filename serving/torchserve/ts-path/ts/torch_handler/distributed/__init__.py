@@ -1,1 +1,1 @@
-"""Handlers of models on several processes, which this server does not do: what imports one is told so."""
+"""Handlers of models on several processes, which this server does not support: an import raises an error that says so."""

@@ -1,1 +1,1 @@
-"""Service envelopes: what a client wraps its instances in, so that a handler need not know. They import only `ts` and numpy."""
+"""Service envelopes, in which clients wrap their instances, unwrapped for handlers. They import only `ts` and numpy."""

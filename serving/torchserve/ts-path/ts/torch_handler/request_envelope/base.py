@@ -1,4 +1,4 @@
-"""What an envelope does: takes the inputs out of requests, and puts a handler's answers into what the client expects.
+"""The base of envelopes: takes the inputs out of requests, and wraps a handler's answers as the client expects.
 
 Source: pytorch/serve, docs/request_envelopes.md.
 """
@@ -12,7 +12,7 @@ HandleFunction = Callable[[list[Any], Any], list[Any]]
 
 
 class BaseEnvelope(ABC):
-    """Stands around the `handle` of a handler. `context` is that of the batch."""
+    """Wraps the `handle` of a handler. context: of the batch."""
 
     def __init__(self, handle_fn: HandleFunction) -> None:
         self._handle_fn = handle_fn
@@ -25,7 +25,7 @@ class BaseEnvelope(ABC):
 
     @abstractmethod
     def parse_input(self, data: list[Any]) -> list[Any]:
-        """Return what the handler is given of a batch."""
+        """Return the handler's inputs of a batch."""
 
     @abstractmethod
     def format_output(self, data: list[Any]) -> list[Any]:
@@ -33,7 +33,7 @@ class BaseEnvelope(ABC):
 
 
 def body_of(row: Any) -> Any:
-    """Return the part of a request that its client has sent as its body."""
+    """Return the body of a request."""
     if not isinstance(row, dict):
         return row
     data = row.get("data")
@@ -41,7 +41,7 @@ def body_of(row: Any) -> Any:
 
 
 def object_of(row: Any) -> dict[str, Any]:
-    """Return the JSON object that a request's body is; ValueError for any other body."""
+    """Return the JSON object in a request's body; ValueError for any other body."""
     body = body_of(row)
     if isinstance(body, bytes | bytearray | str):
         body = json.loads(body)

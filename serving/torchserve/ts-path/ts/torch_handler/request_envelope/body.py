@@ -1,4 +1,4 @@
-"""`body`: the handler is given the bodies alone."""
+"""`body`: the handler gets the bodies alone."""
 
 from typing import Any
 

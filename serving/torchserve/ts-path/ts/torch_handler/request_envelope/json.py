@@ -25,7 +25,7 @@ class JSONEnvelope(BaseEnvelope):
         return [self.instance(one) for row in rows for one in row]
 
     def instance(self, given: Any) -> Any:
-        """Return an instance as handlers are given it."""
+        """Return an instance for handlers."""
         whole = _decoded(given)
         return {name: _decoded(value) for name, value in whole.items()} if isinstance(whole, dict) else whole
 

@@ -7,7 +7,7 @@ from .json import JSONEnvelope
 
 class KServeEnvelope(JSONEnvelope):
     def instance(self, given: Any) -> Any:
-        """Return an instance as it came: handlers decode what is in base64."""
+        """Return an instance as it came, because handlers decode base64 themselves."""
         return given
 
     def wrapped(self, predictions: list[Any]) -> Any:

@@ -18,7 +18,7 @@ _DATATYPES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 class KServev2Envelope(BaseEnvelope):
-    _requests: list[tuple[Any, list[str]]]  # of each request its id and the names of its inputs
+    _requests: list[tuple[Any, list[str]]]  # the id and the names of the inputs of each request
 
     def parse_input(self, data: list[Any]) -> list[Any]:
         self._requests = []
@@ -56,7 +56,7 @@ class KServev2Envelope(BaseEnvelope):
 
 
 def _shaped(given: dict[str, Any]) -> dict[str, Any]:
-    """Return an input with its data in its shape; the one element of a BYTES input by itself."""
+    """Return an input with its data in its shape; a single element of a BYTES input alone."""
     values, datatype = given.get("data"), given.get("datatype")
     if datatype == "BYTES":
         return {**given, "data": values[0] if isinstance(values, list) and len(values) == 1 else values}
