@@ -157,9 +157,9 @@ def _row(fault: str, runs_each: int) -> str:
 
 
 def _quiet(name: str, rate: float, weight: float, seconds: int, batch: int) -> str:
-    told = f"{name}, batches of {batch}" if batch > 1 else name
+    case = f"{name}, batches of {batch}" if batch > 1 else name
     times = accused(QUIET[name], rate, weight, 7, seconds, batch)
-    return f"{told} ({rate:g}/s, weight {weight:g}): {times} in {seconds / 3600:g} h"
+    return f"{case} ({rate:g}/s, weight {weight:g}): {times} in {seconds / 3600:g} h"
 
 
 def lines(hours: float, runs_each: int) -> Iterator[str]:

@@ -135,16 +135,18 @@ class Rollout:
         await self._dashboard.ask("POST", f"models/{MODEL}/rollouts/{self._name}/{act}")
 
     async def _in_force(self, weight: float) -> None:
-        await self._until(lambda told: told["serves"] and told["in_force"] == weight, f"the weight to be {weight}")
+        await self._until(
+            lambda report: report["serves"] and report["in_force"] == weight, f"the weight to be {weight}"
+        )
 
     async def _serves(self) -> None:
-        await self._until(lambda told: told["serves"], "the release to serve")
+        await self._until(lambda report: report["serves"], "the release to serve")
 
     async def _until(self, right: Any, what: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        while not right(told := await self._dashboard.ask("GET", f"models/{MODEL}/rollouts/{self._name}")):
-            if time.monotonic() > deadline or told["rollout"]["state"] == "rolled_back":
-                raise TimeoutError(f"waited for {what}; the rollout is {told['rollout']}")
+        while not right(report := await self._dashboard.ask("GET", f"models/{MODEL}/rollouts/{self._name}")):
+            if time.monotonic() > deadline or report["rollout"]["state"] == "rolled_back":
+                raise TimeoutError(f"waited for {what}; the rollout is {report['rollout']}")
             await asyncio.sleep(0.1)
 
 

@@ -196,40 +196,43 @@ def server_walks() -> dict[str, Count]:
         onnx_add_sub(folder / "models", "plain", "INT32", [clients.INPUTS["plain"]["INPUT0"].size])
         for name in ("first", "second"):
             torchserve_archives.archive(folder / "store" / f"{name}.mar")
-        told = folder / "walk.json"
+        record = folder / "walk.json"
         program = (sys.executable, "-m", "benchmarks.walks", "--server")
-        with ServerProcess(folder / "models", program=program, environment={REPORT: str(told)}) as server:
+        with ServerProcess(folder / "models", program=program, environment={REPORT: str(record)}) as server:
             http = clients.binary_client(server.http, "plain", 1)
             grpc = clients.grpc_client(server.grpc, "plain", 1)
             walks = {
-                "infer over HTTP": _told(server, told, http.ask),
-                "infer over gRPC": _told(server, told, grpc.ask),
+                "infer over HTTP": _counted(server, record, http.ask),
+                "infer over gRPC": _counted(server, record, grpc.ask),
             }
             http.close()
             grpc.close()
-        with TorchServeServer(folder, program=program, environment={REPORT: str(told)}) as torchserve:
+        with TorchServeServer(folder, program=program, environment={REPORT: str(record)}) as torchserve:
 
             def register(name: str) -> None:
                 answer = torchserve.manage("POST", f"/models?url={name}.mar&initial_workers=1&synchronous=true")
                 assert answer.status == 200, answer
 
             register("first")
-            return {**walks, "an archive registered": _told(torchserve, told, lambda: register("second"), before=0)}
+            return {
+                **walks,
+                "an archive registered": _counted(torchserve, record, lambda: register("second"), before=0),
+            }
 
 
-def _told(server: ServerProcess, told: Path, ask: Callable[[], None], before: int = 3) -> Count:
+def _counted(server: ServerProcess, record: Path, ask: Callable[[], None], before: int = 3) -> Count:
     """Return what a server counts of one request, after some like it."""
     for _ in range(before):
         ask()
     time.sleep(SETTLED_S)
     assert server.process is not None
     server.process.send_signal(signal.SIGUSR1)
-    wait_until(lambda: told.exists() and not told.read_text(), what="the walk's beginning")
+    wait_until(lambda: record.exists() and not record.read_text(), what="the walk's beginning")
     ask()
     time.sleep(SETTLED_S)
     server.process.send_signal(signal.SIGUSR1)
-    count = Count(**json.loads(wait_until(told.read_text, what="the walk's end")))
-    told.unlink()
+    count = Count(**json.loads(wait_until(record.read_text, what="the walk's end")))
+    record.unlink()
     return count
 
 

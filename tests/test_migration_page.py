@@ -148,8 +148,8 @@ def compared(server: ServerProcess, count: int) -> dict[str, Any]:
     """Ask until the shadow has compared so many answers; its figures."""
 
     def figures() -> dict[str, Any]:
-        told: dict[str, Any] = server.get("/v2/slipway/models/postcodes/traffic")[1]["shadow"]
-        return told
+        report: dict[str, Any] = server.get("/v2/slipway/models/postcodes/traffic")[1]["shadow"]
+        return report
 
     wait_until(lambda: ask(server) == "0" and figures()["compared"] >= count)
     return figures()

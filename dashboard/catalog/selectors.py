@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypedDict
 from django.db.models import OuterRef, QuerySet, Subquery
 
 from dashboard.models import Model, ModelState, ModelSync, Release, ReleaseSpan, Rollout, Version
-from dashboard.releases.selectors import told_by
+from dashboard.releases.selectors import reporting_server
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.changes import kept_while_unchanged
 from dashboard.shared.choices import DesiredState, ModelStatus, VersionState, version_word
@@ -246,7 +246,7 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
 
 def _serving(models: Iterable[Model]) -> dict[int, ReleaseSpan]:
     """Return by the model's id since when the bundled server serves which release."""
-    spans = ReleaseSpan.objects.filter(model__in=list(models), ended_at=None, server=told_by())
+    spans = ReleaseSpan.objects.filter(model__in=list(models), ended_at=None, server=reporting_server())
     spans = spans.select_related("release__rollout__base").defer("release__text", "release__rollout__base__text")
     return {span.model_id: span for span in spans}
 

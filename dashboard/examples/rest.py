@@ -82,8 +82,8 @@ class GoldenChecks(Endpoint):
         """Runs every golden request of a model against what serves, and tells which passed."""
         version = data_of(request, serializers.AskSerializer)["version"]
         results = golden_run(model=model_get(name), actor=self.actor, version=version)
-        told = {"passed": all(result.passed for result in results), "results": results}
-        return Response(serializers.GoldenRunSerializer(told).data)
+        found = {"passed": all(result.passed for result in results), "results": results}
+        return Response(serializers.GoldenRunSerializer(found).data)
 
 
 @at("models/<str:name>/traffic_sample", "api_traffic_sample")

@@ -67,7 +67,7 @@ def example_create(
             action="example.create",
             model=model,
             summary=f"Kept example “{example.name}” of {model.name}" + (" as a golden request" if golden else ""),
-            after=_told(example),
+            after=_audited(example),
         )
     return example
 
@@ -80,7 +80,7 @@ def example_change(*, example: Example, actor: Actor, **changes: Any) -> Example
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model, example = _locked(example)
-        before = _told(example)
+        before = _audited(example)
         _put(example, {**{key: getattr(example, key) for key in CHANGEABLE}, **changes})
         if changes.keys() & _JUDGED:
             example.outcome = None
@@ -93,7 +93,7 @@ def example_change(*, example: Example, actor: Actor, **changes: Any) -> Example
             model=model,
             summary=_change_summary(example, before),
             before=before,
-            after=_told(example),
+            after=_audited(example),
         )
     return example
 
@@ -108,7 +108,7 @@ def example_delete(*, example: Example, actor: Actor) -> None:
             action="example.delete",
             model=model,
             summary=f"Deleted example “{example.name}” of {model.name}",
-            before=_told(example),
+            before=_audited(example),
         )
         example.delete()
 
@@ -216,7 +216,7 @@ def tensor_rows(tensors: Iterable[Tensor]) -> list[TensorRow]:
 
 
 # -- what is told of it --------------------------------------------------------------------------------------------------
-def _told(example: Example) -> JsonObject:
+def _audited(example: Example) -> JsonObject:
     """Return what the audit trail keeps of an example: its tensors are too large for it."""
     return {
         "name": example.name,

@@ -20,12 +20,12 @@ class JobConsumer(PushConsumer):
 
     async def _push(self, job: Job) -> None:
         """Send the job when it changes. `log` holds what came since the last message."""
-        sent, told = 0, None
+        sent, known = 0, None
         while True:
             values = (job.state, job.progress, job.step, job.error, job.cancel_requested, len(job.log))
-            if values != told:
+            if values != known:
                 await self.send_json({"type": "job", **_describe(job), "log": job.log[sent:]})
-                sent, told = len(job.log), values
+                sent, known = len(job.log), values
             if job.state not in (JobState.QUEUED, JobState.RUNNING):
                 await self.close()
                 return

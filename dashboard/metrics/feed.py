@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from dashboard.metrics.samples import ProcessGauges
 from dashboard.metrics.usage import Usage, since
-from dashboard.models.rollout import ArmTold, Latency, ShadowTold, TrafficTold
+from dashboard.models.rollout import ArmReport, Latency, ShadowReport, TrafficReport
 from dashboard.servers.client import AsyncServerClient, Refused
 from dashboard.servers.messages import (
     FeedEvent,
@@ -78,7 +78,7 @@ class FeedReader:
     states: dict[Key, str] = field(default_factory=dict)  # shared.choices.version_word of each version
     memory: dict[Key, int] = field(default_factory=dict)
     floors: set[Key] = field(default_factory=set)
-    traffic: dict[str, TrafficTold] = field(default_factory=dict)  # the last word of each rollout, by its name
+    traffic: dict[str, TrafficReport] = field(default_factory=dict)  # the last word of each rollout, by its name
     _at: dict[tuple[str, str], str] = field(
         default_factory=dict
     )  # model and namespace -> its rollout of which it told last
@@ -114,8 +114,8 @@ class FeedReader:
             if key not in models and (usage.pending or usage.in_flight):
                 models[key] = Usage(pending=usage.pending, in_flight=usage.in_flight)
         models |= self._refused(data.get("unserved", {}))
-        for told in data.get("traffic", ()):
-            self.hear(told)
+        for report in data.get("traffic", ()):
+            self.hear(report)
         elapsed = data["time"] - self._time
         seconds = elapsed if elapsed > 0 else 1.0  # the server's clock was set back
         process = self._process(data["server"], seconds)
@@ -126,17 +126,17 @@ class FeedReader:
         busy = {key: usage for key, usage in models.items() if not usage.idle}
         return Tick(data["time"], seconds, busy, process, dict(self.memory), frozenset(self.floors))
 
-    def hear(self, told: TrafficHead | TrafficTold) -> None:
+    def hear(self, report: TrafficHead | TrafficReport) -> None:
         """Keep what the server tells of a rollout, with its histograms in our buckets; nothing of one that its model is at no
         more, nor of one that is told otherwise than we know, which is logged."""
-        model, name = (told["model"], told.get("namespace", "")), told["rollout"]
+        model, name = (report["model"], report.get("namespace", "")), report["rollout"]
         if (before := self._at.pop(model, None)) is not None and before != name:
             del self.traffic[before]
         if self._buckets is None or name is None:
             return
-        wrong = misfit(told, TrafficTold) or _impossible(cast(TrafficTold, told))
+        wrong = misfit(report, TrafficReport) or _impossible(cast(TrafficReport, report))
         try:
-            heard = None if wrong else _in_our_buckets(cast(TrafficTold, told), self._buckets)
+            heard = None if wrong else _in_our_buckets(cast(TrafficReport, report), self._buckets)
         except ValueError as error:
             heard, wrong = None, str(error)
         if heard is None:
@@ -234,12 +234,12 @@ def _tick_of(reader: FeedReader, event: FeedEvent) -> Tick | None:
         raise Refused(f"what the inference server tells is not understood ({error!r})") from error
 
 
-def _impossible(told: TrafficTold) -> str:
+def _impossible(report: TrafficReport) -> str:
     """Return which part of a word no server can have counted, such as ".arms.stable.errors"; "" for none."""
     parts: list[tuple[str, Mapping[str, Any], str]] = []
-    for name, arm in told["arms"].items():
+    for name, arm in report["arms"].items():
         parts += [(f".arms.{name}", arm, "requests"), (f".arms.{name}.window", arm.get("window") or {}, "requests")]
-    shadow: Mapping[str, Any] = told["shadow"] or {}
+    shadow: Mapping[str, Any] = report["shadow"] or {}
     parts += [(".shadow", shadow, "compared"), (".shadow.dropped", shadow.get("dropped", {}), "")]
     for place, part, whole in parts:
         for what, value in part.items():
@@ -247,30 +247,30 @@ def _impossible(told: TrafficTold) -> str:
                 return f"{place}.{what}"
         if part.get("errors", 0) > part.get(whole, 0):
             return f"{place}.errors"
-    if any(len(one["samples"]) not in (0, 2) for one in told["guardrails"]):
+    if any(len(one["samples"]) not in (0, 2) for one in report["guardrails"]):
         return ".guardrails.samples"
     trouble = shadow.get("trouble")
     return ".shadow.trouble.at" if trouble is not None and not 0 <= trouble["at"] < _FAR_FUTURE else ""
 
 
-def _in_our_buckets(told: TrafficTold, buckets: BucketMap) -> TrafficTold:
+def _in_our_buckets(report: TrafficReport, buckets: BucketMap) -> TrafficReport:
     def read(latency: Latency) -> Latency:
         counts = {str(bucket): count for bucket, count in buckets.read(latency["counts"]).items()}
         return {"total": latency["total"], "sum_ns": latency["sum_ns"], "counts": counts}
 
-    def of_arm(arm: ArmTold) -> ArmTold:
+    def of_arm(arm: ArmReport) -> ArmReport:
         found = arm.copy()
         found["latency"] = read(arm["latency"])
         if (window := arm.get("window")) is not None:
             found["window"] = {**window, "latency": read(window["latency"])}
         return found
 
-    arms = {name: of_arm(arm) for name, arm in told["arms"].items()}
-    shadow = told["shadow"]
+    arms = {name: of_arm(arm) for name, arm in report["arms"].items()}
+    shadow = report["shadow"]
     if shadow is not None:
         of_both = {name: read(shadow[name]) for name in ("stable_latency", "candidate_latency")}
-        shadow = cast(ShadowTold, {**shadow, **of_both})
-    return cast(TrafficTold, {**told, "arms": arms, "shadow": shadow})
+        shadow = cast(ShadowReport, {**shadow, **of_both})
+    return cast(TrafficReport, {**report, "arms": arms, "shadow": shadow})
 
 
 def _held(memory: Memory) -> int:

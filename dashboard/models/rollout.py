@@ -47,7 +47,7 @@ class Latency(TypedDict):
     counts: dict[str, int]
 
 
-class WindowTold(TypedDict):
+class WindowReport(TypedDict):
     """What an arm did in the last seconds, at which guardrails look; how many, roughly while they are fewer than the plan's."""
 
     seconds: float
@@ -56,7 +56,7 @@ class WindowTold(TypedDict):
     latency: Latency
 
 
-class ArmTold(TypedDict):
+class ArmReport(TypedDict):
     """What an arm did since the rollout began, as a server tells it. window: where it tells that."""
 
     version: str
@@ -64,7 +64,7 @@ class ArmTold(TypedDict):
     requests: int
     errors: int
     latency: Latency
-    window: NotRequired[WindowTold]
+    window: NotRequired[WindowReport]
 
 
 class Trouble(TypedDict):
@@ -74,7 +74,7 @@ class Trouble(TypedDict):
     at: float
 
 
-class ShadowTold(TypedDict):
+class ShadowReport(TypedDict):
     """What comparing the answers of both arms found since the rollout began. dropped: mirrors that were not sent, by reason.
     trouble: the last of those that were not answered."""
 
@@ -93,7 +93,7 @@ class ShadowTold(TypedDict):
     candidate_latency: Latency
 
 
-class GuardrailTold(TypedDict):
+class GuardrailReport(TypedDict):
     """How a guardrail stands: waiting (too few samples), holds, breached. limit: what the candidate's value may not pass."""
 
     metric: str
@@ -114,7 +114,7 @@ class Breach(TypedDict):
     at: float
 
 
-class TrafficTold(TypedDict):
+class TrafficReport(TypedDict):
     """What a server tells of the rollout that it is at, once a second in its live feed where something of it changed. rollout:
     None, with nothing behind it, says that the model is at none any more. guardrails: [] until they are judged first.
     """
@@ -126,9 +126,9 @@ class TrafficTold(TypedDict):
     weight: float  # in force: 0 after a breach
     asked_weight: float
     breach: Breach | None
-    arms: dict[str, ArmTold]  # stable, candidate
-    shadow: ShadowTold | None
-    guardrails: list[GuardrailTold]
+    arms: dict[str, ArmReport]  # stable, candidate
+    shadow: ShadowReport | None
+    guardrails: list[GuardrailReport]
 
 
 class Rollout(models.Model):
@@ -274,7 +274,7 @@ class Rollout(models.Model):
         press = f"press {promote}{self.undo}"
         if self.plan["promote"] != "auto" or self.candidate_version is None:
             return f"The last step waits for somebody: {press}."
-        if self.weight == 100 and any(_stable_unknown(row.told, self) for row in self.figures.all()):
+        if self.weight == 100 and any(_stable_unknown(row.report, self) for row in self.figures.all()):
             return f"At 100 % nothing more is asked of {self.stable_words}, and what it did is not known: {press}."
         return ""
 
@@ -297,12 +297,12 @@ def arm_in_words(arm: int | JsonObject) -> str:
     return f"{model} at {arm.get('url', '')}"
 
 
-def _stable_unknown(told: TrafficTold, rollout: Rollout) -> bool:
+def _stable_unknown(report: TrafficReport, rollout: Rollout) -> bool:
     """Whether a guardrail of the present step waits for what the stable version will not be asked any more."""
-    if told["asked_weight"] != rollout.weight:
+    if report["asked_weight"] != rollout.weight:
         return False
     least = rollout.plan["min_samples"]
-    waiting = [one for one in told["guardrails"] if one["state"] == "waiting" and one["samples"][0] < least]
+    waiting = [one for one in report["guardrails"] if one["state"] == "waiting" and one["samples"][0] < least]
     return any(
         # Both samples of a disagreement are the requests that were asked of both.
         one["metric"] == "disagreement" or (one["metric"] in ("errors", "latency") and least <= one["samples"][1])
@@ -311,16 +311,16 @@ def _stable_unknown(told: TrafficTold, rollout: Rollout) -> bool:
 
 
 class RolloutFigures(models.Model):
-    """What a server told of a rollout last.
+    """The last report of a server on a rollout.
 
-    told: its word as it came, with histograms in our buckets. earlier: what processes of it counted that have ended, in the
+    report: as it came, with histograms in our buckets. earlier: what processes of it counted that have ended, in the
     shape of RolloutSample.data. every_s: the seconds between two rows of the history.
     """
 
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="figures")
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+")
     instance = models.CharField(max_length=64, blank=True, default="")
-    told: "models.JSONField[TrafficTold, TrafficTold]" = models.JSONField()
+    report: "models.JSONField[TrafficReport, TrafficReport]" = models.JSONField()
     earlier: "models.JSONField[JsonObject, JsonObject]" = models.JSONField(default=dict)
     every_s = models.PositiveIntegerField(default=0)
     at = models.DateTimeField(default=timezone.now)

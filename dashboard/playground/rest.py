@@ -106,12 +106,12 @@ async def _lines(parts: AsyncIterator[Part], actor: Actor) -> AsyncIterator[byte
     try:
         async with async_inference_slot(actor):
             async for part in parts:
-                yield _line({"error": part.error} if part.error else _told(part))
+                yield _line({"error": part.error} if part.error else _part_json(part))
     except DashboardError as error:
         yield _line({"error": error.message})
 
 
-def _told(part: Part) -> dict[str, object]:
+def _part_json(part: Part) -> dict[str, object]:
     return {
         "model_version": part.version,
         "parameters": part.parameters,

@@ -17,7 +17,7 @@ def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> N
     Where it does not say of which release a version is, being of another make or serving a text without a stamp, the release
     that was loaded there last counts.
     """
-    told = _told(status for status in statuses if status.serves)
+    releases = _serving_releases(status for status in statuses if status.serves)
     open_spans = ReleaseSpan.objects.filter(server=server, ended_at=None)
     known = {
         (name, number): (model, release)
@@ -25,10 +25,10 @@ def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> N
             "model__name", "release__number", "model_id", "release_id"
         )
     }
-    new = [(name, number) for name, number in told.items() if number and (name, number) not in known]
+    new = [(name, number) for name, number in releases.items() if number and (name, number) not in known]
     known.update(_looked_up(new))
-    serving = dict(known[one] for one in told.items() if one in known)
-    silent = [name for name, number in told.items() if not number]
+    serving = dict(known[one] for one in releases.items() if one in known)
+    silent = [name for name, number in releases.items() if not number]
     serving.update(_applied(server, silent))
     life.serving(server=server, releases=serving)
 
@@ -56,12 +56,12 @@ def _step(at: Loading) -> CheckStep:
     return {"step": at["step"], "done": at["done"], "of": at["of"]}
 
 
-def _told(serving: Iterable[VersionStatus]) -> dict[str, int]:
+def _serving_releases(serving: Iterable[VersionStatus]) -> dict[str, int]:
     """Return the number of the release that serves by the model's name, 0 where the server says none; the higher of two."""
-    told: dict[str, int] = {}
+    releases: dict[str, int] = {}
     for status in serving:
-        told[status.name] = max(told.get(status.name, 0), status.release)
-    return told
+        releases[status.name] = max(releases.get(status.name, 0), status.release)
+    return releases
 
 
 def _looked_up(wanted: list[tuple[str, int]]) -> dict[tuple[str, int], tuple[int, int]]:

@@ -159,13 +159,13 @@ def overtaken(*, release: Release, answers: int, by: str) -> None:
     rollout = unfinished(release.model)
     if rollout is None:
         return
-    told = f"{by} made release {release.number}: {release.summary or release.get_kind_display()}"
+    reason = f"{by} made release {release.number}: {release.summary or release.get_kind_display()}"
     if rollout.state in UNDER_WAY:
-        (finish if answers == rollout.candidate else abort)(rollout, reason=f"{told}.", by=by)
+        (finish if answers == rollout.candidate else abort)(rollout, reason=f"{reason}.", by=by)
     elif answers == rollout.stable:
-        abort(rollout, reason=f"{told}.", by=by)
+        abort(rollout, reason=f"{reason}.", by=by)
     elif answers != rollout.candidate or rollout.stable not in release.versions:
-        finish(rollout, reason=f"{told}; {rollout.stable_words} is not held any more.", by=by)
+        finish(rollout, reason=f"{reason}; {rollout.stable_words} is not held any more.", by=by)
 
 
 def _end(rollout: Rollout, event: str, reason: str, by: str) -> None:

@@ -43,8 +43,8 @@ class ReleaseLife:
         return self.spans[0].started_at if self.state == ReleaseState.SERVING else None
 
 
-def told_by(server: Server | None = None) -> Server | Subquery:
-    """Return the server whose word counts, as a filter takes it: the bundled one where none is named."""
+def reporting_server(server: Server | None = None) -> Server | Subquery:
+    """Return the server whose reports count, as a filter takes it: the bundled one where none is named."""
     return server or Subquery(Server.objects.values("pk")[:1])
 
 
@@ -151,15 +151,15 @@ def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[Rele
 
     A further text of a release has that one's.
     """
-    found, told = list(rows), told_by(server)
+    found, reporter = list(rows), reporting_server(server)
     begun = {row.pk: row.continues_id or row.pk for row in found}
     newest_begun = Max("releases__number", filter=Q(releases__continues=None))
     models = Model.objects.filter(pk__in={row.model_id for row in found}).annotate(newest=newest_begun)
     wanted = {pk: (newest, state) for pk, newest, state in models.values_list("pk", "newest", "desired_state")}
     spans: dict[int, list[ReleaseSpan]] = defaultdict(list)
-    for span in ReleaseSpan.objects.filter(release__in=begun.values(), server=told):
+    for span in ReleaseSpan.objects.filter(release__in=begun.values(), server=reporter):
         spans[span.release_id].append(span)
-    checks = {row.release_id: row for row in ReleaseCheck.objects.filter(release__in=begun.values(), server=told)}
+    checks = {row.release_id: row for row in ReleaseCheck.objects.filter(release__in=begun.values(), server=reporter)}
     lives = []
     for row in found:
         own, check = spans[begun[row.pk]], checks.get(begun[row.pk])
@@ -214,11 +214,11 @@ def _needed_by_rollout(model: Model) -> Iterable[tuple[int, str]]:
     rollout = unfinished(model)
     if rollout is None:
         return
-    told = f"of rollout {rollout.name}"
+    which = f"of rollout {rollout.name}"
     if rollout.state in UNDER_WAY:
         for arm, word in ((rollout.stable, "stable one"), (rollout.candidate, "candidate")):
             if isinstance(arm, int):
-                yield arm, f"version {arm} of '{model.name}' is the {word} {told}; promote or abort the rollout first"
+                yield arm, f"version {arm} of '{model.name}' is the {word} {which}; promote or abort the rollout first"
     elif isinstance(rollout.stable, int):
         yield rollout.stable, f"version {rollout.stable} of '{model.name}' is held to roll back to; unload it first"
     for number in rollout.base.versions if rollout.base else []:
@@ -243,14 +243,16 @@ def _good(model: Model, server: Server | None) -> Iterator[Release]:
 def _served(model: Model, server: Server | None) -> Iterator[Release]:
     """Yield the releases of a model that have served on a server, by default the bundled one, each once, the last one first:
     in the order in which the spans were written, for a clock may have been set back."""
-    spans = ReleaseSpan.objects.filter(release=OuterRef("pk"), server=told_by(server)).order_by().values("release")
+    spans = (
+        ReleaseSpan.objects.filter(release=OuterRef("pk"), server=reporting_server(server)).order_by().values("release")
+    )
     rows = Release.objects.filter(model=model).annotate(last=Subquery(spans.values(last=Max("pk"))))
     yield from rows.filter(last__isnull=False).order_by("-last", "-number")[:_LOOKED_BACK].iterator(chunk_size=10)
 
 
 def _spans(model: Model, server: Server | None) -> QuerySet[ReleaseSpan]:
     """Return the spans of a model on a server, by default the bundled one, the last first."""
-    return ReleaseSpan.objects.filter(model=model, server=told_by(server)).select_related("release")
+    return ReleaseSpan.objects.filter(model=model, server=reporting_server(server)).select_related("release")
 
 
 def missing_versions(release: Release) -> list[str]:

@@ -72,8 +72,8 @@ def release_make(
             action=action,
             model=model,
             summary=f"{model.name}: {summary}",
-            before=_told(before) if before else {},
-            after=_told(release),
+            before=_audited(before) if before else {},
+            after=_audited(release),
         )
     if write and stamp:
         publish.write_config(managed_repository(), name=model.name, text=text)
@@ -125,9 +125,9 @@ def changed_by_hand(model: Model, *, take_back: bool = False) -> str:
     The text of a release that was never made nobody changed by hand. take_back: write over it, as `text_take_back` does.
     """
     newest, found = model.releases.first(), on_disk(model.name)
-    told = f"{CONFIG_FILE} of '{model.name}' was changed on disk"
+    mistake = f"{CONFIG_FILE} of '{model.name}' was changed on disk"
     if found.problem:
-        return f"{told} ({found.problem}): mend it or overwrite it first"
+        return f"{mistake} ({found.problem}): mend it or overwrite it first"
     if found.text is None or found.text == (newest.text if newest else ""):
         return ""
     if newest is not None and _never_made(found, newest):
@@ -135,7 +135,7 @@ def changed_by_hand(model: Model, *, take_back: bool = False) -> str:
             _take_back(model, newest, found)
         return ""
     same = Document.read(found.text).same_text(newest.document if newest else NOTHING)
-    return "" if same else f"{told}: adopt that text or overwrite it first"
+    return "" if same else f"{mistake}: adopt that text or overwrite it first"
 
 
 def _never_made(found: OnDisk, newest: Release) -> bool:
@@ -152,7 +152,7 @@ def generation_bump(model: Model) -> None:
     model.refresh_from_db(fields=["generation"])
 
 
-def _told(release: Release) -> dict[str, object]:
+def _audited(release: Release) -> dict[str, object]:
     return {
         "release": release.number,
         **({"continues": release.continues.number} if release.continues else {}),

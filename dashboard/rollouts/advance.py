@@ -19,7 +19,7 @@ from dashboard.access.authorisation import SYSTEM
 from dashboard.configuration.drift import drift_give_way
 from dashboard.metrics.selectors import last_requested
 from dashboard.models import Model, ReleaseCheck, ReleaseSpan, Rollout, Server
-from dashboard.models.rollout import TrafficTold
+from dashboard.models.rollout import TrafficReport
 from dashboard.releases import rollout_states as states
 from dashboard.rollouts.baking import bake_left, served_by
 from dashboard.rollouts.figures import breached, figures_store
@@ -47,14 +47,14 @@ def rollouts_open() -> list[Rollout]:
     return list(rows.defer("model__fingerprint", "step_release__text"))
 
 
-def rollout_look(*, rollout: Rollout, server: Server, told: TrafficTold | None, instance: str) -> None:
+def rollout_look(*, rollout: Rollout, server: Server, report: TrafficReport | None, instance: str) -> None:
     """Keep what a server tells of a rollout, where it is new (else None), and do what it is time for.
 
     What cannot be done is noted on the rollout, and tried again with the next look.
     """
     try:
-        if told is not None:
-            figures_store(rollout=rollout, server=server, told=told, instance=instance)
+        if report is not None:
+            figures_store(rollout=rollout, server=server, report=report, instance=instance)
         _act(rollout, server)
     except WrongState as error:  # a person was quicker
         logger.info("%s", error.message)

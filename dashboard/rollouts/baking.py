@@ -8,7 +8,7 @@ from typing import NamedTuple
 from django.utils import timezone
 
 from dashboard.models import ReleaseSpan, Rollout, RolloutFigures, Server
-from dashboard.models.rollout import TrafficTold
+from dashboard.models.rollout import TrafficReport
 from dashboard.releases import life
 from dashboard.releases.rollout_states import UNDER_WAY
 from dashboard.servers.selectors import answers, servers
@@ -86,11 +86,11 @@ def _waits(rollout: Rollout) -> bool:
     if not rollout.plan["guardrails"]:
         return False
     rows = RolloutFigures.objects.filter(rollout=rollout)
-    return not any(_holds(rollout, row.told) for row in rows)
+    return not any(_holds(rollout, row.report) for row in rows)
 
 
-def _holds(rollout: Rollout, told: TrafficTold) -> bool:
+def _holds(rollout: Rollout, report: TrafficReport) -> bool:
     """Whether every guardrail holds by a server's word on the present step."""
-    judged = told["guardrails"]
-    told_of_all = told["asked_weight"] == rollout.weight and len(judged) >= len(rollout.plan["guardrails"])
-    return told_of_all and all(one["state"] == "holds" for one in judged)
+    judged = report["guardrails"]
+    all_reported = report["asked_weight"] == rollout.weight and len(judged) >= len(rollout.plan["guardrails"])
+    return all_reported and all(one["state"] == "holds" for one in judged)

@@ -16,7 +16,7 @@ from django.db.models import F, Max
 from django.utils import timezone
 
 from dashboard.models import Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
-from dashboard.models.rollout import Latency, TrafficTold
+from dashboard.models.rollout import Latency, TrafficReport
 from dashboard.servers.messages import Mismatch
 from repository.config.traffic import Keep, policy_of
 from repository.core.json_types import JsonObject
@@ -65,7 +65,7 @@ class Sums(TypedDict):
 
 
 # -- the last word -----------------------------------------------------------------------------------------------------
-def figures_store(*, rollout: Rollout, server: Server, told: TrafficTold, instance: str) -> RolloutFigures:
+def figures_store(*, rollout: Rollout, server: Server, report: TrafficReport, instance: str) -> RolloutFigures:
     """Keep what a server tells of a rollout now; instance: which process of it. A reading of the history comes from time to
     time."""
     now = int(time.time())
@@ -73,9 +73,9 @@ def figures_store(*, rollout: Rollout, server: Server, told: TrafficTold, instan
         row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
         if row is None:
             row = RolloutFigures(rollout=rollout, server=server, instance=instance, every_s=FIRST_EVERY_S)
-        elif row.instance != instance or _began_anew(row.told, told):
+        elif row.instance != instance or _began_anew(row.report, report):
             row.earlier, row.instance = cast(JsonObject, sums_of(row)), instance
-        row.told, row.at = told, timezone.now()
+        row.report, row.at = report, timezone.now()
         row.save()
         _sample(row, now - now % row.every_s)
     return row
@@ -84,30 +84,32 @@ def figures_store(*, rollout: Rollout, server: Server, told: TrafficTold, instan
 def breached(rollout: Rollout) -> tuple[Server, str] | None:
     """Return a server that has taken the candidate out, and why; None where none has."""
     rows = RolloutFigures.objects.filter(rollout=rollout).select_related("server")
-    return next(((row.server, row.told["breach"]["reason"]) for row in rows if row.told["breach"] is not None), None)
+    return next(
+        ((row.server, row.report["breach"]["reason"]) for row in rows if row.report["breach"] is not None), None
+    )
 
 
-def _began_anew(before: TrafficTold, now: TrafficTold) -> bool:
+def _began_anew(before: TrafficReport, now: TrafficReport) -> bool:
     """Whether the same process counts from zero again: the model was unloaded meanwhile, or an arm meant another version."""
     return any(now["arms"][name]["requests"] < before["arms"][name]["requests"] for name in ARMS)
 
 
 def sums_of(row: RolloutFigures) -> Sums:
     """Return what a rollout has done on a server in all."""
-    now = _told_sums(row.told)
+    now = _sums_of_report(row.report)
     return _added(cast(Sums, row.earlier), now) if row.earlier else now
 
 
-def _told_sums(told: TrafficTold) -> Sums:
+def _sums_of_report(report: TrafficReport) -> Sums:
     arms = {
         name: ArmSums(requests=arm["requests"], errors=arm["errors"], latency=arm["latency"])
-        for name, arm in told["arms"].items()
+        for name, arm in report["arms"].items()
     }
     shadow: ShadowSums | None = None
-    if (given := told["shadow"]) is not None:
+    if (given := report["shadow"]) is not None:
         rest = {name: value for name, value in given.items() if name not in ("mean_absolute", "trouble")}
         shadow = cast(ShadowSums, {**rest, "sum_absolute": given["mean_absolute"] * given["compared"]})
-    return {"weight": told["weight"], "arms": arms, "shadow": shadow}
+    return {"weight": report["weight"], "arms": arms, "shadow": shadow}
 
 
 def _added(one: Sums, other: Sums) -> Sums:

@@ -122,8 +122,8 @@ def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse:
     """Answer with both arms over time on one of the servers that told of it, and when its steps began."""
     found = select.rollout_get(model_get(name), rollout)
-    told, asked = select.servers_that_told(found), request.GET.get("server", "")
-    server = server_get(asked) if asked else next(iter(told), None)
+    servers, asked = select.reporting_servers(found), request.GET.get("server", "")
+    server = server_get(asked) if asked else next(iter(servers), None)
     steps = [
         {
             "at": entry.at.timestamp(),
@@ -132,7 +132,7 @@ def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse
         }
         for entry in story(found)
     ]
-    named = {"servers": [one.name for one in told], "server": server.name if server else ""}
+    named = {"servers": [one.name for one in servers], "server": server.name if server else ""}
     until = timezone.now().timestamp() if found.under_way else None
     return JsonResponse({**select.history(found, server), "steps": steps, "until": until, **named})
 

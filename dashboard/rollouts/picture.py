@@ -122,7 +122,7 @@ def outage() -> str:
     return ""
 
 
-def told_on_releases(recent: Sequence[Rollout]) -> Rollout | None:
+def rollout_on_releases(recent: Sequence[Rollout]) -> Rollout | None:
     """Return the rollout that the page of releases tells of: the newest of its model, unless that ended long ago."""
     newest = recent[0] if recent else None
     if newest is None or newest.ended_at is None or timezone.now() - newest.ended_at < SHOWN_AFTER:

@@ -135,8 +135,8 @@ def _step(index: int, given: object, usual_bake_s: float) -> PlanStep:
         raise _wrong(name, 'an object such as {"weight": 5, "bake_s": 600}', given)
     weight, bake = given["weight"], given.get("bake_s", usual_bake_s)
     if not _between(weight, 0, 100) or weight != round(weight, _DIGITS):
-        told = f"per cent of the requests, from 0 to 100 with at most {_DIGITS} digits behind the point"
-        raise _wrong(f"{name}.weight", told, weight)
+        rule = f"per cent of the requests, from 0 to 100 with at most {_DIGITS} digits behind the point"
+        raise _wrong(f"{name}.weight", rule, weight)
     if not _between(bake, 0, MAX_BAKE_S):
         raise _wrong(f"{name}.bake_s", f"a number of seconds from 0 to {MAX_BAKE_S}", bake)
     return {"weight": weight, "bake_s": bake}

@@ -53,7 +53,7 @@ class RolloutList(Endpoint):
         """Begins to move the model's requests to a candidate, by a plan: a shadow, a canary or an A/B test."""
         given = data_of(request, serializers.RolloutRequestSerializer)
         rollout = rollout_start(model=model_get(name), actor=self.actor, **given)
-        return _told(rollout, status=201)
+        return _detail(rollout, status=201)
 
 
 @at("models/<str:name>/rollouts/<str:rollout>", "api_rollout")
@@ -63,7 +63,7 @@ class RolloutDetail(Endpoint):
     @extend_schema(responses=serializers.RolloutDetailSerializer)
     def get(self, request: Request, name: str, rollout: str) -> Response:
         """How a rollout stands: its step, both arms side by side, each guardrail with its limit, what comes next and when."""
-        return _told(select.rollout_get(model_get(name), rollout))
+        return _detail(select.rollout_get(model_get(name), rollout))
 
 
 @at("models/<str:name>/rollouts/<str:rollout>/figures", "api_rollout_figures")
@@ -94,7 +94,7 @@ class RolloutAdvance(Endpoint):
         """Takes the next step now."""
         given = data_of(request, serializers.StepRequestSerializer)
         found = select.rollout_get(model_get(name), rollout)
-        return _told(rollout_advance(rollout=found, actor=self.actor, **given))
+        return _detail(rollout_advance(rollout=found, actor=self.actor, **given))
 
 
 @at("models/<str:name>/rollouts/<str:rollout>/pause", "api_rollout_pause")
@@ -104,7 +104,7 @@ class RolloutPause(Endpoint):
     @fieldless(responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
         """Lets it stay at its weight; guardrails go on to hold."""
-        return _told(rollout_pause(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
+        return _detail(rollout_pause(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
 @at("models/<str:name>/rollouts/<str:rollout>/resume", "api_rollout_resume")
@@ -114,7 +114,7 @@ class RolloutResume(Endpoint):
     @fieldless(responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
         """Lets steps come by themselves again."""
-        return _told(rollout_resume(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
+        return _detail(rollout_resume(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
 @at("models/<str:name>/rollouts/<str:rollout>/promote", "api_rollout_promote")
@@ -126,7 +126,7 @@ class RolloutPromote(Endpoint):
         """Lets the candidate answer everything; the old version stays loaded for as long as the plan says."""
         given = data_of(request, serializers.StepRequestSerializer)
         found = select.rollout_get(model_get(name), rollout)
-        return _told(rollout_promote(rollout=found, actor=self.actor, **given))
+        return _detail(rollout_promote(rollout=found, actor=self.actor, **given))
 
 
 @at("models/<str:name>/rollouts/<str:rollout>/abort", "api_rollout_abort")
@@ -136,7 +136,7 @@ class RolloutAbort(Endpoint):
     @fieldless(responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
         """Lets the stable version answer everything again; also after the promotion, while it is held. Stops a shadow."""
-        return _told(rollout_abort(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
+        return _detail(rollout_abort(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
 @at("models/<str:name>/rollouts/<str:rollout>/keep_old", "api_rollout_keep_old")
@@ -148,7 +148,7 @@ class RolloutKeepOld(Endpoint):
         """Lets the old version stay loaded for so many days from now."""
         given = data_of(request, serializers.KeepOldSerializer)
         found = select.rollout_get(model_get(name), rollout)
-        return _told(rollout_keep_old(rollout=found, actor=self.actor, **given))
+        return _detail(rollout_keep_old(rollout=found, actor=self.actor, **given))
 
 
 @at("models/<str:name>/rollouts/<str:rollout>/unload_old", "api_rollout_unload_old")
@@ -159,7 +159,7 @@ class RolloutUnloadOld(Endpoint):
     def post(self, request: Request, name: str, rollout: str) -> Response:
         """Unloads the old version now."""
         found = select.rollout_get(model_get(name), rollout)
-        return _told(rollout_unload_old(rollout=found, actor=self.actor, last_request=last_request_in_words(found)))
+        return _detail(rollout_unload_old(rollout=found, actor=self.actor, last_request=last_request_in_words(found)))
 
 
 @at("models/<str:name>/rollouts/<str:rollout>/mismatches", "api_rollout_mismatches")
@@ -190,5 +190,5 @@ class MismatchDetail(Endpoint):
         return Response(serializers.MismatchDetailSerializer(found).data)
 
 
-def _told(rollout: Rollout, status: int = 200) -> Response:
+def _detail(rollout: Rollout, status: int = 200) -> Response:
     return Response(serializers.RolloutDetailSerializer(select.standing(rollout)).data, status=status)

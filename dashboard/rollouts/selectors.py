@@ -14,9 +14,9 @@ from django.utils.text import capfirst
 from dashboard.access.happenings import Happening, alters_serving, changes
 from dashboard.configuration.clients import for_clients_of_release
 from dashboard.models import Model, Release, Rollout, RolloutFigures, RolloutMismatch, RolloutSample, Server
-from dashboard.models.rollout import GuardrailTold, ShadowTold, TrafficTold, arm_in_words
+from dashboard.models.rollout import GuardrailReport, ShadowReport, TrafficReport, arm_in_words
 from dashboard.releases import rollout_states as states
-from dashboard.releases.selectors import told_by
+from dashboard.releases.selectors import reporting_server
 from dashboard.rollouts.advance import last_request_in_words
 from dashboard.rollouts.baking import Served, bake_left, comes_by_itself, served_by
 from dashboard.rollouts.figures import ARMS, ArmSums, ShadowSums, Sums, sums_of
@@ -230,28 +230,28 @@ def standing(rollout: Rollout) -> RolloutStanding:
     release = rollout.releases.filter(continues=None).order_by("-number").defer("text").first()
     server = servers().first()
     row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
-    told = row.told if row is not None else None
+    report = row.report if row is not None else None
     under_way = rollout.state in states.UNDER_WAY
     sums = sums_of(row) if row is not None else None
     shadow = sums["shadow"] if sums is not None else None
-    recent_s = _recent_s(rollout, told)
+    recent_s = _recent_s(rollout, report)
     served = served_by(rollout)
     left = bake_left(rollout, served)
     return RolloutStanding(
         rollout=rollout,
         release=release,
         weight=_weight(rollout, release),
-        in_force=told["weight"] if told is not None and under_way else None,
-        serves=release is not None and release.spans.filter(server=told_by(server), ended_at=None).exists(),
+        in_force=report["weight"] if report is not None and under_way else None,
+        serves=release is not None and release.spans.filter(server=reporting_server(server), ended_at=None).exists(),
         server=server.name if server is not None and len(served) > 1 else "",
         bake_left=left,
-        waits_for=_waits_for(rollout, told["guardrails"] if told else [], served),
+        waits_for=_waits_for(rollout, report["guardrails"] if report else [], served),
         arms=_arms(rollout, sums),
-        recent=_arms(rollout, _in_window(sums, told) if recent_s and sums and told else sums),
+        recent=_arms(rollout, _in_window(sums, report) if recent_s and sums and report else sums),
         recent_s=recent_s,
         differences=_differences(sums["arms"]) if sums is not None else None,
-        shadow=_shadow(shadow, told["shadow"] if told else None) if shadow is not None else None,
-        guardrails=_guardrails(rollout, told["guardrails"] if told else []),
+        shadow=_shadow(shadow, report["shadow"] if report else None) if shadow is not None else None,
+        guardrails=_guardrails(rollout, report["guardrails"] if report else []),
         told_at=row.at if row is not None else None,
         last_request=last_request_in_words(rollout) if rollout.state == RolloutState.HOLDING else "",
     )
@@ -265,7 +265,7 @@ def _weight(rollout: Rollout, release: Release | None) -> float:
     return 100.0 if promoted else 0.0
 
 
-def servers_that_told(rollout: Rollout) -> list[Server]:
+def reporting_servers(rollout: Rollout) -> list[Server]:
     """Return the servers that told of a rollout, the bundled one first."""
     return list(servers().filter(pk__in=RolloutFigures.objects.filter(rollout=rollout).values("server")))
 
@@ -284,7 +284,7 @@ def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
     """Return both arms over time, for charts: `times` in Unix seconds, `weight`, and of each arm `rps`, `errors` (a second),
     `p50` and `p99` in ms; None where it did nothing. Each value is of the time since the moment before; where that is long ago,
     nothing was told, and a moment without values stands between, a gap."""
-    rows = RolloutSample.objects.filter(rollout=rollout, server=told_by(server))
+    rows = RolloutSample.objects.filter(rollout=rollout, server=reporting_server(server))
     read = list(rows.values_list("at", flat=True))
     shown = read[:: -(-len(read) // MOST_POINTS) or 1]
     found = [(at, cast(Sums, data)) for at, data in rows.filter(at__in={*shown, *read[-1:]}).values_list("at", "data")]
@@ -394,8 +394,8 @@ def _differences(arms: dict[str, ArmSums]) -> Differences:
     return Differences(difference(*shares), difference(*p50), difference(*p99))
 
 
-def _shadow(sums: ShadowSums, told: ShadowTold | None) -> ShadowFigures:
-    trouble = told.get("trouble") if told is not None else None
+def _shadow(sums: ShadowSums, report: ShadowReport | None) -> ShadowFigures:
+    trouble = report.get("trouble") if report is not None else None
     compared, classes = sums["compared"], sums["top1_compared"]
     quantiles = [
         quantiles_ms(_counts(latency["counts"]), (0.5, 0.99))
@@ -421,16 +421,16 @@ def _shadow(sums: ShadowSums, told: ShadowTold | None) -> ShadowFigures:
     )
 
 
-def _recent_s(rollout: Rollout, told: TrafficTold | None) -> float | None:
+def _recent_s(rollout: Rollout, report: TrafficReport | None) -> float | None:
     """Return how long the guardrails' window is; None where there is none: clients ask no candidate of a shadow."""
-    if told is None or rollout.kind == RolloutKind.SHADOW:
+    if report is None or rollout.kind == RolloutKind.SHADOW:
         return None
-    windows = [told["arms"][name].get("window") for name in ARMS]
+    windows = [report["arms"][name].get("window") for name in ARMS]
     return min((window["seconds"] for window in windows if window is not None), default=None)
 
 
-def _in_window(sums: Sums, told: TrafficTold) -> Sums:
-    windows = {name: told["arms"][name].get("window") for name in ARMS}
+def _in_window(sums: Sums, report: TrafficReport) -> Sums:
+    windows = {name: report["arms"][name].get("window") for name in ARMS}
     return {**sums, "arms": {name: window or sums["arms"][name] for name, window in windows.items()}}
 
 
@@ -458,28 +458,28 @@ def _counts(counts: dict[str, int]) -> Counts:
 
 
 # -- guardrails --------------------------------------------------------------------------------------------------------
-def _guardrails(rollout: Rollout, told: list[GuardrailTold]) -> list[GuardrailLine]:
+def _guardrails(rollout: Rollout, reports: list[GuardrailReport]) -> list[GuardrailLine]:
     planned = rollout.plan["guardrails"]
-    rows: Iterable[GuardrailTold | None] = told if len(told) == len(planned) else [None] * len(planned)
+    rows: Iterable[GuardrailReport | None] = reports if len(reports) == len(planned) else [None] * len(planned)
     return [_line(plan, row, rollout.plan["min_samples"]) for plan, row in zip(planned, rows, strict=True)]
 
 
-def _line(plan: JsonObject, told: GuardrailTold | None, needed: int) -> GuardrailLine:
+def _line(plan: JsonObject, report: GuardrailReport | None, needed: int) -> GuardrailLine:
     label, unit = _named(plan)
-    if told is None:
+    if report is None:
         return GuardrailLine(label, unit, None, None, None, (0, 0), needed, None, "", "")
-    samples = told["samples"] or [0, 0]
+    samples = report["samples"] or [0, 0]
     return GuardrailLine(
         label=label,
         unit=unit,
-        stable=told["stable"],
-        candidate=told["candidate"],
-        limit=told["limit"],
+        stable=report["stable"],
+        candidate=report["candidate"],
+        limit=report["limit"],
         samples=(samples[0], samples[1]),
         needed=needed,
-        p=told["p"],
-        state=told["state"],
-        detail=told["detail"],
+        p=report["p"],
+        state=report["state"],
+        detail=report["detail"],
     )
 
 
@@ -496,7 +496,7 @@ def _named(plan: JsonObject) -> tuple[str, str]:
             return str(plan.get("name") or "Prometheus query"), ""
 
 
-def _waits_for(rollout: Rollout, told: list[GuardrailTold], served: Mapping[Server, Served]) -> str:
+def _waits_for(rollout: Rollout, reports: list[GuardrailReport], served: Mapping[Server, Served]) -> str:
     """Return what the next step waits for beside its time, which may be over, a clause; "" for nothing.
 
     Until all of its guardrails hold, the time alone brings no step.
@@ -506,7 +506,7 @@ def _waits_for(rollout: Rollout, told: list[GuardrailTold], served: Mapping[Serv
     behind = [server.name for server, one in served.items() if not one.serves and not server.bundled]
     if behind:
         return f"the present one does not serve on {', '.join(behind)} yet"
-    for line in _guardrails(rollout, told) if comes_by_itself(rollout) else []:
+    for line in _guardrails(rollout, reports) if comes_by_itself(rollout) else []:
         if line.state == "waiting":
             return f"{line.label.lower() if line.unit else line.label} ({line.detail})"
     return ""

@@ -224,8 +224,8 @@ def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
     with _opened(rollout, actor) as at:
         until = timezone.now() + timedelta(days=days)
         states.keep(at.rollout, until=until)
-        told = f"{capfirst(at.rollout.stable_words)} stays loaded for {_days(days)} more"
-        _record(at, actor, "rollout.keep_old", told)
+        summary = f"{capfirst(at.rollout.stable_words)} stays loaded for {_days(days)} more"
+        _record(at, actor, "rollout.keep_old", summary)
     return at.rollout
 
 
@@ -245,14 +245,12 @@ def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = ""
             states.finish(rollout, reason=f"{old} stays loaded, for it is called '{name}'.", by=actor.name)
             _record(at, actor, "rollout.unload_old", f"{old} stays loaded, for it is called '{name}'")
         else:
-            told = f"; {last_request}" if last_request else ""
+            use = f"; {last_request}" if last_request else ""
             served = {*at.newest.versions} - {rollout.stable}
             there = at.model.published_numbers()
             document = at.newest.document.answered(served, at.newest.answers, there)
-            _release(
-                at, actor, document, f"Unloaded {rollout.stable_words}, which was held{told}", "rollout.unload_old"
-            )
-            states.finish(rollout, reason=f"{old} was unloaded{told}.", by=actor.name)
+            _release(at, actor, document, f"Unloaded {rollout.stable_words}, which was held{use}", "rollout.unload_old")
+            states.finish(rollout, reason=f"{old} was unloaded{use}.", by=actor.name)
     return rollout
 
 

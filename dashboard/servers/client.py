@@ -23,7 +23,7 @@ from django.conf import settings
 
 from dashboard.models import Server
 from dashboard.models.release import CheckStep
-from dashboard.models.rollout import TrafficTold
+from dashboard.models.rollout import TrafficReport
 from dashboard.servers.messages import (
     FeedEvent,
     Hello,
@@ -157,8 +157,8 @@ def _load(name: str, config: str, golden: str) -> Call[LoadAnswer]:
 
 
 def _load_answer(answer: RawAnswer) -> LoadAnswer:
-    told: LoadAnswer = _parsed(answer.body, LoadAnswer) if answer.body.strip() else {}
-    return told
+    loaded: LoadAnswer = _parsed(answer.body, LoadAnswer) if answer.body.strip() else {}
+    return loaded
 
 
 def _unload(name: str) -> Call[None]:
@@ -191,12 +191,12 @@ def _sample(name: str, count: int, seconds: float) -> Call[TrafficSamples]:
     return Call("POST", path, body, read, control=True, timeout=seconds + ANSWER_TIMEOUT_S)
 
 
-def _traffic(name: str) -> Call[TrafficTold | None]:
-    def read(answer: RawAnswer) -> TrafficTold | None:
+def _traffic(name: str) -> Call[TrafficReport | None]:
+    def read(answer: RawAnswer) -> TrafficReport | None:
         if _parsed(answer.body, TrafficHead)["rollout"] is None:
             return None
-        told: TrafficTold = _parsed(answer.body, TrafficTold)
-        return told
+        report: TrafficReport = _parsed(answer.body, TrafficReport)
+        return report
 
     return Call("GET", f"/v2/slipway/models/{quote(name, safe='')}/traffic", b"", read, control=True)
 
@@ -364,7 +364,7 @@ class AsyncServerClient(_Peer):
         """Pass an inference request on as it is; the answer is the server's, refusals too."""
         return await self._call(_infer(name, body, {**headers, **self._token}, version))
 
-    async def traffic(self, name: str) -> TrafficTold | None:
+    async def traffic(self, name: str) -> TrafficReport | None:
         """Return how the rollout of a model stands; None where the server is at none."""
         return await self._call(_traffic(name))
 
@@ -418,16 +418,16 @@ class AsyncServerClient(_Peer):
 def _parsed(content: bytes, shape: Any) -> Any:
     """Return what a server told, which is of that shape (see json_shape.misfit). Refused: it is not."""
     try:
-        told = orjson.loads(content)
+        report = orjson.loads(content)
     except orjson.JSONDecodeError:
         raise Refused("the inference server's answer is not JSON") from None
     try:
-        wrong = misfit(told, shape)
+        wrong = misfit(report, shape)
     except RecursionError:
         wrong = HERE
     if wrong:
         raise Refused(f"what the inference server tells is not understood, at {plain(wrong)[:_SHOWN]}")
-    return told
+    return report
 
 
 def _refusal(server: str, status: int, content: bytes) -> DashboardError:
@@ -495,5 +495,5 @@ async def _server_sent_events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[
 
 def _refuse_larger_event(size: int) -> None:
     if size > EVENT_BYTES:
-        told = f"an event of more than {EVENT_BYTES >> 20} MiB"
-        raise Refused(f"what the inference server tells is not understood: {told}")
+        report = f"an event of more than {EVENT_BYTES >> 20} MiB"
+        raise Refused(f"what the inference server tells is not understood: {report}")

@@ -177,7 +177,7 @@ class Stats(TypedDict):
     server: ProcessUsage
     unserved: NotRequired[dict[str, int]]  # model -> requests that found none of its versions serving, cumulative
     models: list[VersionCounters]
-    # A TrafficTold of each rollout of which something has changed: one that is not understood keeps none of the others back.
+    # A TrafficReport of each rollout of which something has changed: one that is not understood keeps none of the others back.
     traffic: NotRequired[list[TrafficHead]]
 
 

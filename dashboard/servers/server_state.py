@@ -170,8 +170,8 @@ def model_sync_failed(*, server: Server, model_id: int, generation: int, attempt
     _sync_write(server, model_id, attempts=attempts, error=error)
     if _NUMBERS.sub("", before or "") != _NUMBERS.sub("", error):
         name = _name(model_id)
-        told = f"Model {name} failed: {error}"
-        server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=told, model_name=name)
+        message = f"Model {name} failed: {error}"
+        server_event_record(server=server, kind=EventKind.MODEL_FAILED, message=message, model_name=name)
 
 
 def model_sync_instead(*, server: Server, model_id: int, instance: str, release: Release, message: str) -> None:

@@ -109,8 +109,8 @@ def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> 
     problems: list[Finding] = []
     if given is not None and given.mistake is not None:
         downloaded = stand_in_for_text(given.text)
-        told = downloaded.sentence if downloaded is not None else given.mistake.message
-        problems = [{"severity": "warning", "message": f"config.pbtxt: {told}"}]
+        message = downloaded.sentence if downloaded is not None else given.mistake.message
+        problems = [{"severity": "warning", "message": f"config.pbtxt: {message}"}]
     sound = given if given is not None and given.mistake is None else None
     if sound is not None and not arrangement.files and model_config.is_ensemble(sound.message):
         found = _ensemble(sound)

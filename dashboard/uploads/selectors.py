@@ -23,8 +23,8 @@ def uploads_open() -> QuerySet[Upload]:
     """Those that can still be continued or published, with sums of their files: there may be 10,000 in each."""
     files = UploadFile.objects.filter(upload=OuterRef("pk")).order_by().values("upload")
     sums = {"file_count": Count("pk"), "announced_bytes": Sum("size"), "arrived_bytes": Sum("received")}
-    told = {name: Subquery(files.annotate(sum=one).values("sum")) for name, one in sums.items()}
-    return Upload.objects.filter(state__in=UNFINISHED).annotate(**told).select_related("job")
+    subqueries = {name: Subquery(files.annotate(sum=one).values("sum")) for name, one in sums.items()}
+    return Upload.objects.filter(state__in=UNFINISHED).annotate(**subqueries).select_related("job")
 
 
 def upload_get(pk: UUID | str, *, with_files: bool = True) -> Upload:

@@ -286,8 +286,8 @@ def _refuse_more(actor: Actor, rows: Sequence[UploadFile], *, uploads: int) -> N
         ("the uploads of everybody", open_ones, OF_ALL),
     ):
         files = UploadFile.objects.filter(upload__in=found)
-        told = files.aggregate(names=Count("pk"), characters=Sum(Length("path")))
-        there = Announced(found.count(), told["names"], told["characters"] or 0)
+        sums = files.aggregate(names=Count("pk"), characters=Sum(Length("path")))
+        there = Announced(found.count(), sums["names"], sums["characters"] or 0)
         for what, have, more, limit in zip(Announced._fields, there, new, most, strict=True):
             if have + more > limit:
                 words = what if what == "uploads" else "names of files" if what == "names" else "characters of names"

@@ -20,8 +20,8 @@ from dashboard.releases.selectors import (
     lives_of,
     release_get,
     releases,
+    reporting_server,
     serving_release,
-    told_by,
 )
 from dashboard.releases.signatures import answering_version, tensor_changes
 from dashboard.servers.selectors import servers
@@ -177,12 +177,12 @@ class _History:
 
     @cached_property
     def spans(self) -> list[ReleaseSpan]:
-        rows = ReleaseSpan.objects.filter(model=self.model, server=told_by())
+        rows = ReleaseSpan.objects.filter(model=self.model, server=reporting_server())
         return list(rows.select_related("release").defer("release__text")[:_LOOKED_BACK])
 
     @cached_property
     def checks(self) -> list[ReleaseCheck]:
-        rows = ReleaseCheck.objects.filter(release__model=self.model, server=told_by())
+        rows = ReleaseCheck.objects.filter(release__model=self.model, server=reporting_server())
         return list(rows.order_by("-started_at")[:_LOOKED_BACK])
 
 

@@ -19,7 +19,7 @@ from dashboard.releases.selectors import (
     serving_release,
     texts,
 )
-from dashboard.rollouts.picture import picture_of, told_on_releases
+from dashboard.rollouts.picture import picture_of, rollout_on_releases
 from dashboard.rollouts.selectors import last_change, rollouts
 from dashboard.shared.choices import DesiredState
 from dashboard.versions.checks import Step, steps_of
@@ -40,16 +40,16 @@ def model_releases(request: HttpRequest, name: str) -> HttpResponse:
     newest = on_disk.begun if on_disk is not None else None
     page = SimpleLazyObject(lambda: page_of(request, _listed(model), SHOWN_RELEASES))
     recent = list(rollouts(model)[: SHOWN_ROLLOUTS + 1])
-    told = told_on_releases(recent)
+    rollout = rollout_on_releases(recent)
     context = {  # a part reads what it shows, and no more
         **head,
         "last": SimpleLazyObject(lambda: last_change(model, release=newest, back=head["way_back"])),
-        "told": told,
-        "picture": SimpleLazyObject(lambda: picture_of(told) if told else None),
+        "shown_rollout": rollout,
+        "picture": SimpleLazyObject(lambda: picture_of(rollout) if rollout else None),
         "standing": SimpleLazyObject(lambda: _standing(model, newest)),
         "shown": SimpleLazyObject(lambda: timeline(model, request.GET.get("range", ""))),
         "ranges": RANGES,
-        "rollouts": recent[1:] if told else recent[:SHOWN_ROLLOUTS],
+        "rollouts": recent[1:] if rollout else recent[:SHOWN_ROLLOUTS],
         "page": page,
         "lives": SimpleLazyObject(lambda: lives_of(page)),
     }

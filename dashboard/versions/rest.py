@@ -33,7 +33,7 @@ class VersionList(Endpoint):
     def get(self, request: Request, name: str) -> Response:
         """Every version of a model, newest first."""
         model = select.model_get(name)
-        return self.page(select.versions(model), serializers.VersionSerializer, partial(_told, model))
+        return self.page(select.versions(model), serializers.VersionSerializer, partial(_with_protection, model))
 
 
 @at("models/<str:name>/versions/<int:number>", "api_version")
@@ -150,7 +150,7 @@ class ModelRetention(Endpoint):
 
 def _version(name: str, number: int) -> Response:
     model = select.model_get(name)
-    [version] = _told(model, [select.version_get(model, number)])
+    [version] = _with_protection(model, [select.version_get(model, number)])
     return Response(serializers.VersionSerializer(version).data)
 
 
@@ -163,7 +163,7 @@ def _settings(name: str, number: int) -> Response:
     return Response(serializers.VersionSettingsSerializer(body).data)
 
 
-def _told(model: Model, rows: list[Version]) -> list[Version]:
+def _with_protection(model: Model, rows: list[Version]) -> list[Version]:
     """Return versions with what VersionSerializer says of them beside their columns."""
     why = protected_versions(model)
     for version in rows:

@@ -17,7 +17,7 @@ from django.utils.html import escape
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.models import Model, ReleaseSpan
-from dashboard.releases.selectors import told_by
+from dashboard.releases.selectors import reporting_server
 from repository.config.document import default_version
 
 RANGES = {
@@ -188,7 +188,7 @@ def _add(bars: list[Bar], bar: Bar) -> None:
 
 
 def _spans(model: Model, since: datetime) -> Iterable[_Span]:
-    rows = ReleaseSpan.objects.filter(model=model, server=told_by())
+    rows = ReleaseSpan.objects.filter(model=model, server=reporting_server())
     late = rows.filter(ended_at=None) | rows.filter(ended_at__gte=since)
     release = (f"release__{name}" for name in ("number", "versions", "aliases", "traffic", "rollout__name"))
     return map(_Span._make, late.values_list("started_at", "ended_at", *release)[:_BARS])
@@ -196,7 +196,7 @@ def _spans(model: Model, since: datetime) -> Iterable[_Span]:
 
 def _fitting(model: Model, until: datetime) -> str:
     first = (
-        ReleaseSpan.objects.filter(model=model, server=told_by(), started_at__gte=until - RANGES["30d"])
+        ReleaseSpan.objects.filter(model=model, server=reporting_server(), started_at__gte=until - RANGES["30d"])
         .order_by("started_at")
         .values_list("started_at", flat=True)
         .first()

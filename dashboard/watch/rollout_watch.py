@@ -9,7 +9,7 @@ from django.db import Error, InterfaceError, OperationalError, close_old_connect
 
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Rollout
-from dashboard.models.rollout import TrafficTold
+from dashboard.models.rollout import TrafficReport
 from dashboard.releases.rollout_states import UNDER_WAY
 from dashboard.rollouts.advance import rollout_look, rollouts_open
 from dashboard.rollouts.figures import keep_of, mismatches_store
@@ -29,7 +29,7 @@ class RolloutWatch:
     def __init__(self, client: AsyncServerClient, feed: FeedReader) -> None:
         self._client = client
         self._feed = feed
-        self._stored: dict[str, TrafficTold] = {}  # what was stored last of each rollout, by its name
+        self._stored: dict[str, TrafficReport] = {}  # what was stored last of each rollout, by its name
         self._asked: set[tuple[str, str]] = set()  # rollouts that the process of that id was asked for
         self._seen: dict[tuple[str, str], int] = {}  # the last mismatch of a rollout and a process
         self._forgotten: dict[tuple[str, str], datetime] = {}  # until when that process was told to forget mismatches
@@ -50,7 +50,7 @@ class RolloutWatch:
         """Look once at every rollout that is not over."""
         found = await sync_to_async(rollouts_open)()
         names = {rollout.name for rollout in found}
-        self._stored = {name: told for name, told in self._stored.items() if name in names}
+        self._stored = {name: report for name, report in self._stored.items() if name in names}
         self._asked = {key for key in self._asked if key[0] in names}
         self._failed = {name: why for name, why in self._failed.items() if name in names}
         now = asyncio.get_running_loop().time()
@@ -73,31 +73,31 @@ class RolloutWatch:
                 self._failed[rollout.name] = repr(error)
 
     async def _look(self, rollout: Rollout, *, in_turn: bool) -> None:
-        told = await self._news(rollout) if rollout.state in UNDER_WAY else None
-        if told is None and not in_turn:
+        report = await self._news(rollout) if rollout.state in UNDER_WAY else None
+        if report is None and not in_turn:
             return
         await sync_to_async(rollout_look)(
-            rollout=rollout, server=self._client.server, told=told, instance=self._feed.instance
+            rollout=rollout, server=self._client.server, report=report, instance=self._feed.instance
         )
-        if told is not None:
-            self._stored[rollout.name] = told
+        if report is not None:
+            self._stored[rollout.name] = report
 
-    async def _news(self, rollout: Rollout) -> TrafficTold | None:
+    async def _news(self, rollout: Rollout) -> TrafficReport | None:
         """Return the server's word on a rollout where it is new. What the feed told before we listened is asked for once."""
-        told, key = self._feed.traffic.get(rollout.name), (rollout.name, self._feed.instance)
-        if told is None and self._feed.instance and key not in self._asked:
+        report, key = self._feed.traffic.get(rollout.name), (rollout.name, self._feed.instance)
+        if report is None and self._feed.instance and key not in self._asked:
             self._asked.add(key)
             try:
                 if (answer := await self._client.traffic(rollout.model.name)) is not None:
                     self._feed.hear(answer)
             except DashboardError as error:  # not loaded yet: it will tell by the feed
                 logger.debug("%s", error.message)
-            told = self._feed.traffic.get(rollout.name)
-        return None if told is self._stored.get(rollout.name) else told
+            report = self._feed.traffic.get(rollout.name)
+        return None if report is self._stored.get(rollout.name) else report
 
     async def _fetch_mismatches(self, rollout: Rollout) -> None:
-        told = self._stored.get(rollout.name)
-        if told is None or told["shadow"] is None or not told["shadow"]["disagreed"] or keep_of(rollout) is None:
+        report = self._stored.get(rollout.name)
+        if report is None or report["shadow"] is None or not report["shadow"]["disagreed"] or keep_of(rollout) is None:
             return
         key = (rollout.name, self._feed.instance)
         try:

@@ -29,8 +29,8 @@ def server_error(request: HttpRequest) -> HttpResponseBase:
     if isinstance(error, OperationalError | InterfaceError):
         return _database_error(request, error)
     if _by_program(request):
-        told = "the dashboard made a mistake; what went wrong is in its log, and the models keep serving"
-        return JsonResponse({"error": told}, status=500)
+        message = "the dashboard made a mistake; what went wrong is in its log, and the models keep serving"
+        return JsonResponse({"error": message}, status=500)
     return defaults.server_error(request)
 
 

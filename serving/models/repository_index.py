@@ -70,8 +70,8 @@ class RepositoryIndex:
             remarks = version.model.unready_reasons() + version.model.warnings if version.model else []
             reason = version.reason or unready or failed_reload or "; ".join(remarks)
             failed = version.failed or (bool(failed_reload) and not version.asleep)
-            told = (version.release, lifecycle.aliases_of(number), lifecycle.loading(number))
-            yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed, *told)
+            release_facts = (version.release, lifecycle.aliases_of(number), lifecycle.loading(number))
+            yield IndexRow(lifecycle.name, str(number), state.value, reason, condition, failed, *release_facts)
 
     def _shown(self, lifecycle: ModelLifecycle, version: ModelVersion) -> tuple[State, Condition, str]:
         """Return the state and condition of a version, and why a step of it is not ready."""
@@ -148,8 +148,8 @@ class RepositoryIndex:
         pending = sum(model.pending for model in version.models)
         in_flight = sum(model.in_flight for model in version.models)
         number = version.statistics.model_version
-        told = (version.release, lifecycle.aliases_of(number), lifecycle.loading(number))
-        return VersionStatus(state.value, condition, version.failed, pending, in_flight, version.memory, *told)
+        release_facts = (version.release, lifecycle.aliases_of(number), lifecycle.loading(number))
+        return VersionStatus(state.value, condition, version.failed, pending, in_flight, version.memory, *release_facts)
 
 
 def _current_model(version: ModelVersion) -> Model | SleepingModel | None:

@@ -87,7 +87,7 @@ class _Bodies(RemoteProtocol):
         found[:] = [answer.body for answer in answers]
         ones = (1,) * len(self._dims)
         shape = (len(answers), *ones) if self._batches else ones
-        return RemoteAnswer({self._output: found.reshape(shape)}, self._version, _told(answers))
+        return RemoteAnswer({self._output: found.reshape(shape)}, self._version, _parameters(answers))
 
     async def _ask(self, values: list[bytes], parts: Sequence[_Part]) -> HttpAnswer:
         kind, chunks = _body(values, parts)
@@ -100,14 +100,14 @@ class _Bodies(RemoteProtocol):
         await self._client.close()
 
 
-def _told(answers: Sequence[HttpAnswer]) -> Parameters:
+def _parameters(answers: Sequence[HttpAnswer]) -> Parameters:
     """Return the type and status of a single answer as parameters, as this server's own handlers set them."""
     if len(answers) != 1:
         return {}
-    told: Parameters = (
+    parameters: Parameters = (
         {"content_type": answers[0].headers["content-type"]} if "content-type" in answers[0].headers else {}
     )
-    return told if answers[0].status == 200 else told | {"torchserve_status": answers[0].status}
+    return parameters if answers[0].status == 200 else parameters | {"torchserve_status": answers[0].status}
 
 
 def _parts_of(request: InFlightRequest) -> list[_Part]:

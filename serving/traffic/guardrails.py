@@ -268,15 +268,15 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
     span = span or _judge(sample.policy, stable, candidate, asked, sample.policy.min_samples)
     before, failed = (count / of for count, of in (span.stable, span.candidate))
     limit = before + guardrail.margin
-    told = (
+    detail = (
         f"{share(failed)} of {span.candidate[1]:.0f} requests failed {_when(sample, sample.candidate.window_s, span)}"
     )
     if (refused := sample.candidate.window.refused) and not few:
-        told += f" ({refused} refused as the client's mistake)"
-    told += (
+        detail += f" ({refused} refused as the client's mistake)"
+    detail += (
         f"; the limit is {share(limit)}, stable had {share(before)} of {span.stable[1]:.0f}{_remembered(sample.stable)}"
     )
-    return _Finding(told, before, failed, limit, _samples(span), p_value(span.evidence))
+    return _Finding(detail, before, failed, limit, _samples(span), p_value(span.evidence))
 
 
 def _judge_few(sample: _Sample, margin: float) -> _Span | None:
@@ -350,15 +350,17 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
     found = quantiles_ms(_lasted(sample.candidate, span), [q])[0]
     of, when = f"{span.candidate[1]:.0f}", _when(sample, sample.candidate.window_s, span)
     unanswered = f"{_sum(late)[0]:.0f} of {of} requests had no answer after {waited_s} s"
-    told = f"{unanswered} {when}" if found is None else f"the p{100 * q:g} of {of} requests was {latency(found)} {when}"
+    detail = (
+        f"{unanswered} {when}" if found is None else f"the p{100 * q:g} of {of} requests was {latency(found)} {when}"
+    )
     if late and found is not None:
-        told += f", {unanswered}"
+        detail += f", {unanswered}"
     if given_up := _beyond(sample.candidate.window.given_up, first):
-        told += f", and clients gave up {given_up} slower ones"
-    told += f"; the limit is {latency(limit)}, stable had {latency(before or 0.0)} of {span.stable[1]:.0f}"
-    told += _remembered(sample.stable)
+        detail += f", and clients gave up {given_up} slower ones"
+    detail += f"; the limit is {latency(limit)}, stable had {latency(before or 0.0)} of {span.stable[1]:.0f}"
+    detail += _remembered(sample.stable)
     evidence = span.evidence + _seldom(sample.policy, candidate.whole[1]) if span.evidence > 0.0 else 0.0
-    return _Finding(told, before, found, limit, _samples(span), p_value(evidence))
+    return _Finding(detail, before, found, limit, _samples(span), p_value(evidence))
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
@@ -369,16 +371,16 @@ def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
     whole = _differed(found.window)
     samples = int(whole[1]), int(whole[1])
     if whole[1] < max(1, sample.policy.min_samples):
-        told = f"{samples[0]} of {sample.policy.min_samples} mirrored requests in {_round(sample, found.window_s)}"
-        return _Finding(told, samples=samples)
+        detail = f"{samples[0]} of {sample.policy.min_samples} mirrored requests in {_round(sample, found.window_s)}"
+        return _Finding(detail, samples=samples)
     mirrored = _Counts(whole, found.seconds, _differed)
     known = _Counts(whole, (), _differed)  # in place of stable's: the limit is fixed
     asked = _Question(lambda mine, _: share_above(mine, guardrail.limit), MOMENTS_OF_ERRORS)
     span = _judge(sample.policy, known, mirrored, asked, sample.policy.min_samples)
     differed = span.candidate[0] / span.candidate[1]
-    told = f"{share(differed)} of {span.candidate[1]:.0f} mirrored requests were answered differently or failed"
-    told += f" {_when(sample, found.window_s, span)}{_remembered(found)}; the limit is {share(guardrail.limit)}"
-    return _Finding(told, None, differed, guardrail.limit, samples, p_value(span.evidence))
+    detail = f"{share(differed)} of {span.candidate[1]:.0f} mirrored requests were answered differently or failed"
+    detail += f" {_when(sample, found.window_s, span)}{_remembered(found)}; the limit is {share(guardrail.limit)}"
+    return _Finding(detail, None, differed, guardrail.limit, samples, p_value(span.evidence))
 
 
 def _differed(found: Compared) -> Counted:
@@ -408,10 +410,10 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
         both = zip(values.candidate, values.stable, strict=True)
         evidence = mean_above_zero([mine - ratio * other for (mine, _), (other, _) in both])
     what = " for each request" if values.counted else ""
-    told = f"{guardrail.name or 'the query'} was {number(found)}{what} on average of {readings} readings"
-    told += f"; the limit is {number(limit)}, stable had {number(before)}"
-    told += " at a smaller weight" if values.remembered else ""
-    return _Finding(told, before, found, limit, samples, p_value(evidence))
+    detail = f"{guardrail.name or 'the query'} was {number(found)}{what} on average of {readings} readings"
+    detail += f"; the limit is {number(limit)}, stable had {number(before)}"
+    detail += " at a smaller weight" if values.remembered else ""
+    return _Finding(detail, before, found, limit, samples, p_value(evidence))
 
 
 def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Finding:
@@ -438,9 +440,9 @@ def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Fi
     p = p_value(min(-(still_s - held_up_s) * math.log(rare), -waiting * math.log(long)))
     if p >= sample.policy.alpha:
         return found
-    told = f"nothing was answered in the last {duration(still_s)} while {waiting} requests waited"
-    told += f"; stable answered {sum(beside)} meanwhile" if any(beside) else ""
-    return found._replace(detail=told, p=p)
+    detail = f"nothing was answered in the last {duration(still_s)} while {waiting} requests waited"
+    detail += f"; stable answered {sum(beside)} meanwhile" if any(beside) else ""
+    return found._replace(detail=detail, p=p)
 
 
 def _ended(second: Window) -> int:
@@ -513,10 +515,10 @@ def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
     samples = int(arms[0].whole[1]), int(arms[1].whole[1])
     for name, arm, count in zip(("stable", "the candidate"), (sample.stable, sample.candidate), samples, strict=True):
         if count < max(1, enough):
-            told = f"{count} of {enough} requests to {name} in {_round(sample, arm.window_s)}"
+            detail = f"{count} of {enough} requests to {name} in {_round(sample, arm.window_s)}"
             if arm is sample.stable and sample.policy.weight >= 100:
-                told += ", and at 100 % no more come: what to compare with is known from a smaller weight only"
-            return _Finding(told, samples=samples)
+                detail += ", and at 100 % no more come: what to compare with is known from a smaller weight only"
+            return _Finding(detail, samples=samples)
     return None
 
 

@@ -108,8 +108,8 @@ class PageReader:
         ]
         if len(values) < len(found):
             missing = [f"the {name} arm" for name, reading in found.items() if reading.value not in values]
-            told = f"the server's metrics have no number '{self.name}' with the labels of {' and '.join(missing)}"
-            self.readings.miss(told)
+            message = f"the server's metrics have no number '{self.name}' with the labels of {' and '.join(missing)}"
+            self.readings.miss(message)
             return
         self.readings.counted = any(reading.counter for reading in found.values())
         if not self.readings.counted:

@@ -260,7 +260,7 @@ class Rollout:
             level = logging.WARNING if self.breached is not None or self._differs else logging.INFO
             log.log(level, "rollout '%s' of '%s': %s", self.policy.rollout, self.identifier, said)
 
-    def told(self) -> JsonObject:
+    def report(self) -> JsonObject:
         """Return the rollout as the live feed and the control API show it."""
         breach = self.breached
         return {
@@ -271,13 +271,13 @@ class Rollout:
             "weight": self.weight,
             "asked_weight": self.policy.weight,
             "breach": breach and {"guardrail": breach.guardrail, "reason": storable(breach.reason), "at": breach.at},
-            "arms": {name: _arm_told(arm, self.policy.window_s) for name, arm in self._arms.items()},
-            "shadow": None if self.mirror is None else _shadow_told(self._shadow_figures),
+            "arms": {name: _arm_report(arm, self.policy.window_s) for name, arm in self._arms.items()},
+            "shadow": None if self.mirror is None else _shadow_report(self._shadow_figures),
             "guardrails": [{**state._asdict(), "detail": storable(state.detail)} for state in self._states],
         }
 
 
-def _arm_told(arm: Arm, window_s: float) -> JsonObject:
+def _arm_report(arm: Arm, window_s: float) -> JsonObject:
     figures = arm.figures
     return {
         "version": str(arm.version or ""),
@@ -286,12 +286,12 @@ def _arm_told(arm: Arm, window_s: float) -> JsonObject:
         "requests": figures.requests,
         "errors": figures.errors,
         "withdrawn": figures.withdrawn,
-        "latency": _histogram_told(figures.latency),
-        "window": _window_told(figures, window_s),
+        "latency": _histogram_report(figures.latency),
+        "window": _window_report(figures, window_s),
     }
 
 
-def _window_told(figures: ArmFigures, window_s: float) -> JsonObject:
+def _window_report(figures: ArmFigures, window_s: float) -> JsonObject:
     """Return the window that guardrails evaluate. window_s: its length once it has filled."""
     window = figures.window()
     latency = {"total": sum(window.latency.values()), "sum_ns": window.sum_ns, "counts": window.latency}
@@ -308,7 +308,7 @@ def _outputs(arm: Arm) -> frozenset[str] | None:
     return arm.target.outputs if isinstance(arm.target, RemoteModel) else None
 
 
-def _shadow_told(figures: ShadowFigures) -> JsonObject:
+def _shadow_report(figures: ShadowFigures) -> JsonObject:
     return {
         "compared": figures.compared,
         "disagreed": figures.disagreed,
@@ -321,12 +321,12 @@ def _shadow_told(figures: ShadowFigures) -> JsonObject:
         "failed": figures.failed,
         "dropped": dict(figures.dropped),
         "trouble": figures.trouble and {"reason": storable(figures.trouble[0]), "at": figures.trouble[1]},
-        "stable_latency": _histogram_told(figures.stable_latency),
-        "candidate_latency": _histogram_told(figures.candidate_latency),
+        "stable_latency": _histogram_report(figures.stable_latency),
+        "candidate_latency": _histogram_report(figures.candidate_latency),
     }
 
 
-def _histogram_told(histogram: Histogram) -> JsonObject:
+def _histogram_report(histogram: Histogram) -> JsonObject:
     return {"total": histogram.total, "sum_ns": histogram.sum_ns, "counts": histogram.counts}
 
 

@@ -122,10 +122,10 @@ def _write(path: Path, changes: dict[str, tuple[Memory, bool]]) -> None:
                 _keep(known, model, memory)
             elif model in known and known[model].rollout == memory.rollout:
                 del known[model]
-        storage.write_atomic(path, json.dumps(_told(known)).encode())
+        storage.write_atomic(path, json.dumps(_json(known)).encode())
 
 
-def _told(known: dict[str, Memory]) -> object:
+def _json(known: dict[str, Memory]) -> object:
     return {
         model: {
             "rollout": one.rollout,

@@ -38,7 +38,7 @@ from dashboard.models.rollout import Latency
 from dashboard.rollouts.figures import mismatches_store, sums_of
 from dashboard.rollouts.plan import default_plan
 from tests.dashboard.feeds import PROCESS, usage
-from tests.dashboard.rollouts.told import mismatch, told
+from tests.dashboard.rollouts.reports import mismatch, rollout_report
 from tests.support.model_pages import model_name
 
 BATCH = 500
@@ -227,8 +227,8 @@ def add_rollouts(server: Server, numbers: range, *, each: int) -> None:
             if place > 0:  # of the newest the server has told which versions are loaded
                 step.versions = [1, 2]
         Release.objects.bulk_update(steps, ["rollout", "traffic", "versions"])
-        word = told(running, stable=900, candidate=100, errors=1)
-        RolloutFigures.objects.create(rollout=running, server=server, told=word, every_s=10)
+        word = rollout_report(running, stable=900, candidate=100, errors=1)
+        RolloutFigures.objects.create(rollout=running, server=server, report=word, every_s=10)
         sums = sums_of(RolloutFigures.objects.get(rollout=running))
         RolloutSample.objects.bulk_create(
             RolloutSample(rollout=running, server=server, at=10 * at, data=sums) for at in range(each)
@@ -242,7 +242,7 @@ def add_rollout_history(server: Server, model: Model, *, readings: int) -> None:
     row = RolloutFigures.objects.get(rollout=rollout, server=server)
     counts = {str(bucket): bucket for bucket in range(40, 240)}
     spread: Latency = {"total": sum(counts.values()), "sum_ns": 10**12, "counts": counts}
-    for arm in row.told["arms"].values():
+    for arm in row.report["arms"].values():
         arm.update(requests=spread["total"], latency=spread)
     row.save()
     RolloutSample.objects.filter(rollout=rollout).delete()

@@ -261,20 +261,20 @@ async def test_an_observer_that_raises_takes_no_answer_away(model: str, tmp_path
 async def test_a_response_that_cannot_be_handed_over_becomes_an_error(model: str, tmp_path: Path) -> None:
     async with models(tmp_path) as server:
         await _load(server, tmp_path, model)
-        told: list[Any] = []
+        reported: list[Any] = []
 
         def on_response(response: Any, final: bool) -> None:
             if isinstance(response, InferenceResponse):
                 raise Raises("the client's codec raises")
-            told.append((response, final))
+            reported.append((response, final))
 
         asked = Asked(server, model)
         await asked.answer()
         request = in_flight(model, asked.request.inputs, on_response)
         server.infer(request)
-        await until(lambda: told, "an answer")
+        await until(lambda: reported, "an answer")
         await _unloaded(server, model)
-        assert [(answer.code, final) for answer, final in told] == [(Code.INTERNAL, True)]
+        assert [(answer.code, final) for answer, final in reported] == [(Code.INTERNAL, True)]
 
 
 @pytest.mark.asyncio

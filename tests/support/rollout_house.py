@@ -175,9 +175,9 @@ class RolloutHouse:
             for _ in range(count):
                 answer = client.post(f"{path}/infer", json=BODY)
                 assert answer.is_success, answer.text
-                told = answer.json()
-                assert told["outputs"][0]["data"] == [5 * FACTORS[int(told["model_version"])]]
-                found[told["model_version"]] += 1
+                message = answer.json()
+                assert message["outputs"][0]["data"] == [5 * FACTORS[int(message["model_version"])]]
+                found[message["model_version"]] += 1
         return found
 
     @contextmanager
@@ -220,7 +220,7 @@ class RolloutHouse:
     def policy(self) -> TrafficPolicy | None:
         return traffic_of(model_config.parse(self.newest()[1]))
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """What the server itself says; {} while it does not answer, or has not loaded the model."""
         key = {"slipway-control-key": (self.up.data / "control_key").read_text()}
         url = f"{self.up.http_url}/v2/slipway/models/{MODEL}/traffic"
@@ -249,9 +249,9 @@ class RolloutHouse:
             return f"config.pbtxt is that of release {stamp_of(self.text())}, not of {number}"
         if self.serving() != number:
             return f"the server serves release {self.serving()}, not {number}"
-        told, shown = self.told(), self.rollout()
-        if told.get("rollout") != (policy.rollout if policy else None):
-            return f"the server is at rollout {told.get('rollout')}, the text at {policy}"
+        report, shown = self.report(), self.rollout()
+        if report.get("rollout") != (policy.rollout if policy else None):
+            return f"the server is at rollout {report.get('rollout')}, the text at {policy}"
         if not shown:
             return "" if policy is None else "the page shows no rollout"
         rollout = shown["rollout"]
@@ -263,12 +263,12 @@ class RolloutHouse:
             return "" if right else f"{state}, but {default} of {versions} answers by default; {policy}"
         if policy is None or (policy.rollout, policy.weight) != (rollout["name"], rollout["weight"]):
             return f"{state} at {rollout['weight']}, but the text says {policy}"
-        if told["asked_weight"] != policy.weight or told["weight"] != (0 if told["breach"] else policy.weight):
-            return f"the server is asked for {told['asked_weight']}, and gives {told['weight']}"
+        if report["asked_weight"] != policy.weight or report["weight"] != (0 if report["breach"] else policy.weight):
+            return f"the server is asked for {report['asked_weight']}, and gives {report['weight']}"
         if default != stable or not both:
             return f"{default} of {versions} answers by default"
-        if not shown["serves"] or shown["in_force"] != told["weight"]:
-            return f"the page says serves {shown['serves']}, {shown['in_force']} in force; it is {told['weight']}"
+        if not shown["serves"] or shown["in_force"] != report["weight"]:
+            return f"the page says serves {shown['serves']}, {shown['in_force']} in force; it is {report['weight']}"
         return ""
 
     def holds(self) -> None:
@@ -293,7 +293,7 @@ class RolloutHouse:
         _, text, versions = self.newest()
         config = model_config.parse(text)
         policy, default = traffic_of(config), aliases_of(config).get(DEFAULT_ALIAS, max(versions))
-        weight = float(self.told()["weight"]) / 100 if policy is not None else 0.0
+        weight = float(self.report()["weight"]) / 100 if policy is not None else 0.0
         other = policy.candidate if policy is not None else 0
         answered = self.ask(count)
         assert set(answered) <= {str(default), str(other)}

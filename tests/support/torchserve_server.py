@@ -76,8 +76,8 @@ class TorchServeServer(ServerProcess):
             content = response.read()
         finally:
             connection.close()
-        told = {name.lower(): value for name, value in response.getheaders()}
+        reported = {name.lower(): value for name, value in response.getheaders()}
         try:
-            return Answered(response.status, json.loads(content), told)
+            return Answered(response.status, json.loads(content), reported)
         except ValueError:
-            return Answered(response.status, content, told)
+            return Answered(response.status, content, reported)

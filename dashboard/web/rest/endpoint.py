@@ -47,11 +47,11 @@ class Endpoint(APIView):
         self,
         rows: QuerySet[Any] | Sequence[object],
         serializer: type[BaseSerializer[Any]],
-        told: Callable[[list[Any]], list[Any]] = list,
+        shape: Callable[[list[Any]], list[Any]] = list,
     ) -> Response:
-        """Answer one page of a list: the one that ?page= and ?page_size= ask for. `told`: what is shown of the page's rows."""
+        """Answer one page of a list: the one that ?page= and ?page_size= ask for. `shape` is called with the page's rows."""
         pages = self.pagination_class()
-        shown = told(pages.paginate_queryset(rows, self.request, self) or [])
+        shown = shape(pages.paginate_queryset(rows, self.request, self) or [])
         return pages.get_paginated_response(serializer(shown, many=True).data)
 
 

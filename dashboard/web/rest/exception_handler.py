@@ -53,8 +53,8 @@ def _body(error: DashboardError) -> dict[str, object]:
 
 def _rest_body(error: Exception, data: object) -> dict[str, object]:
     if isinstance(error, exceptions.ValidationError):
-        told = _encodable(data)
-        return {"error": _sentence(told), "fields": told if isinstance(told, dict) else {}}
+        encodable = _encodable(data)
+        return {"error": _sentence(encodable), "fields": encodable if isinstance(encodable, dict) else {}}
     if isinstance(error, Http404):
         return {"error": "there is nothing at this address"}
     if isinstance(error, PermissionDenied):

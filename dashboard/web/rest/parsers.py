@@ -42,8 +42,8 @@ class BoundedJSONParser(JSONParser):
             place = f"line {error.lineno}, column {error.colno}"
             raise ParseError(f"the body is not JSON: {error.msg[:1].lower()}{error.msg[1:]}: {place}") from None
         except ValueError as error:
-            told = "a number in it has too many digits" if _LONGEST_NUMBER.search(content) else str(error)
-            raise ParseError(f"the body is not JSON: {told}") from None
+            message = "a number in it has too many digits" if _LONGEST_NUMBER.search(content) else str(error)
+            raise ParseError(f"the body is not JSON: {message}") from None
         return value
 
 

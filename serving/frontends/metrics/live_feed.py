@@ -44,7 +44,7 @@ class LiveFeed:
         self._server = server
         self._hardware = hardware
         self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> what each was last told
-        self._told_traffic: dict[Exchange, dict[ModelIdentifier, bytes]] = {}
+        self._sent_traffic: dict[Exchange, dict[ModelIdentifier, bytes]] = {}
         self._addresses: dict[Exchange, str] = {}  # of each subscriber; "" of one with a key
         self._timer: asyncio.Task[None] | None = None
         self._first_events: set[asyncio.Task[None]] = set()  # being made
@@ -73,7 +73,7 @@ class LiveFeed:
         exchange.start_stream("text/event-stream", on_abandoned=self._unsubscribe)
         exchange.write(self._hello)
         self._subscribers[exchange] = {}
-        self._told_traffic[exchange] = {}
+        self._sent_traffic[exchange] = {}
         loop = asyncio.get_running_loop()
         first_event = loop.create_task(self._send_first(exchange))
         self._first_events.add(first_event)
@@ -83,7 +83,7 @@ class LiveFeed:
 
     def _unsubscribe(self, exchange: Exchange) -> None:
         self._subscribers.pop(exchange, None)
-        self._told_traffic.pop(exchange, None)
+        self._sent_traffic.pop(exchange, None)
         self._addresses.pop(exchange, None)
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class LiveFeed:
             task.cancel()
         self._timer = None
         subscribers, self._subscribers = self._subscribers, {}
-        self._told_traffic.clear()
+        self._sent_traffic.clear()
         self._addresses.clear()
         for exchange in subscribers:
             exchange.end()
@@ -129,15 +129,15 @@ class LiveFeed:
             stamped.append((model.key, stamp, model))
         server = orjson.dumps(self._server_values())
         unserved = orjson.dumps(dict(self._server.unserved_requests()))
-        traffic = {one.identifier: _json(one.told()) for one in self._server.rollouts}
+        traffic = {one.identifier: _json(one.report()) for one in self._server.rollouts}
         encoded: dict[Key, bytes] = {}  # each model is rendered once for all subscribers
         now = time.time()
         for exchange in exchanges:
-            told = self._subscribers[exchange]
+            sent = self._subscribers[exchange]
             rows = []
             for key, stamp, model in stamped:
-                if told.get(key) != stamp:
-                    told[key] = stamp
+                if sent.get(key) != stamp:
+                    sent[key] = stamp
                     if key not in encoded:
                         encoded[key] = _json(model_values(model))
                     rows.append(encoded[key])
@@ -148,14 +148,14 @@ class LiveFeed:
 
     def _changed(self, exchange: Exchange, traffic: dict[ModelIdentifier, bytes]) -> list[bytes]:
         """Return the rollouts that this subscriber has not been told of as they are now."""
-        told = self._told_traffic[exchange]
-        self._told_traffic[exchange] = traffic
+        sent = self._sent_traffic[exchange]
+        self._sent_traffic[exchange] = traffic
         ended = [
             _json({"model": one.name, "namespace": one.namespace, "rollout": None})
-            for one in told
+            for one in sent
             if one not in traffic
         ]
-        return ended + [row for identifier, row in traffic.items() if told.get(identifier) != row]
+        return ended + [row for identifier, row in traffic.items() if sent.get(identifier) != row]
 
     def _server_values(self) -> JsonObject:
         gpus = [

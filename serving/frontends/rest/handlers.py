@@ -105,8 +105,8 @@ async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObje
     try:
         report = await server.load_model(model, config, files or None, golden)
     except LoadStopped as error:
-        told = {"error": encodable(error.message), "reason": encodable(error.reason), **error.report.as_json()}
-        return json_reply(told, STATUS[error.code])
+        body = {"error": encodable(error.message), "reason": encodable(error.reason), **error.report.as_json()}
+        return json_reply(body, STATUS[error.code])
     return json_reply(report.as_json())
 
 

@@ -11,5 +11,5 @@ def traffic(server: InferenceServer, exchange: Exchange) -> Reply:
     """Answer what the live feed tells; `{"model": ..., "rollout": null}` for a model without a rollout."""
     name = exchange.route.params["model"]
     rollout = server.rollout(name)
-    told = {"model": name, "rollout": None} if rollout is None else rollout.told()
-    return Reply(200, (orjson.dumps(told, option=orjson.OPT_NON_STR_KEYS),), "application/json")
+    report = {"model": name, "rollout": None} if rollout is None else rollout.report()
+    return Reply(200, (orjson.dumps(report, option=orjson.OPT_NON_STR_KEYS),), "application/json")

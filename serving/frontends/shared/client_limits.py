@@ -128,8 +128,8 @@ def taken_by_peer(transport: asyncio.Transport) -> int:
     """Return a number that grows by each byte of what was written that the peer's machine takes."""
     connected = transport.get_extra_info("socket")
     with suppress(OSError):  # a Unix socket
-        told = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
-        if acked := int.from_bytes(told[_BYTES_ACKED:], "little"):  # 0 where the kernel does not count them
+        info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)
+        if acked := int.from_bytes(info[_BYTES_ACKED:], "little"):  # 0 where the kernel does not count them
             return acked
     waits = transport.get_write_buffer_size()
     with suppress(OSError, ValueError):  # it is closed

@@ -118,10 +118,11 @@ async def _answered(call: Callable[[Any], Awaitable[str]], server: InferenceServ
     try:
         return messages.ManagementResponse(msg=await call(request))
     except ServingError as error:
-        told = describe(error)
-        name = f"{_PACKAGES.get(told.type, 'org.pytorch.serve.http')}.{told.type}"
+        description = describe(error)
+        name = f"{_PACKAGES.get(description.type, 'org.pytorch.serve.http')}.{description.type}"
         raise CallError(
-            Status.PERMISSION_DENIED if told.status == 405 else status_of_http(told.status), f"{told.message}\n{name}"
+            Status.PERMISSION_DENIED if description.status == 405 else status_of_http(description.status),
+            f"{description.message}\n{name}",
         ) from None
 
 

@@ -16,7 +16,7 @@ from repository.files.foreign_formats import POINTER_BYTES, stand_in
 from repository.torchserve import model_archive
 from repository.torchserve.model_archive import Manifest, ModelSettings
 from serving.backends.base.backend import Review
-from serving.torchserve.backend.settings import told
+from serving.torchserve.backend.settings import as_serving_error
 
 # TorchServe's own handlers, and the modules that they need beside torch.
 BUILT_IN = {
@@ -37,7 +37,7 @@ class ArchiveReport:
         try:
             self.manifest, self.settings, self.files, self.streams = model_archive.read_archive(path)
         except RepositoryError as error:
-            raise told(error) from None
+            raise as_serving_error(error) from None
         self._path = path
         self.errors: list[str] = []
         self.warnings: list[str] = []
@@ -77,7 +77,7 @@ class ArchiveReport:
         try:
             downloaded = stand_in(model_archive.read_file(self._path, name))
         except RepositoryError as error:
-            raise told(error) from None
+            raise as_serving_error(error) from None
         if downloaded is not None:
             self.errors.append(f"'{name}': {downloaded.sentence}")
 

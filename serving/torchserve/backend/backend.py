@@ -25,7 +25,7 @@ from serving.core.errors import not_found
 from serving.resources.private_folder import PrivateFolder
 from serving.torchserve.backend import settings
 from serving.torchserve.backend.archive_report import ArchiveReport
-from serving.torchserve.backend.settings import archive_path, bounds, told
+from serving.torchserve.backend.settings import archive_path, as_serving_error, bounds
 from serving.torchserve.handlers.messages import InitializeTorchserve
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class TorchserveBackend(Backend):
             self._packages = self._installed()
         except RepositoryError as error:
             self.unload()
-            raise told(error) from None
+            raise as_serving_error(error) from None
         except BaseException:
             self.unload()
             raise

@@ -49,7 +49,7 @@ def complete(config: ModelConfig, archive: Path) -> None:
     try:
         manifest, settings, _, streams = model_archive.read_archive(archive)
     except RepositoryError as error:
-        raise told(error) from None
+        raise as_serving_error(error) from None
     if manifest.runtime.upper() == _CPP:
         raise unsupported("the archive's runtime is LSP: its handler is a C++ library, which this server does not run")
     refuse_piecewise(settings)
@@ -63,7 +63,7 @@ def complete(config: ModelConfig, archive: Path) -> None:
     check_parameters(config)
 
 
-def told(error: RepositoryError) -> ServingError:
+def as_serving_error(error: RepositoryError) -> ServingError:
     """Return what is wrong with an archive as the server says it."""
     return not_found(error.message) if isinstance(error, NotFound) else invalid(error.message)
 

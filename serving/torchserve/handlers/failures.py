@@ -19,17 +19,17 @@ class HandlerProblem(Exception):
 
 
 class InvalidAnswer(HandlerProblem):
-    """The handler has returned a value that cannot be sent. `told`: status and reason for clients of TorchServe."""
+    """The handler has returned a value that cannot be sent. status_and_reason: for clients of TorchServe."""
 
-    def __init__(self, message: str, told: tuple[int, str]) -> None:
+    def __init__(self, message: str, status_and_reason: tuple[int, str]) -> None:
         super().__init__(message)
-        self.told = told
+        self.status_and_reason = status_and_reason
 
 
-def told(error: BaseException) -> tuple[int, str]:
+def status_and_reason(error: BaseException) -> tuple[int, str]:
     """Return the status and reason of an exception."""
     if isinstance(error, InvalidAnswer):
-        return error.told
+        return error.status_and_reason
     if is_for_client(error):
         raised = cast("PredictionException", error)
         status = raised.error_code

@@ -35,7 +35,7 @@ from serving.torchserve.handlers.failures import (
     check_answers,
     code_of,
     is_for_client,
-    told,
+    status_and_reason,
 )
 from serving.torchserve.handlers.inputs import Entry, InputReader
 from serving.torchserve.handlers.loading import load_handler
@@ -151,7 +151,7 @@ class TorchserveStub(Stub):
     def start_failure(error: BaseException, folder: str) -> Failed:
         """Return why the handler could not start, in TorchServe's words for lack of memory."""
         answer = failed(error, folder)
-        if told(error) == OUT_OF_RESOURCES:
+        if status_and_reason(error) == OUT_OF_RESOURCES:
             answer["status"], answer["reason"] = OUT_OF_RESOURCES
         return answer
 
@@ -161,7 +161,7 @@ class TorchserveStub(Stub):
             sys.stdout.flush()
             os._exit(error.code if isinstance(error.code, int) else 1)
         answer = failed(error, folder)
-        status, reason = answer["status"], answer["reason"] = told(error)
+        status, reason = answer["status"], answer["reason"] = status_and_reason(error)
         answer["code"] = code_of(status)
         answer["message"] = (
             reason if is_for_client(error) else f"the handler of model '{self._name}' failed: {answer['message']}"

@@ -237,8 +237,8 @@ class ModelStore:
         try:
             check(arrived)
         except RepositoryError as error:
-            told = error.message.replace(arrived.name, place.name)
-            raise TorchServeError(400, "InvalidModelException", told) from None
+            message = error.message.replace(arrived.name, place.name)
+            raise TorchServeError(400, "InvalidModelException", message) from None
         with self._holding:
             if place.exists():
                 raise FileExistsError(errno.EEXIST, "it is there already")

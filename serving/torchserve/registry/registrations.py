@@ -337,8 +337,8 @@ class Registrations:
         try:
             name = asked.model_name or manifest.name or fallback_name
             if in_archive.unusable:
-                told = "; ".join(in_archive.unusable.values())
-                log.warning("model-config.yaml of '%s': %s; it counts as not said", shown(url), told)
+                message = "; ".join(in_archive.unusable.values())
+                log.warning("model-config.yaml of '%s': %s; it counts as not said", shown(url), message)
             if not name:
                 raise TorchServeError(400, "InvalidModelException", "Model name is not defined.")
             try:

@@ -170,8 +170,8 @@ class Workflows(KnownWorkflows):
                 failures.append(error.message)
         if failures:
             await self._take_away(workflow)
-            told = f"Workflow {workflow.name} has failed to register. Failures: [{', '.join(failures)}]"
-            raise TorchServeError(500, "WorkflowException", told)
+            message = f"Workflow {workflow.name} has failed to register. Failures: [{', '.join(failures)}]"
+            raise TorchServeError(500, "WorkflowException", message)
 
     async def _start_node(
         self, workflow: Workflow, node: Node, response_timeout_s: int, startup_timeout_s: int

@@ -231,8 +231,8 @@ class _Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            told = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
-            self._fail(told if isinstance(told, ServingError) else _Broken(False, "did not answer in HTTP/1.1"))
+            cause = error.__context__ if isinstance(error, httptools.HttpParserCallbackError) else None
+            self._fail(cause if isinstance(cause, ServingError) else _Broken(False, "did not answer in HTTP/1.1"))
             return
         if self._received - self._size > MAX_FRAMING + FRAMING_OF_BYTE * self._size:
             self._fail(_Broken(False, "answers with too many headers"))

@@ -43,10 +43,10 @@ def test_what_is_done_to_a_model_that_was_deleted_meanwhile(
     version = published()
     model = version.model
     model_delete(model=Model.objects.get(), actor=actor, confirm_name="relu")
-    told = AuditEntry.objects.count()
+    reported = AuditEntry.objects.count()
     with pytest.raises(NotFound, match="deleted meanwhile"):
         DONE[done](model, version, actor)
-    assert AuditEntry.objects.count() == told
+    assert AuditEntry.objects.count() == reported
 
 
 def test_an_example_that_was_deleted_meanwhile(published: Callable[..., Version], actor: Actor) -> None:

@@ -200,9 +200,9 @@ def test_one_click_returns_to_an_earlier_text(model: Model, actor: Actor, data_f
 
 def test_who_edited_an_old_text_is_told_and_sees_both(model: Model, actor: Actor) -> None:
     config_apply(model=model, document=Document.read(CONFIG + "# mine\n"), actor=actor, base_release=1)
-    with pytest.raises(Outdated, match="2 is the current one") as told:
+    with pytest.raises(Outdated, match="2 is the current one") as reported:
         config_apply(model=model, document=Document.read(CONFIG + "# theirs\n"), actor=actor, base_release=1)
-    error = told.value
+    error = reported.value
     assert (error.base_text, error.current_text) == (CONFIG, CONFIG + "# mine\n")
     assert (error.current_release, error.current_by) == (2, "olga")
 

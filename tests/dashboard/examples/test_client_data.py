@@ -76,11 +76,11 @@ def test_an_example_of_live_traffic_is_shown_to_who_may_operate(model: Model, pe
 def test_what_is_told_of_it_to_everybody_names_no_element(model: Model, person: Callable[..., Any]) -> None:
     """The check itself, what is kept of it, the list, the page's part."""
     client = with_token(person(), TokenRight.READ, TokenRight.INFER)
-    told = client.post("/api/v1/models/relu/golden_checks", {}, format="json").json()
-    details = {row["name"]: row["detail"] for row in told["results"]}
+    reported = client.post("/api/v1/models/relu/golden_checks", {}, format="json").json()
+    details = {row["name"]: row["detail"] for row in reported["results"]}
     assert "4711.5" in details["typed"]
     assert details["live"] == "output 'y': 1 of 4 elements differ by more than is allowed"
-    assert [row["outputs"][0]["detail"] for row in told["results"] if row["name"] == "live"] == [details["live"]]
+    assert [row["outputs"][0]["detail"] for row in reported["results"] if row["name"] == "live"] == [details["live"]]
     Example.objects.get(name="typed").delete()
     listed = client.get(EXAMPLES).json()
     shown = {"model": model, "examples": [(row, "") for row in examples(model)], "may": {}}

@@ -50,8 +50,8 @@ def test_an_example_is_kept_renamed_and_deleted(api: APIClient, relu_model: Mode
     assert api.get(f"{EXAMPLES}/both signs").json()["request"] == {"inputs": [X]}
     assert api.delete(f"{EXAMPLES}/both signs").status_code == 204
     assert api.get(f"{EXAMPLES}/both signs").status_code == 404
-    told = AuditEntry.objects.filter(model_name="relu").values_list("action", "summary")
-    assert list(told) == [
+    reported = AuditEntry.objects.filter(model_name="relu").values_list("action", "summary")
+    assert list(reported) == [
         ("example.delete", "Deleted example “both signs” of relu"),
         ("example.change", "Renamed example “signs” of relu to “both signs”"),
         ("example.create", "Kept example “signs” of relu"),

@@ -126,14 +126,14 @@ def test_a_running_job_is_cancelled_at_its_next_step(job: Job, kind: dict[str, A
 
 
 def test_what_nobody_ran_to_its_end_is_put_right_by_its_kind(job: Job, kind: dict[str, Any], actor: Actor) -> None:
-    told: list[str] = []
-    kind["abandoned"] = lambda job: told.append(job.state)
+    reported: list[str] = []
+    kind["abandoned"] = lambda job: reported.append(job.state)
     job_cancel(job=job, actor=actor)
     for lost in ({"cancel_requested": True}, {"attempt": 2}):
         other = job_create(kind="trial", params={}, actor=SYSTEM)
         Job.objects.filter(pk=other.pk).update(state=JobState.RUNNING, heartbeat_at=timezone.now() - LONG_AGO, **lost)
         jobs_requeue_lost()
-    assert told == [JobState.CANCELLED, JobState.CANCELLED, JobState.FAILED]
+    assert reported == [JobState.CANCELLED, JobState.CANCELLED, JobState.FAILED]
 
 
 def test_a_job_is_cancelled_by_operators_and_by_whoever_began_it(

@@ -216,10 +216,12 @@ def test_requests_that_found_no_version_serving_are_errors_of_the_model(inferenc
         async with live.AsyncServerClient(server) as client:
             await client.unload("identity")
         async with live.LiveFeeds().subscribe(server) as queue, asking(server):
-            told = await message(queue, lambda found: bool(found.get("models", {}).get("identity", {}).get("errors")))
-            assert told["models"]["identity"]["failed_rejected"] > 0
-            assert told["models"]["identity"]["rps"] == told["models"]["identity"]["errors"]
-            assert told["total"]["errors"] > 0
+            reported = await message(
+                queue, lambda found: bool(found.get("models", {}).get("identity", {}).get("errors"))
+            )
+            assert reported["models"]["identity"]["failed_rejected"] > 0
+            assert reported["models"]["identity"]["rps"] == reported["models"]["identity"]["errors"]
+            assert reported["total"]["errors"] > 0
             alone = await message(queue, lambda found: "versions" in found, "identity")
             assert set(alone["versions"]) <= {str(NO_VERSION)}, "it is of no version"
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from dashboard.metrics.feed import FeedReader, follow_feed
 from dashboard.models import Server
-from dashboard.models.rollout import TrafficTold
+from dashboard.models.rollout import TrafficReport
 from dashboard.servers.client import AsyncServerClient
 from dashboard.servers.messages import HelloEvent
 from dashboard.shared.exceptions import DashboardError
@@ -67,6 +67,6 @@ def test_a_rollout_of_which_a_server_tells_otherwise_waits_and_the_others_go_on(
     reader.hear(word)
     reader.hear(word | {"model": "b", "rollout": "r-b"})
     assert set(reader.traffic) == {"r-a", "r-b"}
-    reader.hear(cast(TrafficTold, {"model": "a", "rollout": None}))
+    reader.hear(cast(TrafficReport, {"model": "a", "rollout": None}))
     reader.hear(word | {"model": "b", "rollout": "r-c"})
     assert set(reader.traffic) == {"r-c"}, "what is over is forgotten"

@@ -141,8 +141,8 @@ def test_releases_with_which_clients_met_the_same_become_one(before: Any) -> Non
     after = migrate(BEGUN).get_model
     rows = after("dashboard", "Release").objects.order_by("number").values_list("number", "continues__number")
     assert list(rows) == [(1, None), (2, 1), (3, 1), (4, None), (5, None), (6, None)]
-    told = after("dashboard", "ReleaseSpan").objects.order_by("pk")
-    assert [(row.release.number, row.started_at, row.ended_at) for row in told] == [
+    reported = after("dashboard", "ReleaseSpan").objects.order_by("pk")
+    assert [(row.release.number, row.started_at, row.ended_at) for row in reported] == [
         (1, minutes(60), minutes(30)),
         (4, minutes(30), minutes(20)),
         (5, minutes(20), minutes(10)),

@@ -76,7 +76,7 @@ class Story:
         self.broken: set[int] = set()  # versions whose file is no model
         self.up = False
         self.watching: asyncio.Task[None] | None = None
-        self.told: list[str] = []  # what was done, for a failure's message
+        self.reported: list[str] = []  # what was done, for a failure's message
 
     # -- what is true ------------------------------------------------------------------------------------------------
     @property
@@ -245,7 +245,7 @@ async def tell(story: Story, acts: list[Act]) -> None:
             await getattr(story, act)(client)
         try:
             for name, pick, wait in [*acts, ("server_comes", 0, False), ("watch_comes", 0, True)]:
-                story.told.append(f"{name}({pick}, {wait})")
+                story.reported.append(f"{name}({pick}, {wait})")
                 await _do(getattr(story, name), name, client, pick, wait)
                 await _look(story, wait=wait and name not in ("server_goes", "watch_goes"))
         finally:
@@ -282,7 +282,7 @@ def tell_stories(inference: FixedServer, actor: Actor, received: Callable[..., U
         try:
             async_to_sync(tell)(story, acts)
         except (AssertionError, TimeoutError) as error:
-            raise AssertionError(f"{type(error).__name__} {error}\nafter {', '.join(story.told)}") from error
+            raise AssertionError(f"{type(error).__name__} {error}\nafter {', '.join(story.reported)}") from error
         finally:
             Model.objects.all().delete()
 

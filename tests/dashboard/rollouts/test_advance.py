@@ -42,7 +42,7 @@ from dashboard.rollouts.services import (
 )
 from dashboard.shared.exceptions import WrongState
 from tests.dashboard.rollouts.conftest import served
-from tests.dashboard.rollouts.told import arm, guardrail, mismatch, told
+from tests.dashboard.rollouts.reports import arm, guardrail, mismatch, rollout_report
 
 pytestmark = pytest.mark.django_db
 
@@ -66,8 +66,8 @@ def other(server: Server) -> Server:
 def look(server: Server, word: Any = None, instance: str = "a") -> Rollout:
     """`watch` looks, as if it had just started."""
     for rollout in rollouts_open():
-        heard = None if word is None else told(rollout, **word)
-        rollout_look(rollout=rollout, server=server, told=heard, instance=instance)
+        heard = None if word is None else rollout_report(rollout, **word)
+        rollout_look(rollout=rollout, server=server, report=heard, instance=instance)
     return Rollout.objects.latest("pk")
 
 
@@ -277,8 +277,8 @@ def test_watch_does_nothing_that_a_person_has_decided_otherwise_since_it_looked(
     """Between the moment in which rollouts are read, and the one in which the time of one is found to be over."""
 
     def look_late() -> Rollout:
-        word = None if seen.state == "holding" else told(seen)
-        rollout_look(rollout=seen, server=server, told=word, instance="a")
+        word = None if seen.state == "holding" else rollout_report(seen)
+        rollout_look(rollout=seen, server=server, report=word, instance="a")
         return Rollout.objects.get(pk=seen.pk)
 
     rollout_advance(rollout=rollout, actor=actor)
@@ -304,8 +304,8 @@ def test_watch_does_nothing_that_a_person_has_decided_otherwise_since_it_looked(
 
 
 def test_nobody_promotes_what_a_server_has_just_taken_out(rollout: Rollout, model: Model, server: Server, actor: Actor):
-    word = told(rollout, breach={"guardrail": 0, "reason": "it fails", "at": 1.0})
-    figures.figures_store(rollout=rollout, server=server, told=word, instance="a")
+    word = rollout_report(rollout, breach={"guardrail": 0, "reason": "it fails", "at": 1.0})
+    figures.figures_store(rollout=rollout, server=server, report=word, instance="a")
     for act in (rollout_advance, rollout_promote):
         with pytest.raises(WrongState, match=r"guardrails have taken version 2 out of rollout r-\w+: it fails"):
             act(rollout=rollout, actor=actor)

@@ -21,7 +21,7 @@ from dashboard.versions.services import version_annotate
 from repository.core.histogram import BOUNDS_US
 from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
-from tests.dashboard.rollouts.told import guardrail, latency, mismatch, shadow_told, told
+from tests.dashboard.rollouts.reports import guardrail, latency, mismatch, rollout_report, shadow_report
 
 pytestmark = pytest.mark.django_db
 RELEASES = "/models/relu/releases/"
@@ -34,7 +34,7 @@ def started(model: Model, server: Server, actor: Actor, **more: Any) -> Rollout:
 
 
 def figures(rollout: Rollout, server: Server, **more: Any) -> None:
-    figures_store(rollout=rollout, server=server, told=told(rollout, **more), instance="one")
+    figures_store(rollout=rollout, server=server, report=rollout_report(rollout, **more), instance="one")
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_whatever_a_server_counts_the_pages_are_shown(
     """What no server can have counted is not kept; anything else can be reckoned with."""
     client, chance, kept = as_person(), random.Random(3), 0
     window = {"seconds": 60.0, "requests": 400, "errors": 3, "latency": latency(397, 1000)}
-    word: Any = told(canary, stable=4000, candidate=400, errors=3, shadow=shadow_told())
+    word: Any = rollout_report(canary, stable=4000, candidate=400, errors=3, shadow=shadow_report())
     word["arms"]["candidate"]["window"] = window
     word["shadow"]["trouble"] = {"reason": "no memory", "at": 1.8e9}
     for _ in range(300):
@@ -85,7 +85,7 @@ def test_whatever_a_server_counts_the_pages_are_shown(
         reader.hear({**word, part: changed(word[part], chance)} if kept else word)
         if canary.name in reader.traffic:
             kept += 1
-            figures_store(rollout=canary, server=server, told=reader.traffic[canary.name], instance=f"{kept}")
+            figures_store(rollout=canary, server=server, report=reader.traffic[canary.name], instance=f"{kept}")
             RolloutFigures.objects.update(earlier={})
             for place in (
                 RELEASES,
@@ -157,11 +157,11 @@ def test_both_arms_and_each_guardrail_stand_side_by_side(
 def test_the_latest_figures_are_those_of_the_window_that_guardrails_look_at(
     canary: Rollout, server: Server, as_person: Callable[..., Client]
 ) -> None:
-    word = told(canary, stable=9000, candidate=1000, errors=500)
+    word = rollout_report(canary, stable=9000, candidate=1000, errors=500)
     for name, errors in (("stable", 1), ("candidate", 2)):
         window = {"seconds": 42, "requests": 100, "errors": errors, "latency": latency(100 - errors, 7000)}
         word["arms"][name]["window"] = window  # type: ignore[typeddict-item]
-    figures_store(rollout=canary, server=server, told=word, instance="one")
+    figures_store(rollout=canary, server=server, report=word, instance="one")
     client = as_person()
     page = text_of(client, RELEASES)
     assert re.search(
@@ -181,9 +181,9 @@ def test_an_ab_test_says_how_far_both_arms_are_apart_and_what_may_be_chance(
     page = text_of(client, RELEASES)
     assert re.search(r'\+5 points<small class="hint">\+3.\d+ points to \+6.\d+ points</small>', page)
     assert re.search(r'\+[01]\.?\d* ms<small class="hint">', page)
-    told = client.get(f"/api/v1/models/relu/rollouts/{test.name}").json()["differences"]
-    assert told["error_share"]["value"] == pytest.approx(0.05)
-    assert told["error_share"]["low"] < 0.05 < told["error_share"]["high"]
+    answer = client.get(f"/api/v1/models/relu/rollouts/{test.name}").json()["differences"]
+    assert answer["error_share"]["value"] == pytest.approx(0.05)
+    assert answer["error_share"]["low"] < 0.05 < answer["error_share"]["high"]
     lines = [guardrail("waiting"), guardrail()]
     figures(test, server, stable=1000, candidate=1000, errors=1, guardrails=lines)
     assert "It stays until somebody promotes the candidate" in text_of(client, RELEASES), "no step waits"
@@ -257,8 +257,8 @@ def test_charts_are_of_one_server_that_is_named(
     for one in (server, other):
         figures(canary, one, stable=9, candidate=1)
     at = f"/models/relu/rollouts/{canary.name}/chart"
-    told = as_person().get(at).json()
-    assert (told["server"], told["servers"]) == ("local", ["local", "other"])
+    answer = as_person().get(at).json()
+    assert (answer["server"], answer["servers"]) == ("local", ["local", "other"])
     assert as_person().get(f"{at}?server=other").json()["server"] == "other"
     assert as_person().get(f"{at}?server=none").status_code == 404
 
@@ -514,14 +514,14 @@ def test_a_page_says_why_the_candidate_did_not_answer_to_those_who_may_see_input
     shadow: Rollout, server: Server, as_person: Callable[..., Client]
 ) -> None:
     trouble = {"reason": "the server at http://b:8080 does not permit it", "at": 1.8e9}
-    figures(shadow, server, stable=100, candidate=0, shadow={**shadow_told(), "trouble": trouble})
+    figures(shadow, server, stable=100, candidate=0, shadow={**shadow_report(), "trouble": trouble})
     at = f"/models/relu/rollouts/{shadow.name}/"
     assert "The server at http://b:8080 does not permit it." in as_person("operate").get(at).content.decode()
     assert "does not permit it" not in as_person("view").get(at).content.decode()
 
 
 def test_a_shadow_is_stopped_by_its_button(shadow: Rollout, server: Server, as_person: Callable[..., Client]) -> None:
-    figures(shadow, server, stable=100, candidate=0, shadow=shadow_told())
+    figures(shadow, server, stable=100, candidate=0, shadow=shadow_report())
     client = as_person("operate")
     page = text_of(client, RELEASES)
     assert "Stop the shadow" in page

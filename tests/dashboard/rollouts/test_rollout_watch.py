@@ -13,7 +13,7 @@ from dashboard.rollouts.plan import default_plan
 from dashboard.rollouts.services import rollout_start
 from dashboard.servers.client import AsyncServerClient
 from dashboard.watch import rollout_watch
-from tests.dashboard.rollouts.told import told
+from tests.dashboard.rollouts.reports import rollout_report
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +27,7 @@ def test_one_that_cannot_be_looked_at_holds_up_no_other_and_is_told_once(
     seen: list[str] = []
     error: Exception = DataError("a database refuses what is to be kept")
 
-    def look(*, rollout: Rollout, **told: Any) -> None:
+    def look(*, rollout: Rollout, **given: Any) -> None:
         if rollout.name == broken.name:
             raise error
         seen.append(rollout.name)
@@ -58,9 +58,9 @@ def test_many_that_are_quiet_take_turns_and_one_with_news_does_not_wait(
             model=model, name=f"r-{place}", kind="canary", stable=1, candidate=2, plan=default_plan("canary")
         )
     seen: list[str] = []
-    monkeypatch.setattr(rollout_watch, "rollout_look", lambda *, rollout, **told: seen.append(rollout.name))
+    monkeypatch.setattr(rollout_watch, "rollout_look", lambda *, rollout, **given: seen.append(rollout.name))
     monkeypatch.setattr(rollout_watch, "QUIET_LOOKED_AT", 1)
-    reader, words = FeedReader(), [told(Rollout.objects.get(name="r-1")) for _ in range(3)]
+    reader, words = FeedReader(), [rollout_report(Rollout.objects.get(name="r-1")) for _ in range(3)]
 
     @async_to_sync
     async def look() -> None:

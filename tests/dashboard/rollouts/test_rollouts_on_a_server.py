@@ -111,7 +111,7 @@ def watching(server: Server, *phases: Phase) -> None:
     async_to_sync(scenario)()
 
 
-def told(server: Server, place: str) -> Any:
+def report(server: Server, place: str) -> Any:
     """What the server itself says of a model's rollout, such as "scale/traffic"; {} while it does not answer."""
     key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY}
     try:
@@ -149,9 +149,9 @@ def test_a_shadow_finds_what_differs_and_a_canary_comes_through_kills_to_its_end
     worst = selectors.mismatches(shadow).defer(None)[0]
     assert [worst.data[side][0]["data"] for side in ("inputs", "stable", "candidate")] == [[1], [2], [3]]  # type: ignore[call-overload,index]
     assert set(clients.answers) == {"1"}
-    assert told(server, "scale/traffic/mismatches")
+    assert report(server, "scale/traffic/mismatches")
     mismatches_forget(rollout=shadow, actor=actor)
-    watching(server, (nothing, lambda: not told(server, "scale/traffic/mismatches")))
+    watching(server, (nothing, lambda: not report(server, "scale/traffic/mismatches")))
     rollout_abort(rollout=shadow, actor=actor)
     plan = {
         "steps": [{"weight": 30, "bake_s": 3600}, {"weight": 60, "bake_s": 0.2}],
@@ -173,8 +173,8 @@ def test_a_shadow_finds_what_differs_and_a_canary_comes_through_kills_to_its_end
         watching(server, (nothing, both_answer), (nothing, lambda: standing(rollout).arms))
         kill()  # the server, after `watch`
         before = clients.answers.total()
-        watching(server, (start, lambda: told(server, "scale/traffic").get("weight") == 30))
-        assert told(server, "scale/traffic")["release"] == first.number
+        watching(server, (start, lambda: report(server, "scale/traffic").get("weight") == 30))
+        assert report(server, "scale/traffic")["release"] == first.number
         watching(server, (nothing, lambda: sum(arm.requests for arm in standing(rollout).arms) > before))
         rollout_advance(rollout=rollout, actor=actor)
         watching(server, (nothing, lambda: Rollout.objects.get(pk=rollout.pk).state == "done"))
@@ -184,7 +184,7 @@ def test_a_shadow_finds_what_differs_and_a_canary_comes_through_kills_to_its_end
     assert newest.versions == [2]
     assert "Version 1 was unloaded; its last request was at 20" in Rollout.objects.get(pk=rollout.pk).reason
     assert history(rollout)["times"]
-    assert told(server, "scale/traffic")["rollout"] is None
+    assert report(server, "scale/traffic")["rollout"] is None
     assert drift_check() == []
 
 
@@ -207,7 +207,7 @@ def test_a_candidate_that_fails_is_taken_out_and_stays_out_whoever_is_killed(
     clients = clients_of(server, "scale", "INPUT0", [1])
 
     def breached() -> object:
-        return told(server, "scale/traffic").get("breach")
+        return report(server, "scale/traffic").get("breach")
 
     with clients.asking():
         watching(server, (nothing, lambda: serving_release(model) == first))
@@ -265,7 +265,7 @@ def test_copies_for_a_shadow_are_no_requests_of_clients(
     watching(
         server,
         # What the feed tells first only says where counters stand: requests before that are in no history.
-        (start, lambda: told(server, "scale/traffic").get("shadow") and MetricSample.objects.exists()),
+        (start, lambda: report(server, "scale/traffic").get("shadow") and MetricSample.objects.exists()),
         (send, lambda: (standing(shadow).shadow or 0) and standing(shadow).shadow.compared >= 20),
         (nothing, lambda: asked()["rps"] == sent and asked()["mirrored"] >= 20),
     )

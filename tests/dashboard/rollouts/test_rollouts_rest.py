@@ -7,7 +7,7 @@ from rest_framework.test import APIClient
 
 from dashboard.models import AuditEntry, Model, Rollout, RolloutMismatch, Server
 from dashboard.rollouts.figures import figures_store, mismatches_store
-from tests.dashboard.rollouts.told import mismatch, shadow_told, told
+from tests.dashboard.rollouts.reports import mismatch, rollout_report, shadow_report
 
 pytestmark = pytest.mark.django_db
 
@@ -57,8 +57,8 @@ def test_what_is_wrong_is_told_with_its_field(model: Model, api: APIClient):
 def test_figures_and_mismatches_are_told_as_a_server_told_them(model: Model, api: APIClient, server: Server):
     name = post(api, "", {"candidate": 2, "kind": "shadow"}, 201)["rollout"]["name"]
     rollout = Rollout.objects.get()
-    word = told(rollout, stable=90, shadow=shadow_told(compared=9, failed=1))
-    figures_store(rollout=rollout, server=server, told=word, instance="a")
+    word = rollout_report(rollout, stable=90, shadow=shadow_report(compared=9, failed=1))
+    figures_store(rollout=rollout, server=server, report=word, instance="a")
     mismatches_store(rollout=rollout, server=server, rows=[mismatch(1, score=0.5), mismatch(2, score=3.0)])
     figures = api.get(f"{ADDRESS}/{name}/figures").json()
     assert [(arm["words"], arm["requests"], arm["share"]) for arm in figures["arms"]] == [

@@ -16,7 +16,7 @@ from dashboard.rollouts.services import rollout_start
 from repository.config.document import Document
 from tests.dashboard.conftest import text_of
 from tests.dashboard.rollouts.conftest import served
-from tests.dashboard.rollouts.told import guardrail, told
+from tests.dashboard.rollouts.reports import guardrail, rollout_report
 
 pytestmark = pytest.mark.django_db
 LAST = [{"weight": 100, "bake_s": 600}]
@@ -30,7 +30,7 @@ def started(model: Model, server: Server, actor: Actor, **plan: Any) -> Rollout:
 
 
 def figures(rollout: Rollout, server: Server, **more: Any) -> None:
-    figures_store(rollout=rollout, server=server, told=told(rollout, **more), instance="one")
+    figures_store(rollout=rollout, server=server, report=rollout_report(rollout, **more), instance="one")
 
 
 def test_a_last_step_that_is_promoted_by_hand_needs_attention(

@@ -13,7 +13,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.metrics.feed import FeedReader
 from dashboard.models import Rollout as Row
 from dashboard.models import RolloutFigures
-from dashboard.models.rollout import TrafficTold
+from dashboard.models.rollout import TrafficReport
 from dashboard.rollouts.figures import sums_of
 from dashboard.rollouts.selectors import _arms, _guardrails, _shadow
 from dashboard.servers.messages import HelloEvent
@@ -48,7 +48,7 @@ counted = st.lists(
 answers = st.lists(st.tuples(st.floats(), st.floats()), max_size=5)
 
 
-async def told(arms: dict[str, list[tuple[int, str]]], pairs: list[tuple[float, float]], breach: bool) -> bytes:
+async def report(arms: dict[str, list[tuple[int, str]]], pairs: list[tuple[float, float]], breach: bool) -> bytes:
     """The JSON of a rollout that has counted these durations in ns, and compared these numbers."""
     rollout = Rollout(
         ModelIdentifier("m"),
@@ -74,7 +74,7 @@ async def told(arms: dict[str, list[tuple[int, str]]], pairs: list[tuple[float, 
         rollout.breach(0, "half \ud800 of a pair, and \0")
     rollout.mirror.figures.trouble = "half \ud800 of a pair, and \0", 1.0
     try:
-        return orjson.dumps(rollout.told(), option=orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(rollout.report(), option=orjson.OPT_NON_STR_KEYS)
     finally:
         rollout.close()
 
@@ -86,18 +86,18 @@ def test_every_word_of_a_server_is_understood_and_means_the_same(
     stable: list[tuple[int, str]], candidate: list[tuple[int, str]], pairs: list[tuple[float, float]], breach: bool
 ) -> None:
     given_to = {"stable": stable, "candidate": candidate}
-    content = asyncio.run(told(given_to, pairs, breach))
+    content = asyncio.run(report(given_to, pairs, breach))
     assert b"\\u0000" not in content, "PostgreSQL holds no NUL"
-    word = cast(TrafficTold, orjson.loads(content))
+    word = cast(TrafficReport, orjson.loads(content))
     reader = FeedReader()
     reader.read(HelloEvent({"server_id": "s", "instance": "i", "started": time.time(), "bounds_us": [*BOUNDS_US]}))
     reader.hear(word)
     heard = reader.traffic["r-1"]
     plan: Any = {"guardrails": GUARDRAILS, "min_samples": 5, "steps": [{"weight": 12.5, "bake_s": 1}]}
     row = Row(name="r-1", stable=1, candidate=2, plan=plan)
-    kept = RolloutFigures(told=heard)
+    kept = RolloutFigures(report=heard)
     # Of a second process, which has counted the same.
-    twice = sums_of(RolloutFigures(told=heard, earlier=cast(JsonObject, sums_of(kept))))
+    twice = sums_of(RolloutFigures(report=heard, earlier=cast(JsonObject, sums_of(kept))))
     assert orjson.loads(orjson.dumps(twice)) == twice, "a database takes it"
     for shown, asked in zip(_arms(row, twice), given_to.values(), strict=True):
         took = [ns for ns, what in asked if what == "answered"]

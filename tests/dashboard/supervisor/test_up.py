@@ -114,9 +114,9 @@ def test_a_server_killed_with_sigkill_is_restarted_at_once_with_every_model(up: 
     wait_until(lambda: server_state(up)[1] not in (None, pid), what="a new process")
     wait_until(lambda: models_are_ready(up) and server_state(up)[0] == "ready", what="every model is back")
     assert server_state(up)[2] == restarts + 1
-    told = [(kind, message) for kind, message in events(up, seen) if kind in ("crashed", "restarted")]
-    assert [kind for kind, _ in told] == ["crashed", "restarted"]
-    assert re.search(r"The inference server was killed by SIGKILL after .*; it is restarted at once\.", told[0][1])
+    reported = [(kind, message) for kind, message in events(up, seen) if kind in ("crashed", "restarted")]
+    assert [kind for kind, _ in reported] == ["crashed", "restarted"]
+    assert re.search(r"The inference server was killed by SIGKILL after .*; it is restarted at once\.", reported[0][1])
 
 
 def live(up: Up) -> bool:
@@ -132,8 +132,8 @@ def test_a_restart_that_is_asked_for_is_an_orderly_one(up: Up):
     up.query("UPDATE dashboard_serverstate SET restart_requested_at = '2026-01-01 00:00:00'")
     wait_until(lambda: server_state(up)[1] not in (None, pid), what="a new process")
     wait_until(lambda: models_are_ready(up), what="every model is back")
-    told = [(kind, message) for kind, message in events(up, seen) if kind in ("crashed", "stopped")]
-    assert told == [("stopped", "The inference server was restarted, because somebody asked for it on its page.")]
+    reported = [(kind, message) for kind, message in events(up, seen) if kind in ("crashed", "stopped")]
+    assert reported == [("stopped", "The inference server was restarted, because somebody asked for it on its page.")]
     assert up.query("SELECT restart_requested_at FROM dashboard_serverstate") == [(None,)]
 
 
@@ -193,8 +193,8 @@ def test_ctrl_c_ends_everything_and_a_second_run_changes_nothing(tmp_path: Path)
         assert "Published" not in second.output
         assert {table: second.query(f"SELECT * FROM {table}") for table in TABLES} == rows
         wait_until(lambda: models_are_ready(second), what="every model is back")
-        told = {kind for kind, _ in events(second, seen)}
-        assert not told & {"crashed", "stopped", "restarted"}, "a request to an earlier run is none to this one"
+        reported = {kind for kind, _ in events(second, seen)}
+        assert not reported & {"crashed", "stopped", "restarted"}, "a request to an earlier run is none to this one"
         killed_leaves_no_orphan(second)
 
 

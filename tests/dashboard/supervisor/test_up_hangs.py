@@ -73,10 +73,10 @@ def test_models_that_are_wanted_are_not_unknown_while_the_server_returns(up: Up)
     ]
     wait_until(lambda: answer(up, "GET", "/v2/health/live"), what="the server listens again")
     for method, path, body in calls:
-        told = answer(up, method, path, **body)
-        assert told is not None
-        assert (told.status_code, told.headers.get("Retry-After")) == (503, "1"), path
-        assert "model 'digits' is not loaded yet" in told.json()["error"]
+        reported = answer(up, method, path, **body)
+        assert reported is not None
+        assert (reported.status_code, reported.headers.get("Retry-After")) == (503, "1"), path
+        assert "model 'digits' is not loaded yet" in reported.json()["error"]
         other = answer(up, method, path.replace("digits", "nobody_wants_it"), **body)
         assert other is not None
         assert other.status_code == (400 if path.endswith("ready") else 404)

@@ -22,7 +22,7 @@ SAY_READY = "print('ready', flush=True); "
 SLEEP = "import time; time.sleep(600)"
 DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); " + SAY_READY + SLEEP
 
-Told = list[tuple[Status, str, str]]
+Changes = list[tuple[Status, str, str]]
 
 
 def spec(tmp_path: Path, code: str, **extra: object) -> ProcessSpec:
@@ -37,35 +37,35 @@ def spec(tmp_path: Path, code: str, **extra: object) -> ProcessSpec:
     )
 
 
-def run(one: ProcessSpec, done: Callable[[Told], bool]) -> Told:
+def run(one: ProcessSpec, done: Callable[[Changes], bool]) -> Changes:
     """Supervise it until `done` is content with what was told, then stop."""
-    told: Told = []
+    changes: Changes = []
 
     async def scenario() -> None:
-        watched = Supervisor([one], [("child",)], lambda *change: told.append(change))
+        watched = Supervisor([one], [("child",)], lambda *change: changes.append(change))
         running = asyncio.create_task(watched.run(on_live=_nothing))
         async with asyncio.timeout(PATIENCE_S):
-            while not done(told):
+            while not done(changes):
                 await asyncio.sleep(0.02)
         os.kill(os.getpid(), signal.SIGTERM)
         await running
 
     asyncio.run(scenario())
-    return told
+    return changes
 
 
 async def _nothing() -> None:
     """What follows when everything answers is not looked at here."""
 
 
-def sentences(told: Told, kind: str) -> list[str]:
-    return [sentence for _, this, sentence in told if this == kind]
+def sentences(changes: Changes, kind: str) -> list[str]:
+    return [sentence for _, this, sentence in changes if this == kind]
 
 
 def test_a_deaf_process_is_killed_when_its_time_is_over(tmp_path: Path):
-    told = run(spec(tmp_path, DEAF), lambda told: bool(sentences(told, "started")))
-    assert told[-1][0].state == "stopped"
-    pid = next(status.pid for status, kind, _ in told if kind == "started")
+    changes = run(spec(tmp_path, DEAF), lambda changes: bool(sentences(changes, "started")))
+    assert changes[-1][0].state == "stopped"
+    pid = next(status.pid for status, kind, _ in changes if kind == "started")
     assert not psutil.pid_exists(pid)
 
 
@@ -75,16 +75,18 @@ def test_children_of_a_dead_process_go_before_it_is_restarted(tmp_path: Path):
         f"child = subprocess.Popen([sys.executable, '-c', {SLEEP!r}]); print(child.pid, 'ready', flush=True); "
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
-    told = run(spec(tmp_path, code), lambda told: len(sentences(told, "crashed")) >= 2)
-    assert sentences(told, "crashed")[0].startswith("The child was killed by SIGKILL after")
+    changes = run(spec(tmp_path, code), lambda changes: len(sentences(changes, "crashed")) >= 2)
+    assert sentences(changes, "crashed")[0].startswith("The child was killed by SIGKILL after")
     children = [int(line.split()[0]) for line in (tmp_path / "child.log").read_text().splitlines()]
     assert len(children) >= 2
     wait_until(lambda: not any(map(psutil.pid_exists, children)), what="no child of a child is left")
 
 
 def test_the_last_words_of_a_process_that_gives_up_are_told(tmp_path: Path):
-    told = run(spec(tmp_path, "raise SystemExit('the port is taken')"), lambda told: bool(sentences(told, "crashed")))
-    sentence = sentences(told, "crashed")[0]
+    changes = run(
+        spec(tmp_path, "raise SystemExit('the port is taken')"), lambda changes: bool(sentences(changes, "crashed"))
+    )
+    sentence = sentences(changes, "crashed")[0]
     assert "ended with exit code 1" in sentence
     assert sentence.endswith("Its last words: the port is taken")
 
@@ -95,8 +97,8 @@ def test_a_server_that_native_code_ends_is_told_with_the_model_and_the_last_word
         "from pathlib import Path; from serving.execution.crash_trace import runner; "
         "print('Assertion failed: rows > 0', flush=True); runner('loading', 'digits', 3, Path('a/model.onnx'))(os.abort)"
     )
-    told = run(spec(tmp_path, code), lambda told: bool(sentences(told, "crashed")))
-    sentence = sentences(told, "crashed")[0]
+    changes = run(spec(tmp_path, code), lambda changes: bool(sentences(changes, "crashed")))
+    sentence = sentences(changes, "crashed")[0]
     assert sentence.startswith("The child was killed by SIGABRT after")
     assert " while loading version 3 of model 'digits' (model.onnx); it is restarted" in sentence
     assert sentence.endswith("Its last words: Assertion failed: rows > 0")
@@ -109,14 +111,16 @@ def test_a_hung_process_is_replaced(tmp_path: Path):
         return next(answered, False)
 
     hung = spec(tmp_path, SAY_READY + SLEEP, make_probe=lambda: answers, hung_after_s=0.3)
-    told = run(hung, lambda told: told[-1:] and told[-1][0].restarts == 1)
-    assert "it had not answered for" in sentences(told, "stopped")[0]
+    changes = run(hung, lambda changes: changes[-1:] and changes[-1][0].restarts == 1)
+    assert "it had not answered for" in sentences(changes, "stopped")[0]
 
 
 def test_a_process_that_hangs_before_its_first_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(supervisor, "START_FACTOR", 2.0)
-    told = run(spec(tmp_path, SLEEP, hung_after_s=0.5), lambda told: told[-1:] and told[-1][0].restarts == 1)
-    assert "it had not answered for 1 s" in sentences(told, "stopped")[0]
+    changes = run(
+        spec(tmp_path, SLEEP, hung_after_s=0.5), lambda changes: changes[-1:] and changes[-1][0].restarts == 1
+    )
+    assert "it had not answered for 1 s" in sentences(changes, "stopped")[0]
 
 
 def test_the_last_heartbeat_of_a_dead_process_is_no_answer_of_the_next(tmp_path: Path):
@@ -148,18 +152,18 @@ os.kill(os.getpid(), signal.SIGKILL)
 
         return probe
 
-    def died_twice(told: Told) -> bool:
-        if sentences(told, "started"):
+    def died_twice(changes: Changes) -> bool:
+        if sentences(changes, "started"):
             noticed.touch()
-        return len(sentences(told, "crashed")) == 2
+        return len(sentences(changes, "crashed")) == 2
 
-    told = run(spec(tmp_path, code, make_probe=make_probe), died_twice)
-    assert not sentences(told, "restarted")
+    changes = run(spec(tmp_path, code, make_probe=make_probe), died_twice)
+    assert not sentences(changes, "restarted")
 
 
 def test_nothing_is_restarted_once_it_is_to_end(tmp_path: Path):
-    told = run(spec(tmp_path, SAY_READY + SLEEP), lambda told: bool(sentences(told, "started")))
-    assert [status.restarts for status, _, _ in told] == [0] * len(told)
+    changes = run(spec(tmp_path, SAY_READY + SLEEP), lambda changes: bool(sentences(changes, "started")))
+    assert [status.restarts for status, _, _ in changes] == [0] * len(changes)
 
 
 @pytest.mark.parametrize(
@@ -171,14 +175,14 @@ def test_a_guardian_that_ends_or_hangs_is_replaced(tmp_path: Path, number: int, 
     """That the new one knows what runs: tests/dashboard/supervisor/test_up.py."""
     harmed: list[int] = []
 
-    def replaced(told: Told) -> bool:
-        if sentences(told, "started") and not harmed:
+    def replaced(changes: Changes) -> bool:
+        if sentences(changes, "started") and not harmed:
             harmed.extend(guardians())
             os.kill(harmed[0], number)
-        return "The guardian is back." in sentences(told, "restarted")
+        return "The guardian is back." in sentences(changes, "restarted")
 
-    told = run(spec(tmp_path, SAY_READY + SLEEP, hung_after_s=1.0, make_probe=lambda: always), replaced)
-    assert any(how in sentence and "guardian" in sentence for sentence in sentences(told, "crashed"))
+    changes = run(spec(tmp_path, SAY_READY + SLEEP, hung_after_s=1.0, make_probe=lambda: always), replaced)
+    assert any(how in sentence and "guardian" in sentence for sentence in sentences(changes, "crashed"))
     assert len(harmed) == 1
     assert not guardians()
 

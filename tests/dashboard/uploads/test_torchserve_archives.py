@@ -76,8 +76,8 @@ def test_the_review_shows_what_the_archive_is(
     assert "<script>alert" not in page
     assert 'backend: "torchserve"' in upload.proposal["config"]
     assert "cat" in text_of(client, f"/uploads/{upload.pk}/?file=index_to_name.json")
-    told = api.get(f"/api/v1/uploads/{upload.pk}").json()["proposal"]
-    assert (told["format"], told["archive"]["version"]) == ("torchserve", "1.0-rc2")
+    reported = api.get(f"/api/v1/uploads/{upload.pk}").json()["proposal"]
+    assert (reported["format"], reported["archive"]["version"]) == ("torchserve", "1.0-rc2")
 
 
 def test_the_versions_page_shows_torchserves_version_and_leads_inside(
@@ -99,10 +99,10 @@ def test_the_versions_page_shows_torchserves_version_and_leads_inside(
     ):
         assert said in inside, said
     assert "Version 1 (1.0-rc2)" in text_of(client, "/models/words/playground")
-    told = api.get("/api/v1/models/words/versions/1/model_archive").json()
-    assert told["manifest"]["model"]["modelVersion"] == "1.0-rc2"
-    assert told["text"]["name"] == "handler.py"
-    assert {row["key"]: row["served"] for row in told["settings"]}["continuousBatching"] is False
+    reported = api.get("/api/v1/models/words/versions/1/model_archive").json()
+    assert reported["manifest"]["model"]["modelVersion"] == "1.0-rc2"
+    assert reported["text"]["name"] == "handler.py"
+    assert {row["key"]: row["served"] for row in reported["settings"]}["continuousBatching"] is False
     assert api.get("/api/v1/models/words").json()["archive_versions"] == {"1": "1.0-rc2"}
 
 
@@ -119,8 +119,8 @@ def test_an_archived_version_can_still_be_looked_into(
     upload = inspected({"words.mar": words(tmp_path, version="2.0")}, model_name="words")
     version_from(upload_publish(upload=upload, actor=actor, make_live=True))
     version_archive(version=Version.objects.get(number=1), actor=actor)
-    told = api.get("/api/v1/models/words/versions/1/model_archive")
-    assert told.json()["manifest"]["model"]["modelVersion"] == "1.0-rc2"
+    reported = api.get("/api/v1/models/words/versions/1/model_archive")
+    assert reported.json()["manifest"]["model"]["modelVersion"] == "1.0-rc2"
 
 
 def test_a_folder_with_an_archive_is_adopted_with_its_version(actor: Actor, settings: Any, api: APIClient) -> None:
@@ -276,13 +276,15 @@ def test_the_form_writes_torchserves_settings_and_refuses_wrong_ones_at_their_fi
         "max_batch_size": "16",
         "batching": True,
     }
-    told = api.post(address, {"base": base, "fields": fields}, format="json").json()
-    assert told["valid"], told["problems"]
-    assert 'key: "torchserve.response_timeout_s"' in told["text"]
-    assert told["fields"]["torchserve_response_timeout_s"] == "7"
-    assert told["fields"]["parameters"] == []
+    reported = api.post(address, {"base": base, "fields": fields}, format="json").json()
+    assert reported["valid"], reported["problems"]
+    assert 'key: "torchserve.response_timeout_s"' in reported["text"]
+    assert reported["fields"]["torchserve_response_timeout_s"] == "7"
+    assert reported["fields"]["parameters"] == []
     left = {"torchserve_response_timeout_s": "", "torchserve_install": False}
-    assert "torchserve." not in api.post(address, {"base": told["text"], "fields": left}, format="json").json()["text"]
+    assert (
+        "torchserve." not in api.post(address, {"base": reported["text"], "fields": left}, format="json").json()["text"]
+    )
     wrong = {"torchserve_response_timeout_s": "soon", "torchserve_startup_timeout_s": "0"}
     problems = api.post(address, {"base": base, "fields": wrong}, format="json").json()["problems"]
     assert {row["field"]: row["message"][:40] for row in problems} == {

@@ -157,7 +157,7 @@ def changed(value: Any, chance: random.Random) -> Any:
     return chance.choice(ODD)
 
 
-async def told(call: Callable[[AsyncServerClient], Any], server: Server) -> None:
+async def reported(call: Callable[[AsyncServerClient], Any], server: Server) -> None:
     """Ask; a DashboardError with one sentence is all that may be raised."""
     async with AsyncServerClient(server) as client:
         try:
@@ -183,9 +183,9 @@ def test_whatever_it_answers_is_a_result_or_one_sentence(odd: OddServer, status:
     )
     for body in bodies:
         odd.body = body
-        asyncio.run(told(chance.choice(calls) if status != 200 else calls[0], row))
+        asyncio.run(reported(chance.choice(calls) if status != 200 else calls[0], row))
         if status == 200:
-            asyncio.run(told(chance.choice(calls[1:]), row))
+            asyncio.run(reported(chance.choice(calls[1:]), row))
 
 
 def test_an_index_whose_version_is_no_number_is_told_of_that_server_alone(

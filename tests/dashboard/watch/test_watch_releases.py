@@ -45,7 +45,7 @@ def spoil(number: int) -> Path:
     return file
 
 
-def told(server: Server) -> dict[str, int]:
+def reported(server: Server) -> dict[str, int]:
     """Which release the server itself says it serves, by version; nothing while it does not answer."""
     try:
         rows = server_client(server).index()
@@ -85,7 +85,7 @@ def test_the_last_good_release_serves_while_the_wanted_one_fails_whatever_is_res
         inference.start()
 
     def one_again() -> bool:
-        return list(told(server)) == ["1"] and serves(model, 1)() and failed(model, 3)()
+        return list(reported(server)) == ["1"] and serves(model, 1)() and failed(model, 3)()
 
     watch(
         server,
@@ -107,7 +107,7 @@ def test_the_last_good_release_serves_while_the_wanted_one_fails_whatever_is_res
         release_go_back(model=model, actor=actor)
 
     watch(server, (go_back, serves(model, 4)))
-    assert told(server) == {"1": 4}
+    assert reported(server) == {"1": 4}
     assert [life.state for life in lives_of(releases(model))] == ["serving", "failed", "served"]
 
 
@@ -125,9 +125,9 @@ def test_the_wanted_release_takes_over_from_the_last_good_one_once_it_loads(
     )
     inference.kill()
     inference.start()
-    watch(server, (lambda: None, lambda: list(told(server)) == ["1"] and serves(model, 1)()))
+    watch(server, (lambda: None, lambda: list(reported(server)) == ["1"] and serves(model, 1)()))
     watch(server, (lambda: file.write_bytes(right), serves(model, 3)))
-    assert told(server) == {"2": 3}
+    assert reported(server) == {"2": 3}
 
 
 def test_a_configuration_that_changes_nothing_else_is_another_release_without_a_reload(
@@ -155,7 +155,7 @@ def test_a_text_that_lost_its_stamp_gets_it_back_before_it_is_loaded(
     on_disk = Path(settings.MODEL_REPOSITORY, "relu", "config.pbtxt")
     on_disk.write_text(Document.read(on_disk.read_text()).text)
     server = inference.row()
-    watch(server, (inference.start, lambda: told(server) == {"1": 1}))
+    watch(server, (inference.start, lambda: reported(server) == {"1": 1}))
     assert (on_disk.read_text(), drift_check()) == (releases(model).get().text, [])
 
 
@@ -184,7 +184,7 @@ def test_a_release_whose_golden_request_fails_leaves_the_old_one_serving(
     assert (check["name"], check["version"], check["passed"]) == ("ones and more", 2, False)
     outcome = model.examples.get().outcome
     assert (outcome["passed"], outcome["release"], outcome["checked"]) == (False, 3, True)
-    assert list(told(server)) == ["1"]
+    assert list(reported(server)) == ["1"]
     passed = lives_of(releases(model))[1].check
     assert (passed.state, passed.steps[-1]["step"]) == ("passed", "drain")
 
@@ -290,7 +290,7 @@ def test_the_last_good_release_serves_while_the_wanted_one_waits_for_a_person(
             reconciler._attempts["relu"] = Attempts(generation=model.generation, crashes=4, next_at=float("inf"))
             running = asyncio.create_task(reconciler.run())
             try:
-                await until(lambda: list(told(server)) == ["1"] and serves(model, 1)(), running)
+                await until(lambda: list(reported(server)) == ["1"] and serves(model, 1)(), running)
             finally:
                 running.cancel()
                 await asyncio.gather(running, return_exceptions=True)
@@ -307,7 +307,10 @@ def test_what_was_unloaded_does_not_come_back_before_what_is_wanted(
     watch(
         server,
         (inference.start, serves(model, 1)),
-        (lambda: model_unload(model=model, actor=actor), lambda: not told(server) and serving_release(model) is None),
+        (
+            lambda: model_unload(model=model, actor=actor),
+            lambda: not reported(server) and serving_release(model) is None,
+        ),
         (lambda: release_promote(version=second, actor=actor), serves(model, 3)),
     )
     assert [span.release.number for span in ReleaseSpan.objects.all()] == [3, 1]

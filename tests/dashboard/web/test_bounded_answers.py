@@ -38,7 +38,7 @@ from dashboard.models import (
 from dashboard.rollouts.figures import sums_of
 from dashboard.rollouts.plan import default_plan
 from tests.dashboard.many_rows import SIGNATURE, deepen
-from tests.dashboard.rollouts.told import mismatch, told
+from tests.dashboard.rollouts.reports import mismatch, rollout_report
 
 pytestmark = pytest.mark.django_db
 
@@ -148,8 +148,8 @@ def _fill_rollouts(server: Server, relu: Model) -> None:
     )
     _repeat(stuck, name="'stuck-' || n", model_id="model_id + n")
     running = Rollout.objects.create(pk=300_000, model=relu, name="r-0", **given)
-    word = told(running, stable=900, candidate=100, errors=1)
-    figures = RolloutFigures.objects.create(rollout=running, server=server, told=word, every_s=10)
+    word = rollout_report(running, stable=900, candidate=100, errors=1)
+    figures = RolloutFigures.objects.create(rollout=running, server=server, report=word, every_s=10)
     _repeat(RolloutSample.objects.create(rollout=running, server=server, at=0, data=sums_of(figures)), at="10 * n")
     data: Any = {key: mismatch(1, score=1)[key] for key in ("inputs", "stable", "candidate")}  # type: ignore[literal-required]
     unlike = RolloutMismatch(pk=1, rollout=running, server=server, number=0, at=now, score=1, detail=WORDS, data=data)
@@ -166,11 +166,11 @@ def _addresses(routes: list[URLPattern], below: str) -> Iterator[tuple[str, str]
         yield str(route.name), f"{below}{address}"
 
 
-def _longest(told: object) -> int:
+def _longest(content: object) -> int:
     """Return how many members the longest list or object of an answer has."""
-    if not isinstance(told, dict | list):
+    if not isinstance(content, dict | list):
         return 0
-    return max([len(told), *(_longest(one) for one in (told.values() if isinstance(told, dict) else told))])
+    return max([len(content), *(_longest(one) for one in (content.values() if isinstance(content, dict) else content))])
 
 
 def test_every_answer_of_rest_is_bounded(administrator: User) -> None:

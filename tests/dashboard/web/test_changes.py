@@ -176,7 +176,7 @@ def browser(user: Any) -> WebsocketCommunicator:
     return WebsocketCommunicator(application, "/ws/changes/", headers=headers)
 
 
-async def told(socket: WebsocketCommunicator) -> dict[str, Any]:
+async def reported(socket: WebsocketCommunicator) -> dict[str, Any]:
     """Return what is told next that is no mere sign of life."""
     while (message := await socket.receive_json_from(PATIENCE_S)) == {"type": "alive"}:
         pass
@@ -202,15 +202,15 @@ def test_a_browser_is_told_the_mark_and_then_each_table_that_changes(db: None) -
 
     async def scenario() -> None:
         assert (await socket.connect(PATIENCE_S))[0]
-        assert await told(socket) == {"type": "mark", "mark": changes.mark()}
+        assert await reported(socket) == {"type": "mark", "mark": changes.mark()}
         changes.announce("dashboard_model")
-        first = await told(socket)
+        first = await reported(socket)
         assert first == {"type": "changed", "mark": changes.mark(), "tables": ["dashboard_model"]}
         changes.announce("dashboard_job")
-        assert (await told(socket))["tables"] == ["dashboard_job"]
+        assert (await reported(socket))["tables"] == ["dashboard_job"]
         long_ago = time.time() - 2 * heartbeat.SILENT_AFTER_S
         os.utime(Path(settings.HEARTBEAT_DIR, "watch"), (long_ago, long_ago))
-        assert (await told(socket))["tables"] == [changes.HEARTBEATS]
+        assert (await reported(socket))["tables"] == [changes.HEARTBEATS]
         await socket.disconnect(timeout=PATIENCE_S)
 
     async_to_sync(scenario)()

@@ -129,11 +129,11 @@ def test_a_release_that_serves_in_place_of_the_wanted_one_is_named_once_and_is_o
     serve(relu.model, server)
     published(load=True, make_live=True)
     ModelSync.objects.create(server=server, model=relu.model, error="output y is FP16, expected FP32")
-    told = "Release 2 failed: Output y is FP16, expected FP32. Release 1 keeps serving, with version 1."
+    reported = "Release 2 failed: Output y is FP16, expected FP32. Release 1 keeps serving, with version 1."
     for address in ("/", "/models/relu/"):
         page = text_of(as_person("operate"), address)
         words = re.sub(r"<[^>]*>", "", page)
-        assert told in words
+        assert reported in words
         assert words.count("keeps serving") == 1
         assert 'href="/models/relu/releases/1/#back"' in page
     assert "#back" not in text_of(as_person(), "/")

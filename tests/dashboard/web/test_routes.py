@@ -161,8 +161,8 @@ def test_an_odd_websocket_is_refused_in_words_or_before_it_is_accepted(
         headers = [(b"host", b"localhost"), (b"origin", origin.encode("latin-1")), (b"cookie", cookie)]
         socket = WebsocketCommunicator(application, path, headers=headers)
         accepted, _ = await socket.connect(PATIENCE_S)
-        told = await socket.receive_json_from(PATIENCE_S) if accepted else {"type": "error"}
+        reported = await socket.receive_json_from(PATIENCE_S) if accepted else {"type": "error"}
         await socket.disconnect(timeout=PATIENCE_S)
-        return told
+        return reported
 
     assert asyncio.run(connect())["type"] == "error"

@@ -90,7 +90,7 @@ def test_a_restart_at_the_last_step_leaves_the_guardrails_what_they_knew_of_stab
         house.kill("server")
         house.holds()
         wait_until(lambda: _holds(house), what="the candidate is judged")
-        assert "too few since" in house.told()["guardrails"][0]["detail"]
+        assert "too few since" in house.report()["guardrails"][0]["detail"]
         house.misbehave(candidate, "fails")
         wait_until(lambda: house.rollout()["rollout"]["state"] == "rolled_back", what="the candidate was taken out")
     house.misbehave(candidate, "fails", False)
@@ -99,12 +99,12 @@ def test_a_restart_at_the_last_step_leaves_the_guardrails_what_they_knew_of_stab
 
 def _requests_of_each_arm(house: RolloutHouse) -> int:
     """Return how many requests the arm has had that had fewer; 0 while the server does not answer."""
-    return min((arm["requests"] for arm in house.told().get("arms", {}).values()), default=0)
+    return min((arm["requests"] for arm in house.report().get("arms", {}).values()), default=0)
 
 
 def _holds(house: RolloutHouse) -> bool:
     """A server that has just begun has judged none in its first second."""
-    return any(one["state"] == "holds" for one in house.told().get("guardrails", ()))
+    return any(one["state"] == "holds" for one in house.report().get("guardrails", ()))
 
 
 def _begins(house: RolloutHouse) -> None:
@@ -133,7 +133,7 @@ def _goes_back_by_a_breach(house: RolloutHouse) -> None:
     """With `watch` stopped, so that nobody has written another text when the server comes back."""
     house.hang("watch")
     house.misbehave(2, "fails")
-    wait_until(lambda: house.told().get("breach"), what="the breach")
+    wait_until(lambda: house.report().get("breach"), what="the breach")
     house.kill("server")
     wait_until(lambda: house.pid("server"), what="another server")
     house.misbehave(2, "fails", False)  # so that nothing but what is remembered keeps it out
@@ -178,7 +178,7 @@ def _ask(house: RolloutHouse, act: str, chance: float) -> None:
             version = house.rollout()["rollout"]["candidate"]
             house.misbehave(version, "fails")
             with contextlib.suppress(AssertionError, httpx.HTTPError), house.asking():
-                wait_until(lambda: house.told().get("rollout") is None or house.told().get("breach"), 5)
+                wait_until(lambda: house.report().get("rollout") is None or house.report().get("breach"), 5)
             house.misbehave(version, "fails", False)
         else:
             house.act(act, **({"days": 3} if act == "keep_old" else {}))

@@ -301,8 +301,8 @@ async def test_where_a_load_is_can_be_seen_and_unloading_ends_it(tmp_path):
             await until(lambda: index_rows(server)[0].loading and _step(server) == "golden", "golden requests")
             assert index_rows(server)[0].loading == (8, "golden", 0, 2)
             assert index_rows(server)[0].state == "LOADING"
-            (told,) = server.all_statistics()
-            assert told.status.loading == (8, "golden", 0, 2)
+            (reported,) = server.all_statistics()
+            assert reported.status.loading == (8, "golden", 0, 2)
             await server.unload_model("gated")
             with pytest.raises(LoadStopped, match="it was unloaded while its golden requests ran") as caught:
                 await loading

@@ -90,9 +90,9 @@ async def test_a_model_that_does_not_say_yes_is_not_ready_but_serves(
         assert not await server.confirm_ready(), "strict readiness is that of every model"
         assert server.model_ready("model"), "the model is loaded all the same"
         assert (await infer(server, "model", X))["OUTPUT0"] == 1
-        told = [record.message for record in caplog.records if "is not ready" in record.message]
-        assert len(told) == 1, "the reason is told when it changes"
-        assert reason in told[0]
+        reported = [record.message for record in caplog.records if "is not ready" in record.message]
+        assert len(reported) == 1, "the reason is told when it changes"
+        assert reason in reported[0]
 
 
 async def test_the_traceback_of_a_failing_is_ready_is_logged_once_and_not_with_each_probe(

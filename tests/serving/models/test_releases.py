@@ -22,7 +22,7 @@ def stamp(release: int, more: str = "", **aliases: int) -> str:
     return "\n".join([*entries, more])
 
 
-def told(server):
+def reported(server):
     return {(row.name, row.version): (row.release, row.aliases) for row in index_rows(server)}
 
 
@@ -34,16 +34,16 @@ async def test_a_poll_takes_up_a_release_and_keeps_what_serves_where_that_fails(
     model_factory.onnx_scale(tmp_path, extra=stamp(1, champion=1))
     async with core(tmp_path, model_control_mode="poll") as server:
         before = server._manager.resolve("scale", "")
-        assert told(server) == {("scale", "1"): (1, ("champion",))}
+        assert reported(server) == {("scale", "1"): (1, ("champion",))}
         model_factory.onnx_scale(tmp_path, extra=stamp(2, candidate=1))
         (tmp_path / "scale/1/model.onnx").touch()
         await server._manager.poller.poll()
-        assert told(server) == {("scale", "1"): (2, ("candidate",))}
+        assert reported(server) == {("scale", "1"): (2, ("candidate",))}
         assert server._manager.resolve("scale", "candidate") is not before  # another file
         model_factory.onnx_scale(tmp_path, extra=stamp(3, candidate=5))
         failed = await server._manager.poller.poll()
         assert "alias 'candidate' names version 5" in failed[0][1].message
-        assert told(server) == {("scale", "1"): (2, ("candidate",))}
+        assert reported(server) == {("scale", "1"): (2, ("candidate",))}
         assert await infer(server, "scale", "candidate") == 1
 
 
@@ -66,9 +66,9 @@ async def test_a_sleeping_version_tells_its_release_and_wakes_by_its_alias(tmp_p
         assert server._manager.resolve("scale", "champion").in_flight == 0
         model_factory.onnx_scale(tmp_path, extra=stamp(2, asleep, default=1))
         await server.load_model("scale")
-        assert told(server) == {("scale", "1"): (2, ("default",))}
+        assert reported(server) == {("scale", "1"): (2, ("default",))}
         assert await infer(server, "scale", "default") == 1
-        assert told(server) == {("scale", "1"): (2, ("default",))}
+        assert reported(server) == {("scale", "1"): (2, ("default",))}
         assert await infer(server, "scale") == 1
 
 
@@ -99,10 +99,10 @@ async def test_where_one_version_cannot_be_changed_in_place_none_is(tmp_path):
         with pytest.raises(ServingError):
             await server.load_model("scale")
         assert [len(model.instances) for model in models] == [2, 2]
-        assert [row[0] for row in told(server).values()] == [1, 1]
+        assert [row[0] for row in reported(server).values()] == [1, 1]
         assert "slipway.release" in models[0].config.parameters
         assert models[0].config.parameters["slipway.release"].string_value == "1"
         second._instances.reconfigure = before
         await server.load_model("scale")
         assert [len(model.instances) for model in models] == [3, 3]
-        assert [row[0] for row in told(server).values()] == [2, 2]
+        assert [row[0] for row in reported(server).values()] == [2, 2]

@@ -32,7 +32,7 @@ MB = 1 << 20
 LARGE = (1024, 4096, 1024)  # 32 MB of weights
 
 
-def told(server: ServerProcess) -> dict[str, int]:
+def reported(server: ServerProcess) -> dict[str, int]:
     """Bytes on the host by model, as the statistics extension tells them."""
     rows = server.get("/v2/models/stats")[1]["model_stats"]
     return {row["name"]: sum(int(usage["byte_size"]) for usage in row["memory_usage"]) for row in rows}
@@ -46,18 +46,18 @@ def test_the_memory_of_a_model_is_the_same_after_a_reload_and_a_restart_beside_a
     assert 32 * MB <= size < 40 * MB
     with ServerProcess(tmp_path, "--model-control-mode=explicit") as server:
         assert server.post("/v2/repository/models/large/load")[0] == 200
-        assert told(server) == {"large": size}
+        assert reported(server) == {"large": size}
         line = 'slipway_model_memory_bytes{model="large",version="1",device="cpu",basis="files"}'
         assert samples(server)[line] == size
         with closing(Subscriber(server.metrics)) as subscriber:
             [large] = [model for model in subscriber.changes() if model["name"] == "large"]
         assert large["memory"] == {"host_bytes": size, "gpu_bytes": {}, "basis": "files"}
         assert server.post("/v2/repository/models/large/unload")[0] == 200
-        wait_until(lambda: not told(server), what="the memory's end")
+        wait_until(lambda: not reported(server), what="the memory's end")
         assert server.post("/v2/repository/models/large/load")[0] == 200
-        assert told(server) == {"large": size}
+        assert reported(server) == {"large": size}
     with ServerProcess(tmp_path, "--model-control-mode=explicit", "--load-model=*") as server:
-        assert told(server)["large"] == size
+        assert reported(server)["large"] == size
 
 
 @pytest.mark.asyncio

@@ -20,8 +20,8 @@ def test_a_request_that_asks_for_its_times_gets_them(raw: RawClient) -> None:
     answer = raw.request("POST", PATH, json.dumps(body).encode())
     took_us = (time.perf_counter_ns() - asked_at) / 1000
     assert answer.status == 200
-    told = answer.json["parameters"]
-    assert 0 < told["slipway_queue_us"] + told["slipway_compute_us"] <= took_us
+    reported = answer.json["parameters"]
+    assert 0 < reported["slipway_queue_us"] + reported["slipway_compute_us"] <= took_us
 
 
 def test_a_request_that_does_not_ask_is_not(raw: RawClient) -> None:
@@ -35,10 +35,10 @@ async def test_an_ensemble_tells_the_times_of_its_steps(tmp_path: Path) -> None:
     ensemble(tmp_path, chain(tmp_path))
     async with core(tmp_path, load_model=("pipeline",)) as server:
         asked = {"parameters": {"slipway_timing": True}}
-        told = (await response(server, "pipeline", {"X": np.ones((1, 1), np.float32)}, **asked)).parameters
+        reported = (await response(server, "pipeline", {"X": np.ones((1, 1), np.float32)}, **asked)).parameters
         plain = await response(server, "pipeline", {"X": np.ones((1, 1), np.float32)})
-    steps = json.loads(str(told["slipway_steps"]))
+    steps = json.loads(str(reported["slipway_steps"]))
     assert [step["model"] for step in steps] == ["double", "triple"]
     for name in ("slipway_queue_us", "slipway_compute_us"):
-        assert told[name] == sum(step[name] for step in steps)
+        assert reported[name] == sum(step[name] for step in steps)
     assert not any(name.startswith("slipway") for name in plain.parameters)

@@ -67,13 +67,13 @@ def test_the_live_feed_tells_of_the_end_with_counters_at_zero(server: ServerProc
     assert server.post("/v2/models/scale/infer", ONE)[0] == 200
     with closing(Subscriber(server.metrics)) as subscriber:
 
-        def told(state: str) -> Any:
+        def reported(state: str) -> Any:
             rows = [row for row in subscriber.changes() if row["name"] == "scale"]
             return next((row for row in rows if row["state"] == state), None)
 
-        assert wait_until(lambda: told("READY"), what="the model")["success"]["count"] == 1
+        assert wait_until(lambda: reported("READY"), what="the model")["success"]["count"] == 1
         _control(server, "unload")
-        assert wait_until(lambda: told("UNAVAILABLE"), what="its end")["success"]["count"] == 0
+        assert wait_until(lambda: reported("UNAVAILABLE"), what="its end")["success"]["count"] == 0
 
 
 def test_each_reason_of_a_failure_has_its_series_from_the_load_on_with_the_labels_in_tritons_order(

@@ -99,8 +99,8 @@ def test_models_of_a_repository_are_served_and_told_and_not_managed(tmp_path: Pa
         ask = TorchServeServer.ask
         answered = ask(running, "torchserve_inference", "POST", "/predictions/tells/1.0-beta", b"{}", JSON)
         assert answered.body == b"dict hidden 1"
-        (told,) = ask(running, "torchserve_management", "GET", "/models/tells").body
-        assert (told["modelVersion"], len(told["workers"])) == ("1.0-beta", 1)
+        (reported,) = ask(running, "torchserve_management", "GET", "/models/tells").body
+        assert (reported["modelVersion"], len(reported["workers"])) == ("1.0-beta", 1)
         listed = ask(running, "torchserve_management", "GET", "/models").body
         assert [row["modelName"] for row in listed["models"]] == ["tells"]
         for method, path in (

@@ -287,9 +287,9 @@ def test_an_archive_that_is_written_anew_changes_nothing_that_serves(server: Tor
 
 
 def test_what_may_be_asked_about_a_model_is_described(server: TorchServeServer) -> None:
-    told = server.manage("OPTIONS", "/models/noop").body
-    assert told["info"]["title"] == "RESTful Management API for: noop"
-    assert set(told["paths"]["/models/{model_name}"]) == {"get", "put", "delete"}
+    reported = server.manage("OPTIONS", "/models/noop").body
+    assert reported["info"]["title"] == "RESTful Management API for: noop"
+    assert set(reported["paths"]["/models/{model_name}"]) == {"get", "put", "delete"}
     assert server.manage("OPTIONS", "/models/zzz").status == 404
     assert "/models" in server.manage("OPTIONS", "/").body["paths"]
 

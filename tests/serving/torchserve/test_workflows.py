@@ -113,8 +113,8 @@ def test_what_models_answer_side_by_side_comes_together_in_a_function(
     answered = server.predict("/wfpredict/parallel", b"go")
     assert (answered.status, answered.body) == (200, {"one": "go one", "two": "go two"})
     assert answered.headers["content-type"] == "application/json"
-    (told,) = server.manage("GET", "/workflows/parallel").body
-    assert told == {
+    (reported,) = server.manage("GET", "/workflows/parallel").body
+    assert reported == {
         "workflowName": "parallel",
         "workflowUrl": "parallel.war",
         "minWorkers": 1,

@@ -31,9 +31,9 @@ def listed(tmp_path, elsewhere):
     return path
 
 
-def told(server):
+def report(server):
     (rollout,) = server._manager.rollouts
-    return rollout.told()
+    return rollout.report()
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v2-grpc"])
@@ -45,7 +45,7 @@ async def test_a_model_on_another_server_answers_as_an_arm(tmp_path, elsewhere, 
     async with core(tmp_path / "models", load_model=("scale",), traffic_remotes=listed) as server:
         found = await count_answers(server, 60)
         assert set(found) == {1, 7}
-        arms = told(server)["arms"]
+        arms = report(server)["arms"]
         assert (arms["candidate"]["requests"], arms["candidate"]["remote"]) == (found[7], url)
         assert arms["stable"]["requests"] == found[1]
         await reload(server, tmp_path / "models", policy(0, candidate=there))
@@ -74,7 +74,7 @@ async def test_a_server_that_is_not_listed_is_not_called(tmp_path, elsewhere, li
         with pytest.raises(ServingError, match="is not listed in --traffic-remotes"):
             await reload(server, tmp_path / "models", policy(50, guardrails=[guardrail]))
         assert await count_answers(server, 5) == {1: 5}
-        assert told(server)["asked_weight"] == 0
+        assert report(server)["asked_weight"] == 0
 
 
 async def test_a_server_that_is_gone_fails_its_share_alone_and_counts(tmp_path, listed):
@@ -83,7 +83,7 @@ async def test_a_server_that_is_gone_fails_its_share_alone_and_counts(tmp_path, 
     async with core(tmp_path / "models", load_model=("scale",), traffic_remotes=listed) as server:
         with pytest.raises(ServingError, match="the server at"):
             await response(server, "scale", ONE)
-        assert told(server)["arms"]["candidate"]["errors"] == 1
+        assert report(server)["arms"]["candidate"]["errors"] == 1
         assert await count_answers(server, 5, model_version="1") == {1: 5}
 
 
@@ -92,18 +92,18 @@ async def test_a_shadow_compares_answers_and_affects_none(tmp_path):
     async with core(tmp_path, load_model=("scale",)) as server:
         assert await count_answers(server, 10) == {1: 10}
         async with asyncio.timeout(PATIENCE_S):
-            while (shadow := told(server)["shadow"])["compared"] + sum(shadow["dropped"].values()) < 10:
+            while (shadow := report(server)["shadow"])["compared"] + sum(shadow["dropped"].values()) < 10:
                 await asyncio.sleep(0.005)
         assert shadow["disagreed"] == shadow["compared"] > 0
         assert (shadow["max_absolute"], shadow["mean_absolute"]) == (1.0, 1.0)
-        assert told(server)["arms"]["candidate"]["requests"] == 0  # mirrors are no requests of clients
+        assert report(server)["arms"]["candidate"]["requests"] == 0  # mirrors are no requests of clients
         (rollout,) = server._manager.rollouts
         rollout.breach(0, "a test says so")
         assert await count_answers(server, 10) == {1: 10}
-        after = told(server)["shadow"]
+        after = report(server)["shadow"]
         assert (after["compared"], after["dropped"]) == (
             shadow["compared"],
             shadow["dropped"],
         )  # none is wanted any more
         await reload(server, tmp_path, policy(0))
-        assert told(server)["shadow"] is None
+        assert report(server)["shadow"] is None

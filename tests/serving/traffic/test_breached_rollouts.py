@@ -33,9 +33,9 @@ def replace_candidate(models, source):
     config.write_text(config.read_text().replace('backend: "onnxruntime"', ""))
 
 
-def told(server):
+def report(server):
     (rollout,) = server._manager.rollouts
-    return rollout.told()
+    return rollout.report()
 
 
 async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplog):
@@ -46,11 +46,11 @@ async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplo
     replace_candidate(models, FAILS_ON_TWO)
     async with core(models, load_model=("scale",), traffic_state=state) as server:
         async with asyncio.timeout(PATIENCE_S):
-            while told(server)["breach"] is None:
+            while report(server)["breach"] is None:
                 with contextlib.suppress(ServingError):
                     await response(server, "scale", ONE)
         assert await count_answers(server, 30) == {1: 30}
-        first = told(server)
+        first = report(server)
         assert (first["weight"], first["asked_weight"], first["breach"]["guardrail"]) == (0, 50, 0)
         assert first["breach"]["reason"] == first["guardrails"][0]["detail"]
         assert first["guardrails"][0]["state"] == "breached"
@@ -67,8 +67,8 @@ async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplo
         )
     async with core(models, load_model=("scale",), traffic_state=state) as server:  # as after a restart
         assert await count_answers(server, 30) == {1: 30}
-        assert told(server)["breach"] == first["breach"]
-        assert told(server)["guardrails"][0]["state"] == "breached"
+        assert report(server)["breach"] == first["breach"]
+        assert report(server)["guardrails"][0]["state"] == "breached"
         await server.unload_model("scale")
         await server.load_model("scale")
         assert await count_answers(server, 30) == {1: 30}
@@ -76,7 +76,7 @@ async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplo
         with pytest.raises(ServingError, match="no"):
             await count_answers(server)
         await reload(server, models, policy(0))
-        assert told(server)["breach"] is None  # it was another rollout since
+        assert report(server)["breach"] is None  # it was another rollout since
 
 
 WAITS_AT_GATE = """
@@ -116,7 +116,7 @@ async def test_what_waits_for_a_candidate_that_is_taken_out_is_answered_by_the_s
         assert found[1] >= 15
         assert await named == {2: 1}
         if way != "end":
-            arms = rollout.told()["arms"]
+            arms = rollout.report()["arms"]
             assert (arms["stable"]["requests"], arms["candidate"]["requests"]) == (found[1], found[2])
             assert arms["candidate"]["withdrawn"] == found[1]
 
@@ -127,7 +127,7 @@ async def test_a_rollout_without_requests_has_no_news(tmp_path):
     async with core(tmp_path / "models", load_model=("scale",)) as server:
         (rollout,) = server._manager.rollouts
         rollout.tick()
-        first = rollout.told()
+        first = rollout.report()
         for _ in range(5):
             rollout.tick()
-        assert rollout.told() == first
+        assert rollout.report() == first

@@ -163,9 +163,9 @@ def test_a_candidate_that_stops_answering_is_found_though_few_clients_wait(stabl
     assert states[3] == ("holds", "holds")  # a pause
     assert states[5] == ("holds", "breached")
     assert states[11] == ("breached", "breached")
-    told = "nothing was answered in the last 11 s while 12 requests waited"
-    told += "; stable answered 2200 meanwhile" if stable == "answers" else ""
-    assert arms.guardrails.evaluate()[1].detail == told
+    detail = "nothing was answered in the last 11 s while 12 requests waited"
+    detail += "; stable answered 2200 meanwhile" if stable == "answers" else ""
+    assert arms.guardrails.evaluate()[1].detail == detail
 
 
 def test_a_candidate_that_hangs_from_its_first_requests_on_is_found() -> None:

@@ -167,7 +167,7 @@ async def test_a_metric_of_the_server_itself_is_read_from_what_its_page_has_of_t
         assert 'slipway_rollout_requests_total{arm="stable",model="scale",version="1"} 0' in page
         assert "other" not in page
         async with asyncio.timeout(PATIENCE_S):
-            while not (states := rollout.told()["guardrails"]) or states[0]["samples"][0] < 2:
+            while not (states := rollout.report()["guardrails"]) or states[0]["samples"][0] < 2:
                 await count_answers(server, 20)
                 await asyncio.sleep(0.05)
         assert states[0]["detail"].endswith("of 20 readings")

@@ -74,8 +74,8 @@ async def test_a_weight_decides_where_sequences_begin_and_not_where_they_go_on(t
         assert await ask(server, 7, 1, "e") == (1, 3)
         with pytest.raises(ServingError, match="must specify the START flag"):
             await ask(server, 7, 1)
-        told = [rollout.told() for rollout in server._manager.rollouts]
-        assert told == []
+        report = [rollout.report() for rollout in server._manager.rollouts]
+        assert report == []
 
 
 async def test_requests_of_sequences_count_for_the_arm_where_they_are(tmp_path):
@@ -84,8 +84,8 @@ async def test_requests_of_sequences_count_for_the_arm_where_they_are(tmp_path):
         await ask(server, 1, 1, "s")
         await reload(server, tmp_path, policy(100))
         await ask(server, 1, 1, "e")
-        (told,) = [rollout.told() for rollout in server._manager.rollouts]
-        assert {name: arm["requests"] for name, arm in told["arms"].items()} == {"stable": 2, "candidate": 0}
+        (report,) = [rollout.report() for rollout in server._manager.rollouts]
+        assert {name: arm["requests"] for name, arm in report["arms"].items()} == {"stable": 2, "candidate": 0}
 
 
 async def test_an_ensemble_with_a_rollout_of_its_own_keeps_its_sequences(tmp_path):
@@ -208,8 +208,8 @@ async def test_a_sequence_stays_on_another_server_or_here_whatever_the_weight_be
             assert await ask(server, 1, 1) == (1, 2)
             await reload(server, here, policy(0, candidate=there))
             assert await ask(server, 2, 1, "e") == (7, 2)
-            (told,) = [rollout.told() for rollout in server._manager.rollouts]
-            assert {name: arm["requests"] for name, arm in told["arms"].items()} == {"stable": 2, "candidate": 3}
+            (report,) = [rollout.report() for rollout in server._manager.rollouts]
+            assert {name: arm["requests"] for name, arm in report["arms"].items()} == {"stable": 2, "candidate": 3}
             await reload(server, here, "")
             assert await ask(server, 3, 1) == (7, 2)  # also behind the end of the rollout
             assert await ask(server, 1, 1, "e") == (1, 3)

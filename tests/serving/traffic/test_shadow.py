@@ -52,9 +52,9 @@ class Shadowed:
         return answers
 
     def traffic(self) -> dict[str, Any]:
-        status, told = self.server.get("/v2/slipway/models/scale/traffic")
-        assert status == 200, told
-        return dict(told)
+        status, report = self.server.get("/v2/slipway/models/scale/traffic")
+        assert status == 200, report
+        return dict(report)
 
     def compared(self, count: int) -> dict[str, Any]:
         """The shadow's figures, when it has compared so many answers."""
@@ -102,8 +102,8 @@ def test_a_planted_difference_is_found_with_its_figures_and_the_worst_inputs(sha
     assert shadowed.mismatches() == worst[1:]
     assert shadowed.server.request("DELETE", at)[0] == 200
     assert shadowed.mismatches() == []
-    status, told = shadowed.server.get("/v2/slipway/models/scale/traffic/mismatches?after=x")
-    assert (status, "expected 'after'" in told["error"]) == (400, True)
+    status, report = shadowed.server.get("/v2/slipway/models/scale/traffic/mismatches?after=x")
+    assert (status, "expected 'after'" in report["error"]) == (400, True)
 
     page = urllib.request.urlopen(shadowed.server.metrics_url, timeout=PATIENCE_S).read().decode()
     assert 'slipway_shadow_disagreed_total{arm="candidate",model="scale",version="2"} 3\n' in page
@@ -139,9 +139,9 @@ def test_a_candidate_on_a_second_server_is_asked_where_it_is_listed_and_its_key_
     with ServerProcess(tmp_path) as second:
         remote = {"url": second.http_url, "model": "other"}
         shadowed.list_remotes("http://127.0.0.1:1")
-        status, told = shadowed.load(rollout="second", candidate=remote, shadow=shadow)
+        status, report = shadowed.load(rollout="second", candidate=remote, shadow=shadow)
         assert status == 400
-        assert f"'{second.http_url}' is not listed in --traffic-remotes" in told["error"]
+        assert f"'{second.http_url}' is not listed in --traffic-remotes" in report["error"]
         shadowed.list_remotes(second.http_url)
         assert shadowed.load(rollout="second", candidate=remote, shadow=shadow)[0] == 200
         assert shadowed.ask(4.0) == [8.0]
@@ -208,9 +208,9 @@ def test_a_template_that_does_not_fit_the_model_is_refused_with_the_load(shadowe
         "request": {"features": "$features"},
         "response": {"OUTPUT0": "prediction"},
     }
-    status, told = shadowed.load(rollout="wrong", candidate=remote)
+    status, report = shadowed.load(rollout="wrong", candidate=remote)
     assert status == 400
-    assert "names no input; the model has INPUT0" in told["error"]
+    assert "names no input; the model has INPUT0" in report["error"]
 
 
 def test_clients_are_answered_while_the_candidate_hangs(shadowed: Shadowed) -> None:
@@ -232,9 +232,9 @@ def test_clients_are_answered_while_the_candidate_hangs(shadowed: Shadowed) -> N
         shadow = {"share": 100, "max_in_flight": 2}
         assert shadowed.load(rollout="hangs", candidate=remote, shadow=shadow)[0] == 200
         assert shadowed.ask(*range(1, 11)) == [2.0 * one for one in range(1, 11)]
-        told = shadowed.traffic()["shadow"]
-        assert told["compared"] == 0  # every client has its answer, and the candidate none
-        assert told["dropped"]["in_flight"] >= 7
+        report = shadowed.traffic()["shadow"]
+        assert report["compared"] == 0  # every client has its answer, and the candidate none
+        assert report["dropped"]["in_flight"] >= 7
         assert len(slow.received) <= 2
         going_on.set()
         shadowed.compared(1)

@@ -52,8 +52,8 @@ def version(server: ServerProcess, protocol: str, user: str, **fields: Any) -> s
         wire.set_data_from_numpy(np.ones((1, 1), np.float32))
         headers = {"x-user": user} if user else {}
         answer = client.infer("scale", [wire], headers=headers, **fields)
-    told = answer.get_response()
-    found = str(told["model_version"] if protocol == "http" else told.model_version)
+    message = answer.get_response()
+    found = str(message["model_version"] if protocol == "http" else message.model_version)
     assert float(answer.as_numpy("OUTPUT0")[0, 0]) == float(found)
     return found
 
@@ -89,8 +89,8 @@ def test_a_server_tells_what_each_arm_did(server: ServerProcess) -> None:
         assert client.get(f"{server.http_url}/v2/slipway/models/nothing/traffic").status_code == 404
     with closing(Subscriber(server.metrics)) as subscriber:
         subscriber.next()
-        told = next(one for one in subscriber.next()[1]["traffic"] if one["model"] == "scale")
-        assert told["arms"]["stable"]["requests"] >= after["arms"]["stable"]["requests"]
+        report = next(one for one in subscriber.next()[1]["traffic"] if one["model"] == "scale")
+        assert report["arms"]["stable"]["requests"] >= after["arms"]["stable"]["requests"]
         assert wait_until(lambda: subscriber.next()[1]["traffic"] == [], what="an event without a change")
 
 

@@ -105,11 +105,11 @@ async def test_a_mirror_of_an_ensemble_takes_the_same_versions_of_its_steps_and_
     async with core(tmp_path, load_model=("twins",)) as server:
         rollouts = {one.identifier.name: one for one in server.rollouts}
         async with asyncio.timeout(PATIENCE_S):
-            while (found := rollouts["twins"].told()["shadow"])["compared"] < 20:
+            while (found := rollouts["twins"].report()["shadow"])["compared"] < 20:
                 await response(server, "twins", ONE)
         assert (found["disagreed"], found["failed"]) == (0, 0)
         asked, *of_step = (
-            sum(arm["requests"] for arm in rollouts[name].told()["arms"].values()) for name in ("twins", "scale")
+            sum(arm["requests"] for arm in rollouts[name].report()["arms"].values()) for name in ("twins", "scale")
         )
         assert of_step == [asked]
 
@@ -237,16 +237,16 @@ async def test_what_each_arm_did_is_counted(tmp_path):
             await response(server, "scale", {"INPUT0": np.zeros((1, 2), np.int32)})
         await reload(server, tmp_path, policy(0))
         await count_answers(server, 3)
-        (told,) = [rollout.told() for rollout in server._manager.rollouts]
+        (report,) = [rollout.report() for rollout in server._manager.rollouts]
         arms = {
             name: (arm["version"], arm["requests"], arm["errors"], arm["withdrawn"])
-            for name, arm in told["arms"].items()
+            for name, arm in report["arms"].items()
         }
         assert arms == {"stable": ("1", 3, 0, 0), "candidate": ("2", 5, 0, 1)}
-        assert (told["rollout"], told["weight"], told["asked_weight"]) == ("r-1", 0, 0)
+        assert (report["rollout"], report["weight"], report["asked_weight"]) == ("r-1", 0, 0)
         await reload(server, tmp_path, policy(50, rollout="r-2"))
-        (told,) = [rollout.told() for rollout in server._manager.rollouts]
-        assert [arm["requests"] for arm in told["arms"].values()] == [0, 0]
+        (report,) = [rollout.report() for rollout in server._manager.rollouts]
+        assert [arm["requests"] for arm in report["arms"].values()] == [0, 0]
 
 
 async def test_a_model_that_is_stopped_because_its_asker_has_enough_has_answered():

@@ -149,10 +149,10 @@ def test_settings_go_to_the_inputs_of_their_names_else_into_parameters(client):
     answer = client.completions.create(
         model="teller", prompt="tell me", temperature=0.5, top_p=0.25, seed=7, max_tokens=9, user="me"
     )
-    told = json.loads(answer.choices[0].text)
+    reported = json.loads(answer.choices[0].text)
     settings = {"max_tokens": 9, "seed": 7, "top_p": 0.25, "user": "me"}
-    assert told.pop("sampling_parameters") is not None
-    assert told == {"ask": "tell me", "temperature": 0.5, "stream": False, "parameters": settings}
+    assert reported.pop("sampling_parameters") is not None
+    assert reported == {"ask": "tell me", "temperature": 0.5, "stream": False, "parameters": settings}
     answer = client.completions.create(model="teller", prompt="a", stop=["@"])
     assert answer.choices[0].text.endswith('"stop": "[\\"')  # it is told, and it ends the text
 
@@ -171,16 +171,16 @@ def test_usage_is_what_the_model_counts(client):
 
 def test_a_chat_becomes_a_prompt_by_the_models_own_templates(client):
     messages = [{"role": role, "content": f"<{role}>"} for role in ("system", "user", "assistant", "user")]
-    told = json.loads(client.chat.completions.create(model="teller", messages=messages).choices[0].message.content)
-    assert told["ask"] == "<s>[<system>]Q: <user>\nA: <assistant>\nQ: <user>\nA:"
+    reported = json.loads(client.chat.completions.create(model="teller", messages=messages).choices[0].message.content)
+    assert reported["ask"] == "<s>[<system>]Q: <user>\nA: <assistant>\nQ: <user>\nA:"
     with pytest.raises(openai.BadRequestError, match="knows the roles system, user, assistant, not 'tool'"):
         client.chat.completions.create(model="teller", messages=[{"role": "tool", "content": "", "tool_call_id": "1"}])
 
 
 def test_a_model_may_take_the_messages_themselves(client):
     messages = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
-    told = json.loads(client.chat.completions.create(model="talker", messages=messages).choices[0].message.content)
-    assert json.loads(told["ask"]) == messages
+    reported = json.loads(client.chat.completions.create(model="talker", messages=messages).choices[0].message.content)
+    assert json.loads(reported["ask"]) == messages
     with pytest.raises(openai.BadRequestError, match="takes messages only"):
         client.completions.create(model="talker", prompt="a")
 

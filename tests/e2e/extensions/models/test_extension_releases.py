@@ -79,7 +79,7 @@ def rows(server: ServerProcess, name: str) -> dict[str, dict[str, Any]]:
     return {row.get("version", ""): row for row in found if row["name"] == name}
 
 
-def told(server: ServerProcess, name: str, *keys: str) -> dict[str, tuple[Any, ...]]:
+def reported(server: ServerProcess, name: str, *keys: str) -> dict[str, tuple[Any, ...]]:
     return {version: tuple(row.get(key) for key in keys) for version, row in rows(server, name).items()}
 
 
@@ -139,7 +139,7 @@ def test_a_python_model_asks_for_readiness_by_alias(client: TritonClient) -> Non
 
 # -- what the server tells ---------------------------------------------------------------------------------------------
 def test_the_index_tells_release_and_aliases_of_each_version(server: ServerProcess) -> None:
-    assert told(server, "aliased", "release", "aliases") == {"1": (7, ["champion"]), "2": (7, ["candidate"])}
+    assert reported(server, "aliased", "release", "aliases") == {"1": (7, ["champion"]), "2": (7, ["candidate"])}
     assert not {"release", "aliases"} & rows(server, "plain")["1"].keys()
 
 
@@ -168,7 +168,7 @@ def test_the_live_feed_tells_release_and_aliases(server: ServerProcess) -> None:
 
 # -- changes -----------------------------------------------------------------------------------------------------------
 def test_an_alias_of_a_version_that_does_not_serve_keeps_a_model_from_loading(server: ServerProcess) -> None:
-    assert told(server, "broken", "state", "release") == {"2": ("READY", 4)}
+    assert reported(server, "broken", "state", "release") == {"2": ("READY", 4)}
     folder = Path(server.repositories[0])
     two_versions(folder, "broken", stamp(5, champion=1))
     status, answer = load(server, "broken")
@@ -189,7 +189,7 @@ def test_a_release_that_moves_aliases_is_taken_in_place(server: ServerProcess, c
     counted = client.described("get_inference_statistics", "moved", "1")["model_stats"][0]["inference_count"]
     folder.write_text(text.replace('"1"', '"2"').replace('\\"champion\\": 1', '\\"champion\\": 2, \\"default\\": 1'))
     assert load(server, "moved")[0] == 200
-    assert told(server, "moved", "release", "aliases") == {"1": (2, ["default"]), "2": (2, ["champion"])}
+    assert reported(server, "moved", "release", "aliases") == {"1": (2, ["default"]), "2": (2, ["champion"])}
     assert factor(client, "moved", "champion") == (20.0, "2")
     assert factor(client, "moved") == (10.0, "1")
     found = client.described("get_inference_statistics", "moved", "1")["model_stats"][0]["inference_count"]
@@ -197,24 +197,24 @@ def test_a_release_that_moves_aliases_is_taken_in_place(server: ServerProcess, c
     assert server.log.count("ready") == before
     folder.write_text(text)
     assert load(server, "moved")[0] == 200
-    assert told(server, "moved", "release", "aliases") == {"1": (1, ["champion"]), "2": (1, None)}
+    assert reported(server, "moved", "release", "aliases") == {"1": (1, ["champion"]), "2": (1, None)}
 
 
 def test_a_release_that_does_not_load_leaves_the_old_one_told(server: ServerProcess) -> None:
     folder = Path(server.repositories[0])
     onnx_scale(folder, "plain", extra=stamp(1))
     assert load(server, "plain")[0] == 200
-    assert told(server, "plain", "release", "failed") == {"1": (1, False)}
+    assert reported(server, "plain", "release", "failed") == {"1": (1, False)}
     onnx_scale(folder, "plain", extra=stamp(2))
     (folder / "plain" / "1" / "model.onnx").write_bytes(b"no model")
     assert load(server, "plain")[0] == 400
-    assert told(server, "plain", "release", "failed") == {"1": (1, True)}
+    assert reported(server, "plain", "release", "failed") == {"1": (1, True)}
     (folder / "plain" / "config.pbtxt").write_text("no configuration")
     assert load(server, "plain")[0] == 400
-    assert told(server, "plain", "release", "failed") == {"1": (1, True)}
+    assert reported(server, "plain", "release", "failed") == {"1": (1, True)}
     onnx_scale(folder, "plain")
     assert load(server, "plain")[0] == 200
-    assert told(server, "plain", "release", "failed") == {"1": (None, False)}
+    assert reported(server, "plain", "release", "failed") == {"1": (None, False)}
 
 
 def test_a_configuration_that_a_load_request_brings_tells_its_own_release(
@@ -224,14 +224,14 @@ def test_a_configuration_that_a_load_request_brings_tells_its_own_release(
     config["parameters"]["slipway.release"] = {"string_value": "9"}
     config["version_policy"] = {"specific": {"versions": [1]}}
     client.call("load_model", "moved", config=json.dumps(config))
-    assert {key: row for key, row in told(server, "moved", "release").items() if key == "1"} == {"1": (9,)}
+    assert {key: row for key, row in reported(server, "moved", "release").items() if key == "1"} == {"1": (9,)}
     client.call("unload_model", "moved")
     wait_until(lambda: rows(server, "moved")["1"]["state"] == "UNAVAILABLE", what="unloading")
-    assert told(server, "moved", "release", "aliases") == {"1": (None, None), "2": (None, None)}
+    assert reported(server, "moved", "release", "aliases") == {"1": (None, None), "2": (None, None)}
     said = refused(client, "UNAVAILABLE", client.infer, "moved", ONE, model_version="champion")
     assert "version 1 is not at ready state: unloaded" in said
     client.call("load_model", "moved")
-    assert told(server, "moved", "release", "aliases") == {"1": (1, ["champion"]), "2": (1, None)}
+    assert reported(server, "moved", "release", "aliases") == {"1": (1, ["champion"]), "2": (1, None)}
 
 
 # -- golden requests ---------------------------------------------------------------------------------------------------
@@ -279,10 +279,10 @@ def test_a_load_tells_its_steps_and_stops_at_a_golden_request_that_fails(
     assert answer["steps"][-1]["failed"] is True
     assert answer["steps"][-1]["checks"][0]["passed"] is False
     assert factor(client, "golden") == (4.0, "1")
-    assert told(server, "golden", "release", "loading") == {"1": (5, None)}
+    assert reported(server, "golden", "release", "loading") == {"1": (5, None)}
     assert load_checked(server, "golden", golden(4.0, tolerance={"absolute": 1}))[0] == 200
     assert factor(client, "golden") == (5.0, "1")
-    assert told(server, "golden", "release") == {"1": (6,)}
+    assert reported(server, "golden", "release") == {"1": (6,)}
     assert load(server, "golden")[1] == {"release": 6, "steps": []}
 
 

@@ -74,11 +74,11 @@ def test_a_wrong_digest_refuses_the_load_before_the_model_file_is_read(client: A
     model = onnx_scale(client.models, "wrong", 2.0)
     expect(model)
     (model / "1" / "model.onnx").write_bytes(b"not a model at all")
-    told = refused(client, "wrong")
-    assert "repository agent 'checksum' refuses the model: the MD5 digest of '1/model.onnx' is " in told
-    assert "onnx" not in told.lower().replace("1/model.onnx", "")
-    assert str(client.models) not in told
-    assert reason(client, "wrong") in told
+    reported = refused(client, "wrong")
+    assert "repository agent 'checksum' refuses the model: the MD5 digest of '1/model.onnx' is " in reported
+    assert "onnx" not in reported.lower().replace("1/model.onnx", "")
+    assert str(client.models) not in reported
+    assert reason(client, "wrong") in reported
     assert not client.is_model_ready("wrong")
 
 
@@ -87,9 +87,9 @@ def test_a_wrong_digest_refuses_every_version_and_is_told_once(client: Any) -> N
     onnx_scale(client.models, "many", 3.0, version=2, extra="version_policy { all { } }")
     expect(model, file="2/model.onnx")
     (model / "2" / "model.onnx").write_bytes(b"not a model at all")
-    told = refused(client, "many")
-    assert "load failed for model 'many': version 1, 2 are at UNAVAILABLE state: repository agent" in told
-    assert told.count("digest") == 1
+    reported = refused(client, "many")
+    assert "load failed for model 'many': version 1, 2 are at UNAVAILABLE state: repository agent" in reported
+    assert reported.count("digest") == 1
     assert not client.is_model_ready("many", "1")
 
 

@@ -74,16 +74,16 @@ def add(server: ServerProcess, request: pytest.FixtureRequest) -> Iterator[Add]:
 
         def give(sequence: str, value: float, flags: str = "", version: str = "") -> tuple[str, float]:
             inputs = {"INPUT": np.array([[value]], np.float32)}
-            told: dict[str, Any] = {
+            reported: dict[str, Any] = {
                 "sequence_id": sequence,
                 "sequence_start": "s" in flags,
                 "sequence_end": "e" in flags,
                 "model_version": version,
             }
             if stream is None:
-                answer = client.infer("sum", inputs, **told)
+                answer = client.infer("sum", inputs, **reported)
                 return answer.model_version, float(answer.outputs["OUTPUT"][0, 0])
-            stream.send("sum", inputs, **told)
+            stream.send("sum", inputs, **reported)
             result = stream.next()
             return result.get_response().model_version, float(result.as_numpy("OUTPUT")[0, 0])
 

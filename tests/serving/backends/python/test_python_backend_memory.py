@@ -249,7 +249,7 @@ def test_a_process_that_was_killed_leaves_no_shared_memory_in_use(tmp_path: Path
     python_model(tmp_path, "counted", COUNTED, pbtxt)
     body = {"inputs": [{"name": "IN", "shape": [1, 1], "datatype": "INT64", "data": [1]}]}
 
-    def told() -> list[int]:
+    def reported() -> list[int]:
         found = []
         for _ in range(3):
             status, answer = server.post("/v2/models/counted/infer", body)
@@ -258,9 +258,9 @@ def test_a_process_that_was_killed_leaves_no_shared_memory_in_use(tmp_path: Path
         return found
 
     with ServerProcess(tmp_path) as server:
-        before = told()
+        before = reported()
         [child] = server.model_processes()
         os.kill(child, signal.SIGKILL)
         wait_until(lambda: server.model_processes() - {child})
         wait_until(lambda: server.get("/v2/models/counted/ready")[0] == 200)
-        assert told() == before
+        assert reported() == before

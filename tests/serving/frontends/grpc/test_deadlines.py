@@ -18,10 +18,10 @@ class Waiting:
 async def ended_after(timeout_s: float) -> float:
     """Return after how many seconds a call with this timeout was told."""
     loop = asyncio.get_running_loop()
-    told: asyncio.Future[float] = loop.create_future()
+    reported: asyncio.Future[float] = loop.create_future()
     began = loop.time()
-    Deadlines().add(Waiting(lambda: told.set_result(loop.time())), timeout_s)
-    return await told - began
+    Deadlines().add(Waiting(lambda: reported.set_result(loop.time())), timeout_s)
+    return await reported - began
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, 1e-9, 0.003, 0.02, 0.13])
@@ -50,13 +50,13 @@ def test_calls_with_equal_timeouts_share_a_timer() -> None:
 
 def test_a_call_that_has_left_its_group_is_not_told() -> None:
     async def main() -> list[str]:
-        told: list[str] = []
+        reported: list[str] = []
         deadlines = Deadlines()
-        stays, leaves = Waiting(lambda: told.append("stays")), Waiting(lambda: told.append("leaves"))
+        stays, leaves = Waiting(lambda: reported.append("stays")), Waiting(lambda: reported.append("leaves"))
         deadlines.add(leaves, 0.01).pop(leaves)
         deadlines.add(stays, 0.01)
-        while not told:
+        while not reported:
             await asyncio.sleep(0.005)
-        return told
+        return reported
 
     assert asyncio.run(main()) == ["stays"]

@@ -76,13 +76,13 @@ def test_a_change_of_state_is_told(http_server: ServerProcess, subscriber: Subsc
     subscriber.next()
     http_server.post("/v2/repository/models/identity_uint16/unload")
 
-    def told() -> bool:
+    def reported() -> bool:
         return any(
             (model["name"], model["state"]) == ("identity_uint16", "UNAVAILABLE")
             for model in subscriber.next()[1]["models"]
         )
 
-    wait_until(told, what="the state in the feed")
+    wait_until(reported, what="the state in the feed")
     assert http_server.post("/v2/repository/models/identity_uint16/load")[0] == 200
 
 

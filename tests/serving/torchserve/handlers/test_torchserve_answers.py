@@ -32,4 +32,4 @@ def test_a_tensor_is_written_by_torch_save() -> None:
 def test_what_json_has_no_text_for_is_refused_as_torchserve_refuses_it() -> None:
     with pytest.raises(InvalidAnswer) as raised:
         as_bytes({"a": {1, 2}})
-    assert raised.value.told == (503, "Unsupported model output data type.")
+    assert raised.value.status_and_reason == (503, "Unsupported model output data type.")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from dashboard.models import Rollout
-from dashboard.models.rollout import ArmTold, GuardrailTold, Latency, ShadowTold, TrafficTold
+from dashboard.models.rollout import ArmReport, GuardrailReport, Latency, ShadowReport, TrafficReport
 from dashboard.servers.messages import Mismatch
 from repository.core.histogram import bucket_of
 
@@ -13,7 +13,7 @@ def latency(requests: int, each_us: int) -> Latency:
     return {"total": requests, "sum_ns": requests * each_us * 1000, "counts": counts}
 
 
-def arm(version: str, requests: int, errors: int = 0, each_us: int = 1000) -> ArmTold:
+def arm(version: str, requests: int, errors: int = 0, each_us: int = 1000) -> ArmReport:
     return {
         "version": version,
         "remote": "",
@@ -23,7 +23,7 @@ def arm(version: str, requests: int, errors: int = 0, each_us: int = 1000) -> Ar
     }
 
 
-def guardrail(state: str = "holds", metric: str = "errors", samples: int = 300) -> GuardrailTold:
+def guardrail(state: str = "holds", metric: str = "errors", samples: int = 300) -> GuardrailReport:
     return {
         "metric": metric,
         "stable": 0.001,
@@ -36,7 +36,7 @@ def guardrail(state: str = "holds", metric: str = "errors", samples: int = 300) 
     }
 
 
-def shadow_told(compared: int = 8, failed: int = 0) -> ShadowTold:
+def shadow_report(compared: int = 8, failed: int = 0) -> ShadowReport:
     return {
         "compared": compared,
         "disagreed": 1,
@@ -53,9 +53,11 @@ def shadow_told(compared: int = 8, failed: int = 0) -> ShadowTold:
     }
 
 
-def told(rollout: Rollout, *, stable: int = 0, candidate: int = 0, errors: int = 0, **more: Any) -> TrafficTold:
+def rollout_report(
+    rollout: Rollout, *, stable: int = 0, candidate: int = 0, errors: int = 0, **more: Any
+) -> TrafficReport:
     """The word of a server that serves the present step; errors: of the candidate."""
-    word: TrafficTold = {
+    word: TrafficReport = {
         "model": rollout.model.name,
         "rollout": rollout.name,
         "release": None,
