@@ -46,7 +46,7 @@ from serving.plugins.plugin import imported
 from serving.plugins.table import PLUGINS
 
 MODES = ("none", "poll", "explicit")
-# What tritonserver 2.51 does not have: nothing that is short for one of its flags means one of these.
+# Flags that tritonserver 2.51 does not have. An abbreviation of one of tritonserver's flags never means one of these.
 OWN_FLAGS = frozenset(
     (
         "--address-file",
@@ -82,7 +82,7 @@ OWN_FLAGS = frozenset(
         "--traffic-state",
     )
 )
-# Taken, so that tritonserver's command lines work, and warned of.
+# Accepted with a warning, so that tritonserver's command lines work.
 WITHOUT_EFFECT = (
     "--http-thread-count",
     "--grpc-infer-thread-count",
@@ -104,7 +104,7 @@ WITHOUT_EFFECT = (
     "--vertex-ai-thread-count",
     "--vertex-ai-default-model",
 )
-# What they ask for would silently be missing, unless they say false.
+# Refused unless the value is false, because the feature would be missing without a word.
 REFUSED = {
     "--allow-sagemaker": "this server has no routes for SageMaker; give false, and a proxy that has /ping and /invocations",
     "--allow-vertex-ai": "this server has no routes for Vertex AI; give false, and let it use those of V2",
@@ -112,7 +112,7 @@ REFUSED = {
 
 
 class _Parser(argparse.ArgumentParser):
-    """A flag may be shortened as getopt_long lets tritonserver's be: what is short for one of its own flags means that one."""
+    """Accepts abbreviations as tritonserver's getopt_long does: an abbreviation of a tritonserver flag means that flag."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -171,9 +171,9 @@ def _taken_by_plugins(
 
 
 def _without_program(arguments: Sequence[str]) -> Sequence[str]:
-    """Leave out the word `tritonserver`, with which manifests for Triton's image begin a container's arguments.
+    """Return the arguments without the word `tritonserver`, with which they begin in manifests for Triton's image.
 
-    Flags with their values may stand before it: those of our own image do.
+    Flags with their values may precede the word, because our own image sets some.
     """
     place = next((place for place, word in enumerate(arguments) if not (word[:2] == "--" and "=" in word)), None)
     if place is None or os.path.basename(arguments[place]) != "tritonserver":
@@ -184,7 +184,7 @@ def _without_program(arguments: Sequence[str]) -> Sequence[str]:
 def _repositories(
     parser: argparse.ArgumentParser, given: list[Path | RemoteAddress], exit_on_error: bool
 ) -> list[Path | RemoteAddress]:
-    """Return each repository once, however often it is given. Without --exit-on-error a folder may be missing: it may come."""
+    """Return the repositories without repetitions. Without --exit-on-error a folder may be missing, because it may come."""
     if not given:
         parser.error("--model-repository is required: the folder that holds one folder for each model")
     for folder in given:
@@ -309,7 +309,7 @@ def _repository_flags(add: Add) -> None:
     add(
         "--process-heartbeat-timeout-secs",
         heartbeat_timeout,
-        "when a model's process without a sign of life is replaced",
+        "replace a model's process that has given no heartbeat for so long",
     )
     add("--model-load-thread-count", at_least_one, "how many models load at the same time")
     add("--model-load-retry-count", whole, "how often a load that failed is tried again")
@@ -385,7 +385,7 @@ def _http_flags(add: Add) -> None:
     add("--allow-http", boolean, "serve HTTP")
     add("--http-address", address, "address to bind; every interface by default, as tritonserver does")
     add("--http-port", number, "port of HTTP; 0 takes a free one")
-    add("--reuse-http-port", boolean, "share the port with other servers that were told so")
+    add("--reuse-http-port", boolean, "share the port with other servers that have this flag")
     add("--http-max-input-size", count, "largest request body in bytes")
     add(
         "--http-restricted-api",
@@ -416,7 +416,7 @@ def _grpc_flags(add: Add) -> None:
     add("--allow-grpc", boolean, "serve gRPC")
     add("--grpc-address", address, "address to bind; every interface by default")
     add("--grpc-port", number, "port of gRPC; 0 takes a free one")
-    add("--reuse-grpc-port", boolean, "share the port with other servers that were told so")
+    add("--reuse-grpc-port", boolean, "share the port with other servers that have this flag")
     add("--grpc-max-message-size", count, "largest message in bytes")
     add(
         "--grpc-restricted-protocol",
@@ -429,14 +429,18 @@ def _grpc_flags(add: Add) -> None:
 
 def _keepalive_flags(add: Add) -> None:
     """Add flags whose values are milliseconds, but for the counts."""
-    add("--grpc-keepalive-time", count, "ping a connection that was silent so long")
-    add("--grpc-keepalive-timeout", count, "close it without an answer in this time")
+    add("--grpc-keepalive-time", count, "ping a connection after so much silence")
+    add("--grpc-keepalive-timeout", count, "close a connection whose ping is not answered in this time")
     add("--grpc-keepalive-permit-without-calls", boolean, "ping and be pinged without calls under way too")
-    add("--grpc-http2-max-pings-without-data", whole, "pings of ours without data between them; 0 for any")
+    add(
+        "--grpc-http2-max-pings-without-data",
+        whole,
+        "most pings of the server without data between them; 0 for any number",
+    )
     add("--grpc-http2-min-recv-ping-interval-without-data", whole, "shortest time between two pings of a client")
-    add("--grpc-http2-max-ping-strikes", whole, "pings too early that a client may send; 0 for any")
-    add("--grpc-max-connection-age", whole, "let a connection go when it is so old; 0 for never")
-    add("--grpc-max-connection-age-grace", whole, "end what is left on it so much later; 0 for never")
+    add("--grpc-http2-max-ping-strikes", whole, "how many early pings a client may send; 0 for any number")
+    add("--grpc-max-connection-age", whole, "close a connection of this age; 0 for never")
+    add("--grpc-max-connection-age-grace", whole, "cancel the calls left on it so much later; 0 for never")
 
 
 def _other_flags(add: Add) -> None:
@@ -452,11 +456,11 @@ def _other_flags(add: Add) -> None:
         default=[],
     )
     add("--metrics-buckets-per-doubling", latency_buckets, "how finely latencies are counted: 1, 2, 5 or 10")
-    add("--metrics-interval-ms", count, "what the machine's metrics show is read anew after so many milliseconds")
+    add("--metrics-interval-ms", count, "milliseconds between two readings of the machine's metrics")
     add("--allow-cpu-metrics", boolean, "show the machine's CPU and memory")
     add("--allow-gpu-metrics", boolean, "show its GPUs")
     add("--auth-file", Path, "JSON file of hashed tokens: who may infer which models")
-    add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once they answer")
+    add("--address-file", Path, "write the bound addresses and the process id here, as JSON, once the listeners answer")
     add("--traffic-state", Path, "where rollouts' breaches are kept, so that a restart does not undo them")
     add("--id", str, "name of this server in its metadata", dest="server_id", default="slipway")
     add(
@@ -485,7 +489,7 @@ def _other_flags(add: Add) -> None:
 
 
 def _add_foreign_flags(parser: argparse.ArgumentParser) -> None:
-    """Add tritonserver's flags for what this server lacks. `ignored` has those that were given, or is None."""
+    """Add tritonserver's flags for features that this server lacks. `ignored` has those that were given, or is None."""
     for flag in WITHOUT_EFFECT:
         parser.add_argument(flag, nargs="?", dest="ignored", action=_Ignored, help=argparse.SUPPRESS)
     for flag in REFUSED:

@@ -1,6 +1,6 @@
 """The values of command-line flags: each function takes a flag's text and returns its value.
 
-They raise argparse.ArgumentTypeError with one sentence, which argparse tells the person who wrote the flag.
+They raise argparse.ArgumentTypeError with one sentence, which argparse prints.
 """
 
 import argparse
@@ -96,14 +96,14 @@ def repository(text: str) -> Path | RemoteAddress:
 
 
 def number(text: str) -> int:
-    """Return a number of either sign; what it may be depends on other flags."""
+    """Return a number of either sign; its range depends on other flags."""
     if not _INTEGER.fullmatch(text):
         raise argparse.ArgumentTypeError(f"expected a whole number, got '{text}'")
     return int(text)
 
 
 def at_least_one(text: str) -> int:
-    """Return a number; what is below 1 counts as 1, as in tritonserver."""
+    """Return a number; one below 1 counts as 1, as in tritonserver."""
     return max(1, number(text))
 
 
@@ -118,7 +118,7 @@ def lowered(text: str) -> str:
 
 
 def address(text: str) -> str:
-    """Return an address; an IPv6 one may come as [::1] or ipv6:[::1], as tritonserver takes it."""
+    """Return an address; an IPv6 address may be written as [::1] or ipv6:[::1], as for tritonserver."""
     host = text.removeprefix("ipv6:")
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
@@ -159,7 +159,7 @@ def latency_buckets(text: str) -> int:
 
 
 def seconds(text: str) -> float:
-    """Return seconds; what is below 0 counts as 0, as in tritonserver."""
+    """Return seconds; a negative number counts as 0, as in tritonserver."""
     try:
         value = float(text)
     except ValueError:
@@ -215,8 +215,8 @@ def metrics_setting(text: str) -> tuple[str, str]:
 
 
 def quantile(text: str) -> float:
-    """Return the quantile of <quantile>:<error>, of which tritonserver reads the number that each part begins with (C++'s
-    stod): it takes 0.1:0.0.1. The error is not needed here. ValueError where either begins with none."""
+    """Return the quantile of <quantile>:<error>; the error is not used. Like tritonserver (C++'s stod) this reads the number at
+    the beginning of each part, so that it accepts 0.1:0.0.1. ValueError where a part does not begin with a number."""
     found, *error = [_leading_number(part) for part in text.split(":", 1)]
     if not all(0 <= number <= 1 for number in (found, *error)):
         raise ValueError

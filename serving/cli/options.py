@@ -13,10 +13,10 @@ class SourceOptions:
     """A source of models that a plugin's flags ask for, as places, "module:name".
 
     source: its serving.server.model_source.ModelSource, made with (server, options). frontends: a function of (source, options)
-    that returns the serving.frontends.frontend.Listening of each of its listeners by their names. settings: what the flags say,
-    which nobody else reads. refusal: why clients may not load models over V2, where the source alone says which there are; ""
-    where --model-repository does. hidden_variables: a regular expression for the names of variables that no model sees; "" for
-    none.
+    that returns the serving.frontends.frontend.Listening of each of its listeners by their names. settings: the values
+    of the flags, for the plugin alone. refusal: why clients may not load models over V2, where the source decides which models
+    there are; "" where --model-repository decides. hidden_variables: a regular expression for the names of environment
+    variables that no model sees; "" for none.
     """
 
     source: str
@@ -137,7 +137,7 @@ class Options:
 
     @property
     def summary_quantiles(self) -> list[float]:
-        """Return the quantiles of the latency summaries. What error each allows is taken and not needed."""
+        """Return the quantiles of the latency summaries; the error that each allows is not used."""
         text = dict(self.metrics_config).get("summary_quantiles", "0.5,0.9,0.95,0.99,0.999")
         return [quantile(one) for one in text.split(",")]
 

@@ -1,7 +1,7 @@
-"""What is the matter with a certificate and its key in PEM: a sentence for the person who made them.
+"""Says why a certificate and its key in PEM cannot be used, in a sentence for the person who made them.
 
 load_chain(context, certificate, key)       loads both; UnusablePem says what to do
-expiry(certificate)                         a sentence where it is past its days, or before them
+expiry(certificate)                         a sentence where it has expired, or is not valid yet
 """
 
 import datetime
@@ -25,18 +25,18 @@ class UnusablePem(Exception):
 
 
 class _Encrypted(Exception):
-    """A password is asked for."""
+    """The key needs a password."""
 
 
 def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Load a certificate and its key. UnusablePem where they are not to be used."""
+    """Load a certificate and its key. UnusablePem where they cannot be used."""
     held, held_key = _read(certificate), _read(key)
     if b"-----BEGIN CERTIFICATE-----" not in held:
         raise UnusablePem(f"'{certificate}' has no certificate in PEM: {_what(held)}")
     if b"PRIVATE KEY-----" not in held_key:
         raise UnusablePem(f"'{key}' has no private key in PEM: {_what(held_key)}")
     try:
-        context.load_cert_chain(certificate, key, password=_ask_nobody)
+        context.load_cert_chain(certificate, key, password=_refuse_password)
     except _Encrypted:
         raise UnusablePem(
             f"the private key in '{key}' is encrypted, and nobody is asked for its password: openssl pkey -in {key} -out "
@@ -74,12 +74,12 @@ def _read(path: Path) -> bytes:
         raise UnusablePem(f"'{path}' cannot be read: {error.strerror}") from None
 
 
-def _ask_nobody() -> str:
+def _refuse_password() -> str:
     raise _Encrypted
 
 
 def _what(content: bytes) -> str:
-    """Return what a file that is not the PEM that it should be seems to be."""
+    """Return a guess at the content of a file that is not the expected PEM."""
     if content[:4] in (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce"):
         return f"it is a Java keystore; keytool -importkeystore -deststoretype PKCS12 first, then {_MAKE_PEM}"
     if content[:2] == b"\x30\x82":
@@ -105,7 +105,7 @@ def _why(error: ssl.SSLError, certificate: Path, key: Path) -> str:
 
 
 def _moment(digits: bytes) -> datetime.datetime:
-    """Return a time of a certificate; of two digits of the year those from 50 up are of the last century."""
+    """Return a time of a certificate; years of two digits from 50 up are those of the last century."""
     text = digits.decode()
     if len(text) == 12:
         text = ("19" if text >= "50" else "20") + text

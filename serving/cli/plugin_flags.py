@@ -8,11 +8,11 @@ from typing import Any
 from serving.cli.options import SourceOptions
 
 Add = Callable[..., None]
-"""Adds a flag: its name, what makes a value of its text, a sentence, and what argparse takes by name."""
+"""Adds a flag: its name, the function that converts its text, a sentence, and keyword arguments of argparse."""
 
 
 class PluginFlags(ABC):
-    """The flags of one plugin. tritonserver has none of them, so that nothing short means one of them."""
+    """The flags of one plugin. tritonserver has none of them, so no abbreviation means one of them."""
 
     @staticmethod
     @abstractmethod
@@ -22,5 +22,5 @@ class PluginFlags(ABC):
     @staticmethod
     @abstractmethod
     def take(parser: argparse.ArgumentParser, values: dict[str, Any]) -> tuple[SourceOptions | None, list[str]]:
-        """Take the flags out of the values, and those of the server that are given for them. Return the source of models that
-        they ask for, None without one, and warnings."""
+        """Remove the plugin's flags, and the server's flags that were given for them, from the values. Return the source of
+        models that they ask for, None without one, and warnings."""

@@ -14,7 +14,7 @@ from serving.core.errors import invalid
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
-SHUTDOWN_TIMEOUT_S = 3600.0  # in which all must be sent: connections give up earlier, by what their client takes
+SHUTDOWN_TIMEOUT_S = 3600.0  # to send the rest; a connection gives up earlier where its client takes too little
 
 
 class ListenerOptions(TypedDict, total=False):
@@ -101,7 +101,7 @@ def _load(files: TlsFiles, what: str, load: Callable[[], None]) -> None:
 
 
 def listener_options(context: ssl.SSLContext | None) -> ListenerOptions:
-    """Return what a loop's `create_server` takes for this context; nothing without TLS."""
+    """Return the arguments of a loop's `create_server` for this context; none without TLS."""
     if context is None:
         return {}
     return {

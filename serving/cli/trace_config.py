@@ -1,4 +1,4 @@
-"""--trace-config: what is traced and where that goes, as tritonserver takes it. Source: Triton, user_guide/trace.md."""
+"""--trace-config: which requests are traced, where traces go, in tritonserver's syntax. Source: Triton, user_guide/trace.md."""
 
 import argparse
 from collections.abc import Iterable
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 TraceSetting = tuple[str, str, str]  # mode ("" for both modes), setting, value
 LEVELS = ("TIMESTAMPS", "TENSORS")
-# What tritonserver's flags take for a level; MIN and MAX are older names.
+# The levels of tritonserver's flags; MIN and MAX are older names.
 _LEVELS = dict.fromkeys(("timestamps", "min", "max", "true", "on"), "TIMESTAMPS")
 _LEVELS |= {"tensors": "TENSORS", "off": "OFF", "false": "OFF"}
 DEFAULT_URL = "http://localhost:4318/v1/traces"
@@ -27,7 +27,7 @@ DEPRECATED_TRACE_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class TraceConfig:
-    """The settings together. rate: one request of so many, 0 for only those that carry a context; count: -1 for no end."""
+    """All settings. rate: one of so many requests is traced; 0 for only those that carry a context. count: -1 for no end."""
 
     timestamps: bool = False
     rate: int = 1000

@@ -1,4 +1,4 @@
-"""What a frontend is to the program that starts and ends it."""
+"""The interface of a frontend for the program that starts and ends it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,7 +23,7 @@ class Frontend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A frontend, and where it is to listen. service: as errors name it. asks: whether every client has to show a token."""
+    """A frontend and its address. service: its name in errors. asks: whether every client has to show a token."""
 
     frontend: Frontend
     service: str

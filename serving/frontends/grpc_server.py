@@ -57,7 +57,7 @@ class GrpcServer:
         find_method: Callable[[str], Method] = find_method,
         access: AccessLog | None = None,
     ) -> None:
-        """find_method: returns the method of a path. access: hears of each call that has its status."""
+        """find_method: returns the method of a path. access: is told of each call that has ended."""
         self._services = CallServices(
             server,
             authoriser,
@@ -103,7 +103,7 @@ class GrpcServer:
         self._watcher = loop.create_task(self._watch())
 
     async def serve(self, connected: socket.socket) -> None:
-        """Serve a connection that was accepted elsewhere, as those of the listening sockets. OSError where it has ended."""
+        """Serve a connection that was accepted elsewhere like one of the listening sockets. OSError where it has ended."""
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(self._connection, connected, **listener_options(self._tls))
 
@@ -120,7 +120,7 @@ class GrpcServer:
             connection.drain()
         while self._connections:
             await asyncio.sleep(0.02)
-            for connection in list(self._connections):  # a client's whose handshake was under way
+            for connection in list(self._connections):  # one whose handshake was under way
                 if not isinstance(connection, _ForwardedConnection):
                     connection.drain()
 
@@ -151,7 +151,7 @@ class GrpcServer:
 
     def forwarded_connection(self, peer: PeerName | None) -> Connection[CallHead]:
         """Return the protocol for a connection over which another process forwards calls of the client at `peer`. That process
-        watches the client: how it takes its answers, and its keepalive."""
+        watches how fast the client takes its answers, and its keepalive."""
         return _ForwardedConnection(
             peer,
             HeadParser().parse,
@@ -177,7 +177,7 @@ class GrpcServer:
             last = now
 
     def _limit_streams(self) -> None:
-        """Where there are too many streams, let each connection have its share of them and no more."""
+        """Limit each connection to its share of the streams where there are too many."""
         limit = MAX_CONCURRENT_STREAMS
         if sum(connection.open_streams for connection in self._connections) > MAX_STREAMS:
             limit = max(MIN_STREAMS, MAX_STREAMS // len(self._connections))

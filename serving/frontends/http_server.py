@@ -110,7 +110,7 @@ def make_listener(
     limits: Limits | None = None,
     routes: Sequence[Route[InferenceServer]] = ROUTES,
 ) -> Listener:
-    """Return what serves the routes, and does not listen yet."""
+    """Return a listener for the routes that does not listen yet."""
     forwarded = header_pattern(options.http_header_forward_pattern)
     context = Context(authoriser, server.request_memory, limits or Limits.from_options(options), forwarded)
     return Listener(RouteTable(routes, server, options.http_max_input_size, ERROR_REPLIES), context)

@@ -1,4 +1,4 @@
-"""What a plugin declares, and how what it names is imported."""
+"""The declaration of a plugin, and the import of the places that it names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,6 +22,6 @@ class Plugin:
 
 
 def imported(place: str) -> Any:
-    """Return what lies at a place, "module:name"."""
+    """Import and return the object at a place, "module:name"."""
     module, _, name = place.partition(":")
     return getattr(import_module(module), name)

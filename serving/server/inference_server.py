@@ -64,7 +64,7 @@ EXTENSIONS = (
 
 
 def running_version() -> str:
-    """Return what the server's metadata says: a build of the modules is part of the version."""
+    """Return the version of the server's metadata, which names a build of compiled modules."""
     return with_build(VERSION, Compiled.used)
 
 
@@ -82,7 +82,7 @@ class InferenceServer:
         self._tracer = OpenTelemetryTrace.from_options(options)
         self._sampler = TrafficSampler(not (options.http_header_forward_pattern or options.grpc_header_forward_pattern))
         self._always_observed = self.request_log is not None or self._tracer is not None
-        self._observed = self._always_observed  # whether anybody follows requests, beside traces in files
+        self._observed = self._always_observed  # whether requests have observers beside traces in files
         loop = asyncio.get_running_loop()
         self._manager = ModelRepositoryManager(options, loop, self, lambda: self.request_memory)
         self.rollouts = self._manager.rollouts
@@ -127,7 +127,7 @@ class InferenceServer:
         return failures
 
     def stop(self) -> None:
-        """Not ready from here on, and nothing is loaded or unloaded; requests of connections that live are still taken."""
+        """Be ready no more, and load and unload nothing; requests of open connections are still taken."""
         self._stopping = True
         if self._poller is not None:
             self._poller.cancel()
@@ -181,8 +181,8 @@ class InferenceServer:
         return not options.strict_readiness or self._manager.index.all_ready(options.ready_despite_new_models)
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Return whether a model answers; False for one that is unknown. MalformedVersion for what is no version of any, and
-        for what is no alias of a model that is known."""
+        """Return whether a model answers; False for an unknown one. MalformedVersion for a version that no model can have,
+        and for one that is no alias of a known model."""
         if version not in ("", "-1"):
             check_requested_version(version)
         try:
@@ -195,7 +195,7 @@ class InferenceServer:
         return complete and self._started and not self._stopping
 
     async def confirm_ready(self) -> bool:
-        """As `ready`; with --strict-readiness the models that can say whether they are ready are asked too."""
+        """Return `ready`; with --strict-readiness also ask the models that have a check of their own."""
         return self.ready() and (not self.options.strict_readiness or await self._manager.index.confirm_all_ready())
 
     def unready_reason(self, name: str, version: str = "") -> str:
@@ -213,7 +213,7 @@ class InferenceServer:
             return ""
 
     async def confirm_model_ready(self, name: str, version: str = "") -> bool:
-        """As `model_ready`; a model that can say whether it is ready is asked too."""
+        """Return `model_ready`; also ask a model that has a check of its own."""
 
         def current() -> CanConfirm | None:
             return self._manager.resolve(name, version) if self.model_ready(name, version) else None
@@ -292,7 +292,7 @@ class InferenceServer:
         ]
 
     def _ready_statistics(self) -> list[ModelStatistics]:
-        """Return the statistics of what takes requests, as in Triton: they end with the model, and begin anew with it."""
+        """Return the statistics of versions that take requests. As in Triton they end with a model, and begin anew with it."""
         return self._manager.index.statistics(ready=True)
 
     def unserved_requests(self) -> Mapping[str, int]:
@@ -305,12 +305,12 @@ class InferenceServer:
         return self._manager.index.statistics(model)
 
     def all_statistics(self) -> list[ModelStatistics]:
-        """Return those of every version that is or was loaded, for the live feed."""
+        """Return the statistics of every version that is or was loaded, for the live feed."""
         return self._manager.index.all_statistics()
 
     def mismatches(self, name: str, after: int) -> list[Mismatch]:
-        """Return the worst mismatches that the shadow of a model's rollout keeps, beyond the one of that number; NOT_FOUND for
-        an unknown model."""
+        """Return the worst mismatches that the shadow of a model's rollout keeps, of numbers above `after`; NOT_FOUND for an
+        unknown model."""
         rollout = self._manager.rollout(name)
         return [] if rollout is None or rollout.mirror is None else rollout.mirror.mismatches.after(after)
 
@@ -326,11 +326,11 @@ class InferenceServer:
         return self._manager.rollout(name)
 
     async def refresh_memory(self) -> None:
-        """Return when what models hold in processes of their own has been read anew, or that takes too long."""
+        """Wait until the memory of models in processes of their own is read anew, or has taken too long."""
         await self._manager.refresh_memory()
 
     def custom_metrics(self) -> str:
-        """Return what Python models show beside the server's own metrics, as Prometheus text."""
+        """Return the metrics of Python models, as Prometheus text."""
         return self._manager.custom_metrics.render()
 
     @property
@@ -352,8 +352,8 @@ class InferenceServer:
         headers: Mapping[str, str] | None = None,
         received: ReceiveTimes = None,
     ) -> None:
-        """Check the request against its model and queue it. What is wrong with it is raised at once; whatever happens later
-        goes to the request's responder. Never both.
+        """Check the request against its model and queue it. A wrong request raises at once; any later error goes to the
+        request's responder. Never both.
 
         protocol, transport, headers: of a client's request, for the request log, traces and rollouts; left out where a model
         asks.
@@ -374,7 +374,7 @@ class InferenceServer:
             try:
                 raise failure from None
             finally:
-                del failure  # it refers to this frame: the request would stay until cycles are looked for
+                del failure  # it refers to this frame: the request would stay until the cycle collector runs
 
     def _observe(
         self,
@@ -384,7 +384,7 @@ class InferenceServer:
         headers: Mapping[str, str] | None,
         received: ReceiveTimes,
     ) -> None:
-        """Let whoever follows requests follow this one."""
+        """Give the request to its observers: traces, the request log, samples, rollouts."""
         if self.request_log is not None:
             safely("logging a request", self.request_log.observe, request, protocol, transport)
         if self._tracer is not None:
@@ -395,12 +395,12 @@ class InferenceServer:
             safely("noting the client of a request", self.rollouts.note_headers, request, headers)
 
     def _choose_observed(self) -> None:
-        """Note whether anybody follows requests."""
+        """Note whether requests have observers."""
         self._observed = self._always_observed or bool(self._sampler.samplings) or bool(self.rollouts.headers)
 
     async def sample(self, name: str, version: str, count: int, seconds: float) -> Sampling:
-        """Return the next so many requests of a model with their answers, as far as they come in that time. version: "" for
-        all of its versions."""
+        """Return the next `count` requests of a model with their answers, or those that come in `seconds`. version: "" for all
+        of its versions."""
         model = self._manager.resolve(name, version)
         sampling = Sampling(name, model.spec.version if version else None, count)
         self._observed = True
@@ -412,7 +412,7 @@ class InferenceServer:
 
     # -- repository ------------------------------------------------------------------------------------------------
     async def list_repositories(self, ready: bool = False) -> list[IndexRow]:
-        """Return the repository index: what is loaded and, unless only what is READY is asked for, what could be."""
+        """Return the repository index: models that are loaded and, unless only `ready` ones are asked for, that could be."""
         index = self._manager.index
         return index.rows(ready, {} if ready else await asyncio.to_thread(index.on_disk))
 
@@ -439,7 +439,7 @@ class InferenceServer:
         self._manager.loader.break_off(name)
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
-        """Returns when unloading has begun to drain; the model takes no new requests from here on."""
+        """Return when the model has begun to drain: it takes no new requests from here on."""
         self._refuse_unless_explicit()
         await self._manager.loader.unload(name, unload_dependents)
 
@@ -457,15 +457,15 @@ class InferenceServer:
         self._manager.loader.break_off(name)
 
     async def registered_drained(self, name: str) -> None:
-        """Return when what was taken out of service of a model has answered its requests and is freed."""
+        """Wait until versions of a model that were taken out of service have answered their requests and are freed."""
         await self._manager.drained(name)
 
     def forget_registered(self, name: str) -> None:
-        """Know no longer of one that was unloaded and is drained: names that come and go would be kept for ever."""
+        """Forget a model that is unloaded and drained, because names that come and go would be kept for ever."""
         self._manager.forget(name)
 
     def model_processes(self, name: str, version: str = "") -> list[ModelProcess]:
-        """Return the processes of a version's instances; none for what runs in the server's own."""
+        """Return the processes of a version's instances; none where they run in the server's own."""
         return self._manager.processes(name, version)
 
     def downtimes_s(self, name: str, version: str = "") -> list[float]:

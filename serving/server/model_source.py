@@ -12,7 +12,7 @@ class ModelSource(ABC):
 
     @abstractmethod
     async def register(self) -> None:
-        """Know which models are wanted at start, before anybody can ask for them."""
+        """Find out which models are wanted at start, before clients can ask for them."""
 
     @abstractmethod
     async def listening(self) -> None:
@@ -24,7 +24,7 @@ class ModelSource(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Begin nothing any more."""
+        """Begin no more work."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,8 +1,8 @@
 """Connections that a worker opens to the core in the name of a client, for what it does not decode itself.
 
-They are served by the same code as the connections of clients, so that all of it behaves as with one process. The worker has
-waited for its client already: there are no limits on time here. Who the client is has been told beside the connection, and not
-by anything that a client could send.
+They are served by the same code as the connections of clients, so that everything behaves as with one process. They have no
+time limits, because the worker has waited for its client already. The client's address is sent beside the connection: nothing
+that a client could send decides it.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class InternalConnections:
             )
 
     async def drain(self, protocol: str) -> None:
-        """Let calls of this protocol that only wait end; return when all are answered and the connections are closed."""
+        """End calls of this protocol that only wait; return when all are answered and the connections are closed."""
         if protocol == "grpc":
             await self._grpc.drain()
 
@@ -67,5 +67,5 @@ class _HttpConnection(Connection):
 
 
 def client_at(peer: Peer) -> asyncio.BaseTransport:
-    """Return what stands for the connection of a client that only a worker has."""
+    """Return a stand-in for the connection of a client that only a worker has."""
     return asyncio.BaseTransport({"peername": peer})

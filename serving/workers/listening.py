@@ -1,7 +1,7 @@
 """The listening sockets of all workers: one for each worker and address, between which the system spreads the connections.
 
-They belong to the core, which hands them on to its workers: what waits to be accepted survives a worker that dies. While one
-does not answer, the core accepts for it (pool.py).
+They belong to the core, which hands them on to its workers, so that connections waiting to be accepted survive a worker that
+dies. While one does not answer, the core accepts for it (pool.py).
 """
 
 import socket
@@ -40,7 +40,7 @@ def _resolved(address: str, port: int) -> "Sequence[tuple[int, Any]]":
 
 
 def _bound(family: int, place: Any, shared: bool) -> socket.socket:
-    """Return a socket on an address that others of ours share from then on; `shared`: from the beginning."""
+    """Return a bound socket whose address the next ones of ours may share. shared: other sockets may have it already."""
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,7 +49,7 @@ def _bound(family: int, place: Any, shared: bool) -> socket.socket:
         if shared:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.bind(place)
-        # Bound alone first: so nobody else had it.
+        # Only after the bind, which therefore failed if another program had the address.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.setblocking(False)
     except OSError:

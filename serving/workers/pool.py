@@ -27,11 +27,11 @@ log = logging.getLogger(__name__)
 
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 30.0  # before a worker is started again
 _LONG_RUN_S = 20.0  # after which the delays begin anew
-_FAILED_STARTS = 3  # in a row, until the server gives up to start at all
+_FAILED_STARTS = 3  # in a row, after which the server gives up starting
 
 
 class FrontendWorkers:
-    """Made before the server's frontends: from here on its memory for requests is that of all processes together."""
+    """Made before the server's frontends, because it makes the server's memory for requests that of all processes together."""
 
     def __init__(self, server: InferenceServer, options: Options) -> None:
         self._server = server
@@ -47,7 +47,7 @@ class FrontendWorkers:
         self._turns = itertools.count()
 
     def frontend(self, protocol: str) -> "WorkersFrontend":
-        """Return the listener of a protocol ("http", "grpc") that is all workers together."""
+        """Return the frontend of a protocol ("http", "grpc") that stands for all workers."""
         return WorkersFrontend(self, protocol)
 
     # -- life --------------------------------------------------------------------------------------------------------
@@ -58,7 +58,7 @@ class FrontendWorkers:
             "http": (options.http_address, options.http_port, options.reuse_http_port, TlsFiles.of_http(options)),
             "grpc": (options.grpc_address, options.grpc_port, options.reuse_grpc_port, TlsFiles.of_grpc(options)),
         }[protocol]
-        server_context(tls, protocol)  # what is wrong with its files is said here, and not by each worker
+        server_context(tls, protocol)  # wrong files are refused here, and not by each worker
         found = listen(address, port, options.frontend_workers, shared)
         for mine, sockets in zip(self._sockets, found, strict=True):
             mine[protocol] = sockets
@@ -151,13 +151,13 @@ class FrontendWorkers:
             self._show_tracing()
             for process in self._processes:
                 if process is not None:
-                    # At most as much as they had to show it: the core itself may have been stopped.
+                    # At most the time that they had for a sign of life: the core itself may have been stopped.
                     process.beat(min(now - last, 2 * BEAT_S), self._options.process_heartbeat_timeout_secs)
             self._accept_for_absent()
             last = now
 
     # -- in place of those that do not answer --------------------------------------------------------------------------
-    def _answering(self) -> list[WorkerProcess]:
+    def _responsive(self) -> list[WorkerProcess]:
         return [process for process in self._processes if process is not None and process.answers]
 
     def _accept_for_absent(self) -> None:
@@ -165,7 +165,7 @@ class FrontendWorkers:
         if self._stopping:
             return
         loop = asyncio.get_running_loop()
-        able = bool(self._answering())
+        able = bool(self._responsive())
         for index, process in enumerate(self._processes):
             absent = able and (process is None or not process.answers)
             if absent == (index in self._accepting_for):
@@ -186,14 +186,16 @@ class FrontendWorkers:
 
     def _accept(self, index: int, protocol: str, listening: socket.socket) -> None:
         """Hand the next connection to the worker whose turn it is."""
-        able = self._answering()
+        able = self._responsive()
         try:
             if not able:
                 raise OSError
             connected, _ = listening.accept()
         except BlockingIOError:
-            return  # somebody was quicker
-        except OSError:  # nobody can take it, or no descriptors: not again before the next look at the workers
+            return  # a worker was quicker
+        except (
+            OSError
+        ):  # no worker can take it, or no descriptor is free: not again before the next look at the workers
             self._accept_for_none()
             return
         with connected:

@@ -76,7 +76,7 @@ class WorkerLink(LinkConnection):
             self._unsent.difference_update(sent)
 
     def on_closed(self) -> None:
-        """Cancel what nobody waits for any more."""
+        """Cancel the worker's requests, whose answers nobody awaits any more."""
         left, self._in_flight = self._in_flight, {}
         self._unsent.clear()
         for request in left.values():
@@ -85,7 +85,7 @@ class WorkerLink(LinkConnection):
 
     # -- out ---------------------------------------------------------------------------------------------------------
     def answer(self, number: int, answer: Answer) -> None:
-        """Answer a request, unless the worker does not wait for it any more. None: its model is a decoupled one."""
+        """Answer a request, unless the worker does not wait for it any more. answer: None where the model is decoupled."""
         request = self._in_flight.pop(number, None)
         if request is None:
             return
@@ -120,7 +120,7 @@ class WorkerLink(LinkConnection):
         return answers, self._requests.take_freed()
 
     def beat(self) -> None:
-        """Tell of places that are free, where no answer has done so. Called every second."""
+        """Report freed places that no answer has reported. Called every second."""
         if self._requests.freed:
             self.wake()
 
@@ -129,7 +129,7 @@ class _Answerer:
     """Hands the answer of one request to the link."""
 
     __slots__ = ("_link", "_number")
-    flow: ResponseFlow | None = None  # nothing holds a model back that answers once
+    flow: ResponseFlow | None = None  # a model that answers once is never held back
 
     def __init__(self, link: WorkerLink, number: int) -> None:
         self._link = link

@@ -1,4 +1,4 @@
-"""One process of a worker: started with what it shares with the core, listened to, ended."""
+"""The process of one worker: started, watched, ended."""
 
 import asyncio
 import contextlib
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _ROOT = str(Path(__file__).resolve().parents[2])
 _SILENT_S = 1.0  # without a sign of life, after which the core accepts for it
 _HUNG_S = 10.0  # after which it is killed, or --process-heartbeat-timeout-secs where that is less
-_END_S = 2.0  # in which it ends by itself, told so
+_END_S = 2.0  # in which it ends by itself when it is asked to
 _START_S = 60.0  # in which it gives its first sign of life
 
 Sockets = Mapping[str, Sequence[socket.socket]]  # "http", "grpc" -> listening sockets
@@ -91,7 +91,7 @@ class WorkerProcess:
         self.tell_headers()
 
     async def ended(self) -> str:
-        """Return how it ended, when it has and all that it held is free."""
+        """Wait until it has ended and all that it held is free; return how it ended."""
         await self._over
         assert self._process is not None
         status = self._process.wait()
@@ -107,7 +107,7 @@ class WorkerProcess:
         """Return whether it listens and gave a sign of life just now."""
         return self._control is not None and self.ready.done() and self._silent_s <= _SILENT_S
 
-    # -- what it is told -----------------------------------------------------------------------------------------------
+    # -- commands to it ------------------------------------------------------------------------------------------------
     def send(self, command: str, value: Any) -> None:
         if self._control is not None:
             with contextlib.suppress(OSError):  # it has gone, or is stopped
@@ -119,7 +119,7 @@ class WorkerProcess:
         socket.send_fds(self._control, [marshal.dumps(("connection", protocol))], [connected.fileno()])
 
     def tell_headers(self) -> None:
-        """Say which headers of clients rollouts ask for: no others are passed on."""
+        """Send the names of the headers that rollouts read: the worker passes no others on."""
         self.send("headers", sorted(self._server.rollouts.headers))
 
     async def drain(self, protocol: str) -> None:
@@ -148,7 +148,7 @@ class WorkerProcess:
         elif self._link is not None:
             self._link.beat()
 
-    # -- what it tells -------------------------------------------------------------------------------------------------
+    # -- messages from it ----------------------------------------------------------------------------------------------
     def _on_control(self) -> None:
         assert self._control is not None
         try:

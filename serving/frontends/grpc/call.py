@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 
 
 class AccessLog(Protocol):
-    """Hears of each call that has its status."""
+    """Is told of each call that has ended with a status."""
 
     def called(self, call: "Call", status: Status) -> None: ...
 
@@ -52,8 +52,8 @@ class AccessLog(Protocol):
 class CallServices:
     """What all calls of a listener share.
 
-    max_message_size: bytes. compression_level: of zlib, for inference responses; 0 for none. access: None where nobody keeps
-    a log of calls.
+    max_message_size: bytes. compression_level: of zlib, for inference responses; 0 for none. access: None without a
+    log of calls.
     """
 
     server: InferenceServer
@@ -84,7 +84,7 @@ class Method(NamedTuple):
 
 
 class Call(MessageStream):
-    """What all calls share: they check their headers, keep their deadline, and end once with a status."""
+    """The base of all calls: it checks the headers, keeps the deadline, and ends once with a status."""
 
     __slots__ = ("began_ns", "compressing", "ending", "headers_sent", "method", "services")
 
@@ -107,7 +107,7 @@ class Call(MessageStream):
         """Stop the work: the client has gone, or the call has its status."""
 
     def authorise(self, model: str | None) -> None:
-        """Raise unless the call's headers allow this method for `model`; None stands for no certain model."""
+        """Raise unless the call's headers allow this method for `model`; None while no model is known."""
         authoriser = self.services.authoriser
         if not authoriser.open:
             authoriser.check(self.method.group, self.head.headers, model)
@@ -118,12 +118,12 @@ class Call(MessageStream):
             return
         if not self.services.authoriser.open:
             try:
-                self.authorise(None)  # before a large message is taken from someone who may not send it
+                self.authorise(None)  # before a large message is taken from a client that may not send it
             except ServingError as error:
                 self.fail_with(error)
 
     def _may_go_on(self) -> bool:
-        """Take what the headers ask beside the usual, a deadline; answer what is wrong with them, and return False then."""
+        """Start the deadline and count large headers. Where a header is wrong, answer the call and return False."""
         head = self.head
         if head.malformed:
             self.answered = True
@@ -145,7 +145,7 @@ class Call(MessageStream):
         return not self.answered
 
     def _count_headers(self, size: int) -> None:
-        """Count large headers: a few bytes on the wire refer to them again and again."""
+        """Count large headers as memory, because a few bytes on the wire can refer to them again and again."""
         try:
             self.take(size)
         except Exhausted as error:
@@ -232,7 +232,7 @@ class Call(MessageStream):
         self.fail(status_of(error), error.message)
 
     def fail_because(self, error: Exception) -> None:
-        """End the call with the status of whatever was raised; what nobody foresaw is logged and told as INTERNAL."""
+        """End the call with the status of an error; an unforeseen one is logged and becomes INTERNAL."""
         if isinstance(error, CallError):
             self.fail(error.status, error.message)
         elif isinstance(error, ServingError):
@@ -252,7 +252,7 @@ class Call(MessageStream):
         self.stop()
 
     def stop(self) -> None:
-        """Ignore whatever comes from now on, and stop the work."""
+        """Ignore further messages of the client, and stop the work."""
         self.answered = True
         if self.reader is not None or self.decompressing is not None:
             self.stop_reading()

@@ -23,7 +23,7 @@ _UNIT_S = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _PLAIN = "".join(chr(code) for code in range(0x20, 0x7F) if chr(code) != "%")
 _PSEUDO_FIELDS = frozenset((b":method", b":scheme", b":path", b":authority"))
 _FORBIDDEN_FIELDS = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"))
-_READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # whose values decide what becomes of the call
+_READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # their values decide how the call is handled
 _HEADER_SIZE = 128  # bytes that a header takes beside its text
 _KEPT_NAMES = 256
 _KEPT_NAME_SIZE = 64  # bytes
@@ -32,12 +32,12 @@ _NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # of fields that a
 
 @dataclass
 class CallHead:
-    """What the request headers say; nobody changes it.
+    """The request headers of a call, which nobody changes.
 
     headers: lower-case name -> value; values of a name that is repeated are joined by commas.
     timeout_s: grpc-timeout, in seconds. encoding: grpc-encoding.
-    malformed: this is no valid HTTP/2 request. http_status: 200, or what answers HTTP that is no gRPC.
-    size: bytes that the headers take. usual: nothing is wrong, no deadline is asked for, and they are small.
+    malformed: this is no valid HTTP/2 request. http_status: 200, or the status for an HTTP request that is not gRPC.
+    size: bytes that the headers take. usual: they are valid and small, and ask for no deadline.
     """
 
     path: str = ""
@@ -84,16 +84,16 @@ def parse_head(fields: HeaderList) -> CallHead:
 
 
 class HeadParser:
-    """Parses the heads of one connection: most differ from the one before in a few headers' values, a deadline or a trace."""
+    """Parses the heads of one connection. Most differ from the last one in a few values, such as a deadline or a trace."""
 
     __slots__ = ("_fields", "_head")
 
     def __init__(self) -> None:
-        self._fields: HeaderList = []  # of the head before: each name once, and nothing is wrong with them
+        self._fields: HeaderList = []  # of the last head, if it is valid and repeats no name
         self._head = CallHead()
 
     def parse(self, fields: HeaderList) -> CallHead:
-        """Return what `parse_head` does."""
+        """Return what `parse_head` returns."""
         changed = self._changed(fields)
         if changed is not None:
             head = _with_deadline(self._head.path, self._head.headers | changed, self._head.encoding)
@@ -107,7 +107,7 @@ class HeadParser:
         return head
 
     def _changed(self, fields: HeaderList) -> dict[str, str] | None:
-        """Return the headers with other values than before; None where more is different."""
+        """Return the headers where only values differ from the last head; None where more differs."""
         if len(fields) != len(self._fields):
             return None
         changed = {}
@@ -148,7 +148,7 @@ def _with_deadline(path: str, headers: dict[str, str], encoding: str) -> CallHea
 
 
 def request_fields(head: CallHead, timeout_s: float | None = None) -> HeaderList:
-    """Return the fields of which `parse_head` makes this head again; `timeout_s` is what is left of its own."""
+    """Return the fields of which `parse_head` makes this head again. timeout_s: the time that the call has left."""
     pseudo = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", head.path.encode("latin-1"))]
     headers = head.headers
     if timeout_s is not None:

@@ -16,15 +16,15 @@ from serving.frontends.shared.worker_threads import in_thread
 from serving.resources.request_memory import RequestMemory
 
 LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # of --grpc-infer-response-compression-level, for zlib
-COMPRESSED_FROM = 256  # bytes; what is smaller gains nothing
-COMPRESSED_ON_LOOP = 64 << 10  # bytes; what is larger would hold up other calls
+COMPRESSED_FROM = 256  # bytes; smaller messages gain nothing
+COMPRESSED_ON_LOOP = 64 << 10  # bytes; larger messages would hold up other calls
 
 
 async def decompress(
     content: "bytes | memoryview", encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory
 ) -> memoryview:
-    """Return the message behind its grpc-encoding; CallError where it is larger than `limit` bytes or not in the encoding.
-    `holder` gives the bytes of `memory` for it."""
+    """Return the decompressed message; CallError where it is larger than `limit` bytes or not in the encoding.
+    `holder` takes the bytes for it from `memory`."""
     try:
         inflater = await inflate(content, encoding, limit, holder, memory)
     except TooLargeError:
@@ -37,7 +37,7 @@ async def decompress(
 
 
 def accepted_encoding(headers: Mapping[str, str]) -> str:
-    """Return how the client with these headers takes compressed messages; "" where it does not."""
+    """Return the encoding in which the client with these headers takes messages; "" for none."""
     accepted = headers.get("grpc-accept-encoding", "").replace(" ", "").split(",")
     return next((name for name in WINDOW_BITS if name in accepted), "")
 
@@ -64,8 +64,8 @@ class SendingCall(Protocol):
 
 
 class CompressionQueue:
-    """The messages of one call that wait to be compressed on a thread, and all that comes behind them, in order; None is the
-    call's end."""
+    """The messages of one call that wait to be compressed on a thread, with all later ones, in order. None marks the call's
+    end."""
 
     def __init__(self, call: SendingCall, encoding: str, level: int) -> None:
         self._call = call
@@ -106,7 +106,7 @@ class CompressionQueue:
             call.drained()
 
     async def _send(self, message: tuple[bytes, bool] | None) -> None:
-        """Send the first one. It leaves the queue when it is sent: until then what comes later goes behind it."""
+        """Send the first message. It stays in the queue until it is sent, so that later messages queue behind it."""
         if message is None:
             self._waiting.popleft()
             self._call.succeed()

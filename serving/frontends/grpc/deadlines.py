@@ -1,18 +1,18 @@
-"""The deadlines of calls (grpc-timeout): calls that end at about the same time form a group, and have one timer together.
+"""The deadlines of calls (grpc-timeout): calls that end at about the same time form a group with one timer.
 
-A timer for each call costs more than all else that its headers ask, and nearly every call ends long before it.
+A timer for each call would cost more than all its other headers, though nearly every call ends long before its deadline.
 """
 
 import asyncio
 import math
 from typing import Protocol
 
-_GROUPS = 64  # for the timeouts from a power of two up to the next: a call ends late by at most two parts of so many
+_GROUPS = 64  # between two powers of two of the timeout: a call ends late by at most 2 / _GROUPS of its timeout
 _SHORTEST_S = 0.001  # between two groups: the resolution of the event loop's timers
 
 
 class ExpiringCall(Protocol):
-    """A call, as far as it has a deadline."""
+    """A call that has a deadline."""
 
     def expired(self) -> None:
         """The deadline has come."""
@@ -41,7 +41,7 @@ class Deadlines:
         self._groups: dict[float, Group] = {}  # by `ends_at`
 
     def add(self, call: ExpiringCall, timeout_s: float) -> Group:
-        """Tell the call when its time is over. It is in the group that is returned, and leaves it when it ends before."""
+        """Have `call.expired` called when its time is over. Return its group, which the call leaves when it ends earlier."""
         loop = asyncio.get_running_loop()
         span_s = max(_SHORTEST_S, math.ldexp(1 / _GROUPS, math.frexp(timeout_s)[1]))
         ends_at = (int((loop.time() + timeout_s) / span_s) + 1) * span_s

@@ -33,7 +33,7 @@ async def _status(server: InferenceServer, service: str) -> HealthCheckResponse.
 
 
 class WatchCall(Call):
-    """Health.Watch: tells the status now, and then each change of it, until the client goes."""
+    """Health.Watch: sends the status now and after each change, until the client goes."""
 
     __slots__ = ("last_status", "service", "watcher")
 

@@ -20,7 +20,7 @@ class InferCall(Call):
     """ModelInfer: one request, one response."""
 
     __slots__ = ("began_ns", "request")
-    flow: ResponseFlow | None = None  # nothing holds a model back that answers once
+    flow: ResponseFlow | None = None  # a model that answers once is never held back
 
     def __init__(
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
@@ -67,7 +67,7 @@ class InferCall(Call):
             trace.sent(self.unsent)
 
     def abandon(self) -> None:
-        """Cancel the request and let go of it: it refers to this call, and its tensors would wait for the cycle collector."""
+        """Cancel and drop the request, which refers to this call: its tensors would wait for the cycle collector."""
         request = self.request
         if request is not None:
             self.request = None
@@ -80,8 +80,8 @@ def _decoupled() -> ServingError:
 
 
 class StreamInferCall(Call):
-    """ModelStreamInfer: many requests, and for each its responses or what is wrong with it. Responses are sent in the order of
-    the requests, but for those of decoupled models, which are sent at once."""
+    """ModelStreamInfer: many requests, and for each its responses or its error. Responses are sent in the order of the
+    requests, except those of decoupled models, which are sent at once."""
 
     __slots__ = ("began_ns", "flow", "flushing", "in_order", "pending", "queued_bytes")
     client_streaming = True

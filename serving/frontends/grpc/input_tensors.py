@@ -28,7 +28,7 @@ class InputSpec(NamedTuple):
 
 
 def input_spec(tensor: pb.ModelInferRequest.InferInputTensor, model_name: str) -> InputSpec:
-    """Return the declaration of an InferInputTensor, checked; nothing is allocated because of what it claims."""
+    """Return the declaration of an InferInputTensor, checked; a claimed shape allocates nothing."""
     if len(tensor.shape) > MAX_DIMS:
         raise invalid(
             f"input '{tensor.name}' for model '{model_name}' has the impossible shape of {len(tensor.shape)} dimensions; "

@@ -1,7 +1,7 @@
-"""The request half of a call: length-prefixed messages, each behind a flag and its length (gRPC's PROTOCOL-HTTP2).
+"""The request half of a call: length-prefixed messages, each after a flag and its length (gRPC's PROTOCOL-HTTP2).
 
-Small messages are cut out of what has come. A large one is received into a buffer of its own size, whose end is aligned: there
-lies the last tensor of an inference request, which then need not be copied again.
+Small messages are cut out of the received bytes. A large one is received into a buffer of its own size, whose end is aligned,
+because the last tensor of an inference request lies there and then need not be copied again.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ _ALIGNMENT = 64
 class MessageReader:
     """Cuts a call's body into messages.
 
-    `max_size` is the largest message, in bytes, and `encoding` the call's grpc-encoding. CallError for a prefix that is not
-    taken, before its message has come.
+    `max_size` is the largest message, in bytes, and `encoding` the call's grpc-encoding. A prefix that is
+    refused raises CallError before its message has come.
     """
 
     __slots__ = ("_compressed", "_encoding", "_filled", "_large", "_max_size", "_unread", "received", "room")
@@ -117,7 +117,7 @@ class MessageReader:
 class MessageStream(Stream):
     """A stream whose body is read message by message, each of at most `max_message_size` bytes, compressed or not.
 
-    What has come takes room of `memory`, which all requests share, until the client has taken the response. A stream that
+    The received bytes count in `memory`, which all requests share, until the client has taken the response. A stream that
     does not want more for now (`wants_more`) leaves the rest unread, and `resume` reads on.
     """
 
@@ -149,7 +149,7 @@ class MessageStream(Stream):
         self.max_message_size = max_message_size
         self.answered = False  # the final status is decided: what still comes is ignored
         self.reading = False
-        self.reader: MessageReader | None = None  # unless all that has come was just one message
+        self.reader: MessageReader | None = None  # None while each piece was exactly one message
         self.memory_taken = 0  # bytes
         self.message_memory = 0  # those for the message that is being handed over
         self.decompressing: asyncio.Task[None] | None = None
@@ -164,7 +164,7 @@ class MessageStream(Stream):
 
     @abstractmethod
     def fail_because(self, error: Exception) -> None:
-        """End the call with the status of whatever was raised."""
+        """End the call with the status of an error."""
 
     def is_idle(self) -> bool:
         """Return whether nothing is under way on a client-streaming call."""
@@ -175,7 +175,7 @@ class MessageStream(Stream):
         if self.answered:
             return
         try:
-            if self.reader is None or not self.reader:  # nothing is left of what came before
+            if self.reader is None or not self.reader:  # no earlier bytes are left
                 if len(data) >= PREFIX_SIZE:
                     compressed, size = _read_prefix(data)
                     # Most calls consist of exactly one uncompressed message, and most streams of many that come one by one.
@@ -232,7 +232,7 @@ class MessageStream(Stream):
         self.resume()
 
     def _read_messages(self) -> None:
-        """Hand over every complete message; of an unfinished one only the prefix is looked at."""
+        """Hand over every complete message, and check the prefix of an unfinished one."""
         self.reading = True
         reader = self.reader
         assert reader is not None

@@ -22,7 +22,7 @@ from serving.frontends.http2.stream import StreamConnection
 
 
 class UnaryCall(Call):
-    """One request message and one response message, both by protobuf; the method's handler makes the second of the first."""
+    """One protobuf message, of which the method's handler makes another one as the response."""
 
     __slots__ = ("received", "task")
 
@@ -46,7 +46,7 @@ class UnaryCall(Call):
     def half_closed(self) -> None:
         if self.received is None:
             raise CallError(Status.INVALID_ARGUMENT, f"{self.method.name} takes one message, but none came")
-        # The name in a request about shared memory is a region's.
+        # In a request about shared memory `name` is that of a region.
         self.authorise(None if self.method.group == "shared-memory" else _model_of(self.received))
         assert self.method.handle is not None
         result = self.method.handle(self.services.server, self.received)
@@ -135,5 +135,5 @@ METHODS |= {f"/{method.name}": method for method in _STANDARD}
 
 
 def find_method(path: str) -> Method:
-    """Return the method of a path; one whose calls end with UNIMPLEMENTED where there is none."""
+    """Return the method of a path; for an unknown path one whose calls end with UNIMPLEMENTED."""
     return METHODS.get(path) or Method(path[:200], "", UnknownCall)

@@ -99,7 +99,7 @@ class ReflectionCall(Call):
 
 
 class Reflection:
-    """What a listener says of its services: the standard ones, and those that are given, each with the pool that has it."""
+    """Describes a listener's services: the standard ones and `services`, each with the pool of its messages."""
 
     def __init__(self, services: Mapping[str, DescriptorPool]) -> None:
         known = {**dict.fromkeys(STANDARD, POOL), **services}
@@ -110,7 +110,7 @@ class Reflection:
             self._served |= _with_dependencies(pool.FindFileContainingSymbol(name)).keys()
 
     def methods(self) -> list[Method]:
-        """Return the method of both versions, as one of `<service>/<name>`."""
+        """Return ServerReflectionInfo of both versions."""
         return [
             Method(f"{service}/ServerReflectionInfo", "metadata", lambda *arguments: ReflectionCall(self, *arguments))
             for service in STANDARD[1:]
@@ -143,7 +143,7 @@ class Reflection:
             answer.error_response.error_message = "not found"
 
     def _find(self, find: Callable[[DescriptorPool, str], Found], name: str) -> Found:
-        """Return what the first pool finds in a file that is served; KeyError where none does."""
+        """Return the first result of `find` in a pool that lies in a served file; KeyError where there is none."""
         for pool in self._pools:
             try:
                 found = find(pool, name)

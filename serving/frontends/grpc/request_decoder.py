@@ -1,9 +1,9 @@
 """ModelInferRequest bytes -> InferenceRequest.
 
-Clients repeat themselves: all of a request but its id and the contents of its tensors is mostly the same bytes as last time.
-What these bytes say is kept, with where the tensors lie among them (`RequestForm`), so that a request of a known form is only
-compared with it. Of others the outermost layer is read by hand, so that tensors are not copied, and protobuf runs once for each
-head.
+Clients repeat themselves: apart from its id and the contents of its tensors, a request mostly has the bytes of an earlier one.
+The meaning of these bytes is kept, with the places of the tensors (`RequestForm`), so that a request of a known form is only
+compared with it. The outermost layer of other requests is read by hand, so that tensors are not copied, and protobuf runs once
+for each head.
 
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
@@ -46,7 +46,7 @@ NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 @dataclass
 class RequestOptions:
-    """What the protocol's own parameters ask of the server."""
+    """The parameters that the protocol defines."""
 
     priority: int = 0
     timeout_us: int = 0
@@ -56,7 +56,7 @@ class RequestOptions:
 
 @dataclass
 class RequestHead:
-    """What a request says beside its id and data.
+    """A request without its id and data.
 
     typed: an input has `contents`. rules: of outputs to classify or to put into shared memory.
     regions: how many inputs lie in shared memory.
@@ -73,8 +73,8 @@ class RequestHead:
     regions: int
 
 
-# A tensor of a known size among the bytes of a request: its name, datatype and shape, what stands between the tensor before it
-# and its data, and the number of bytes of that. A plain tuple, which CPython takes apart fastest.
+# A tensor of a known size among the bytes of a request: its name, datatype and shape, the bytes between the last tensor and its
+# data, and the size of its data. A plain tuple, because CPython takes that apart fastest.
 RawTensor = tuple[str, Dtype, tuple[int, ...], bytes, int]
 
 
@@ -87,7 +87,7 @@ class RequestForm:
     tensors: list[RawTensor]
 
 
-# A form is found by the bytes up to the id and the number of those behind it.
+# The key of a form is the bytes before the id and the number of bytes after it.
 _FormKey = tuple[bytes, int]
 
 
@@ -138,7 +138,7 @@ class RequestDecoder:
     def _decode_unknown(
         self, body: "bytes | memoryview", start: int, id_at: int, stop: int, headers: Mapping[str, str]
     ) -> InferenceRequest:
-        """Decode what is of no known form, and keep its form where the id, if there is one, lies from `id_at` to `stop`."""
+        """Decode a request of an unknown form, and keep the form. id_at, stop: between them lies the id of a known form."""
         parts = _split_request(body, start)
         if parts is None:
             return self._decode_message(_parse(bytes(body[start:])), headers)
@@ -160,7 +160,7 @@ class RequestDecoder:
         return self._request(head, _text(parts.id), inputs, headers)
 
     def _decode_message(self, message: pb.ModelInferRequest, headers: Mapping[str, str]) -> InferenceRequest:
-        """Decode by protobuf alone: typed contents, or fields that we do not know."""
+        """Decode a request with typed contents or unknown fields by protobuf alone."""
         head = _request_head(message)
         raw = list(message.raw_input_contents)
         if not head.typed:
@@ -286,8 +286,8 @@ def _split_request(body: "bytes | memoryview", start: int) -> RequestParts | Non
 def _form_of(
     body: "bytes | memoryview", start: int, id_at: int, stop: int, head: RequestHead, parts: RequestParts
 ) -> RequestForm | None:
-    """Return the form of a request that has been decoded; None where it is written in another order, where its tensors have
-    other sizes next time (BYTES) or lie elsewhere."""
+    """Return the form of a decoded request; None where its fields have another order, or its tensors vary in size (BYTES) or
+    lie elsewhere."""
     if head.regions or not head.specs or not all(spec.row.itemsize and spec.elements for spec in head.specs):
         return None
     before_raw = [_raw_prefix(len(data)) for data in parts.raw]
@@ -309,7 +309,7 @@ def _form_of(
 
 
 def _beginning(head: RequestHead) -> bytes | None:
-    """Return name and version as they stand at the beginning of a request; None where one takes more bytes than usual."""
+    """Return the encoded name and version that begin a request; None where one takes more bytes than usual."""
     name, version = head.model_name.encode(), head.model_version.encode()
     if max(len(name), len(version)) >= 0x80:
         return None
@@ -318,7 +318,7 @@ def _beginning(head: RequestHead) -> bytes | None:
 
 
 def _raw_prefix(size: int) -> bytes:
-    """Return what stands before `size` bytes of raw_input_contents."""
+    """Return the tag and the length before `size` bytes of raw_input_contents."""
     return bytes((_RAW_INPUT_CONTENTS,)) + varint(size)
 
 
@@ -405,7 +405,7 @@ _OPTIONS = {
 
 
 def _parameters(message: pb.ModelInferRequest) -> tuple[Parameters, RequestOptions]:
-    """Return the parameters for the model, and what the protocol's own ask of the server."""
+    """Return the parameters for the model, and those that the protocol defines."""
     parameters: Parameters = {}
     given: dict[str, Any] = {}
     for key, parameter in message.parameters.items():

@@ -1,8 +1,8 @@
 """InferenceResponse -> ModelInferResponse bytes, alone or inside of a ModelStreamInferResponse.
 
-Clients repeat themselves: a response's names, datatypes and shapes are mostly those of the last one. Their bytes are kept, with
-what stands before each tensor (`ResponseForm`), so that protobuf runs once for each kind of response; raw tensors are put
-between them by hand, so that large ones are not copied.
+Responses repeat themselves: names, datatypes and shapes are mostly those of an earlier one. Their bytes are kept, with the
+prefix of each tensor (`ResponseForm`), so that protobuf runs once for each kind of response. Raw tensors are put between them
+by hand, so that large ones are not copied.
 
 Source: KServe's grpc_service.proto, and protobuf's encoding (protobuf.dev/programming-guides/encoding).
 """
@@ -31,10 +31,10 @@ RequestIdentity = tuple[str, str, str]  # id, model name and model version, as t
 
 @dataclass
 class ResponseForm:
-    """What responses of the same names, datatypes and shapes share.
+    """The bytes that responses of the same names, datatypes and shapes share.
 
-    head: all but the id and the raw tensors. prefixes: what stands before each of those; empty where its size differs (BYTES).
-    size: bytes of all of that and of the tensors. small: all tensors have few bytes, and are copied.
+    head: all but the id and the raw tensors. prefixes: the tag and length of each raw tensor; empty where its size varies
+    (BYTES). size: bytes of head, prefixes and tensors. small: all tensors have few bytes, and are copied.
     """
 
     head: bytes
@@ -94,7 +94,7 @@ def encode_without_tensors(identity: RequestIdentity, final: bool, error: str = 
 
 
 def _final_flag(final: bool) -> bytes:
-    """Return what, after a ModelInferResponse, adds Triton's parameter to it."""
+    """Return the bytes that add Triton's parameter to the ModelInferResponse before them."""
     message = pb.ModelInferResponse()
     message.parameters["triton_final_response"].bool_param = final
     return bytes(message.SerializeToString())
@@ -105,7 +105,7 @@ _NOT_FINAL = _final_flag(False)
 
 
 def _encode(response: InferenceResponse, form: ResponseForm) -> tuple[list[Buffer], int]:
-    """Return the message as `encode` does, of tensors of any kind."""
+    """Return what `encode` returns, for tensors of any kind."""
     parts: list[Buffer] = [form.head, _id_field(response.id) if response.id else b""]
     for prefix, (name, array) in zip(form.prefixes, response.outputs.items(), strict=True):
         # An output in shared memory has an empty place among the raw ones: clients count them.
@@ -150,5 +150,5 @@ def _id_field(identifier: str) -> bytes:
 
 
 def _raw_output_prefix(size: int) -> bytes:
-    """Return what stands before a tensor of `size` bytes in raw_output_contents."""
+    """Return the tag and the length before a tensor of `size` bytes in raw_output_contents."""
     return _RAW_OUTPUT_CONTENTS + varint(size)

@@ -45,7 +45,7 @@ STATUS_OF = {
     Code.ALREADY_EXISTS: Status.ALREADY_EXISTS,
     Code.CANCELLED: Status.CANCELLED,
 }
-# What clients must not take for UNAVAILABLE, which they retry.
+# Errors that must not become UNAVAILABLE, because clients retry that.
 _STATUS_OF_KIND = (
     (Exhausted, Status.RESOURCE_EXHAUSTED),
     (Unauthenticated, Status.UNAUTHENTICATED),

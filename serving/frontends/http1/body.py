@@ -46,7 +46,7 @@ class ChunkedBody:
 
     def _take_small_chunks(self, view: memoryview, position: int) -> int:
         """Take small chunks without extensions, of which there may be one for each byte of the body, in a quick way; return the
-        position behind them."""
+        position after them."""
         data = bytes(view[position : position + _LOOKED_AT])
         done = 0
         left = self._limit - len(self.data)  # bytes
@@ -160,7 +160,7 @@ class IncomingBody:
         return self.buffer[self._filled :]
 
     def filled(self, count: int) -> None:
-        """Note that `count` bytes were received into what `free` has given."""
+        """Note that `count` bytes were received into the view of `free`."""
         self._filled += count
 
     def parts(self) -> tuple[memoryview, memoryview]:
@@ -192,7 +192,7 @@ def too_large(limit: int) -> HttpError:
 
 
 async def decompress(data: Chunk, encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory) -> memoryview:
-    """Return the body behind its Content-Encoding; HttpError where it is larger than `limit` bytes, or not in the encoding."""
+    """Return the decompressed body; HttpError where it is larger than `limit` bytes, or not in the encoding."""
     if encoding not in WINDOW_BITS:
         message = f"expected Content-Encoding {' or '.join(WINDOW_BITS)}, got '{encoding[:40]}'"
         raise HttpError(415, message, (("Accept-Encoding", ", ".join(WINDOW_BITS)),))

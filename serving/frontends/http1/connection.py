@@ -1,7 +1,7 @@
-"""One client's connection: it finds requests in what the client sends, hands them on, and bounds what it waits for.
+"""One client's connection: it finds requests in the received bytes, hands them on, and bounds every wait for the client.
 
 The connection is an asyncio.BufferedProtocol, so that a large body is received straight into its own buffer and small
-reads share one buffer. Heads are found here and parsed by httptools; the answers are the Pipeline's.
+reads share one buffer. Heads are found here and parsed by httptools; the Pipeline writes the answers.
 """
 
 import asyncio
@@ -23,8 +23,8 @@ from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
 MAX_HEAD = 16 << 10  # bytes
 MAX_PIPELINED = 32  # requests of one connection under way at once; further ones wait unread
-# Bytes behind the last request of a connection: clients with old habits send a few; more wait unread.
-MAX_BEHIND = 16 << 10
+# Bytes after the last request of a connection: old clients send a few; more wait unread.
+MAX_SURPLUS = 16 << 10
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # before the first head of a connection
 
@@ -87,19 +87,19 @@ class Connection(asyncio.BufferedProtocol):
         self._pending = b""  # received: part of a head, or requests beyond those that may be under way
         self._consumed = 0  # bytes of it that have been taken
         self._counted = 0  # bytes of it that are counted in the memory for requests
-        self._behind = 0  # bytes that came behind the last request, and are not kept
-        self._searched = 0  # bytes of an unfinished head in which its end does not begin
-        self._last = UNKNOWN  # head and what it means: a client repeats the head of its last request
+        self._surplus = 0  # bytes after the last request, which are not kept
+        self._searched = 0  # bytes of an unfinished head that were searched for its end
+        self._last = UNKNOWN  # the last head, its meaning and route: clients repeat heads
         self._incoming: IncomingBody | None = None  # the body that is being received
         self._incoming_route = NO_ROUTE
         self._memory_taken = 0  # bytes of the memory for requests that it has
-        self._began_ns = 0  # when the first part came of a request that did not come at once (monotonic)
+        self._began_ns = 0  # arrival of the first part of a request that came in several (monotonic)
         self._draining = False  # the server shuts down: the next request is the last
-        self._discarding = False  # refused: what still comes is not looked at
+        self._discarding = False  # a request was refused: further bytes are ignored
         self._consuming = False
         self._reading = True
         self._since = 0  # tick when the current phase began
-        self._taken = 0  # what taken_by_peer said when the current phase began, where that is to take answers
+        self._taken = 0  # `taken_by_peer` at the begin of the phase, where the client is to take answers
         self._received = 0  # bytes of the body when the current span of its time limit began
 
     # -- transport -------------------------------------------------------------------------------------------------
@@ -129,7 +129,7 @@ class Connection(asyncio.BufferedProtocol):
         self._count_unread()
 
     def resume_writing(self) -> None:
-        self._since = self._connections.tick  # what the client owes it could not send meanwhile
+        self._since = self._connections.tick  # the client could not send meanwhile
         self._pipeline.writing_resumed()
         self._resume()
 
@@ -190,9 +190,9 @@ class Connection(asyncio.BufferedProtocol):
             self._set_reading()
 
     def _keep(self, data: bytes, position: int) -> None:
-        """Keep what cannot be taken yet. Behind the last request nothing is of use."""
+        """Keep bytes that cannot be taken yet, and drop those after the last request."""
         if self._pipeline.closing and self._incoming is None:
-            self._behind += len(data) - position
+            self._surplus += len(data) - position
             self._forget_pending()
             self._set_reading()
             return
@@ -216,7 +216,7 @@ class Connection(asyncio.BufferedProtocol):
             self._counted = 0
 
     def _take(self, data: bytes, position: int, end: int) -> int:
-        """Take one request, or a piece of a body; return the position behind it."""
+        """Take one request, or a piece of a body; return the position after it."""
         if self._incoming is not None:
             return position + self._feed(self._incoming, memoryview(data)[position:])
         known, head, route = self._last
@@ -243,7 +243,7 @@ class Connection(asyncio.BufferedProtocol):
             self._dispatch(head, route, data[stop:end], b"")
         else:
             split = stop + head.header_length
-            if split > end:  # which is for the handler to refuse
+            if split > end:  # the handler refuses it
                 split = end
             self._dispatch(head, route, data[stop:split], data[split:end])
         return end
@@ -258,8 +258,8 @@ class Connection(asyncio.BufferedProtocol):
         self._searched = max(received - 3, 0)
 
     def _check(self, head: Head, route: RouteMatch, incomplete: bool) -> None:
-        """Refuse before the body is read what will be refused anyway. Small refused bodies are read, to keep the
-        connection: then the dispatch answers."""
+        """Refuse a request before its body is read where it will be refused anyway. A small body is read all the same, to keep
+        the connection: `_dispatch` answers then."""
         try:
             if head.content_length > route.max_body:
                 raise too_large(route.max_body)
@@ -304,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
         self._memory_taken += size
 
     def _drop_body(self) -> None:
-        """Forget what has come of a request, and give back its memory."""
+        """Drop the received part of a request, and give back its memory."""
         self._incoming, self._incoming_route = None, NO_ROUTE
         self._forget_pending()
         self._pipeline.memory.give(self._memory_taken)
@@ -338,8 +338,8 @@ class Connection(asyncio.BufferedProtocol):
             exchange.fail(error)
 
     def _refuse(self, error: Exception, head: Head = UNKNOWN_HEAD, route: RouteMatch | None = None) -> None:
-        """Answer a request that is not read to its end, behind the answers under way; then close. The client may still
-        be sending: it gets a half-closed connection and Limits.linger_s, so that it can read the answer."""
+        """Answer a request that is not read to its end, after the answers under way, and close. The connection stays
+        half-closed for Limits.linger_s, so that a client that is still sending can read the answer."""
         pipeline = self._pipeline
         self._discarding = True
         pipeline.closing = True
@@ -359,7 +359,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         self._since = self._connections.tick
         if self._pipeline.closing and self._incoming is None:
-            if self._discarding or self._behind or self._pending:
+            if self._discarding or self._surplus or self._pending:
                 self._linger(transport)
             else:
                 transport.close()
@@ -371,8 +371,8 @@ class Connection(asyncio.BufferedProtocol):
             self._resume()
 
     def _linger(self, transport: asyncio.Transport) -> None:
-        """Say that nothing more comes, and read on for a while without looking at it: closing with unread data would reset the
-        connection, and the client might lose the answer."""
+        """Half-close the connection, and read and ignore bytes for a while: closing with unread data would reset it, and the
+        client might lose the answer."""
         self._discarding = True
         if transport.can_write_eof():
             transport.write_eof()
@@ -394,7 +394,7 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None or transport.is_closing():
             return
         under_way = len(pipeline.exchanges)
-        full = under_way > 0 if self._discarding else under_way >= MAX_PIPELINED or self._behind > MAX_BEHIND
+        full = under_way > 0 if self._discarding else under_way >= MAX_PIPELINED or self._surplus > MAX_SURPLUS
         wanted = not (full or pipeline.write_paused)
         if wanted != self._reading:
             self._reading = wanted
@@ -407,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- time and end ----------------------------------------------------------------------------------------------
     def sweep(self, tick: int) -> None:
-        """Close what waits for its client too long. Called once a second."""
+        """Close the connection where it has waited for its client too long. Called once a second."""
         age = tick - self._since
         limits = self._context.limits
         pipeline = self._pipeline
@@ -429,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):
             pipeline.transport.close()
 
     def _sweep_unread(self, tick: int, age: int) -> None:
-        """Cut a client that takes less than TAKEN bytes of what is written to it in its time, which others may shorten."""
+        """Abort where the client takes fewer than TAKEN bytes in its time, which is shorter while others need the memory."""
         transport = self._pipeline.transport
         if transport is None:
             return
@@ -441,7 +441,7 @@ class Connection(asyncio.BufferedProtocol):
         self._count_unread()
 
     def _sweep_closing(self, transport: asyncio.Transport, tick: int, age: int) -> None:
-        """Give up on a client of TLS that neither takes what is still to be sent nor says that it has heard of the end."""
+        """Abort a TLS connection whose client neither takes the rest of the answer nor confirms the end."""
         if age > self._context.limits.linger_s and not transport.can_write_eof():
             if taken_by_peer(transport) > self._taken:
                 self._mark_taken(tick)
@@ -486,14 +486,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_idle(self) -> None:
         pipeline = self._pipeline
-        if pipeline.write_paused:  # what is written would keep it open
+        if pipeline.write_paused:  # unsent bytes would keep it open
             self.abort()
         elif pipeline.transport is not None:
             pipeline.transport.close()
 
     def drain(self) -> None:
-        """Close once the requests under way are answered. An idle connection has one more, as in Triton: its client may be
-        about to send it, and cannot know that nobody listens; the answer says that the connection closes."""
+        """Close once the requests under way are answered. An idle connection may send one more, as in Triton, because its
+        client may be about to; the answer says that the connection closes."""
         self._draining = True
         if self._pipeline.exchanges or self._incoming is not None:
             self._pipeline.closing = True

@@ -37,8 +37,8 @@ class Limits:
 
 
 class AccessLog(Protocol):
-    """Hears of each request that was answered: of its client, its head, when it began to come (monotonic ns, 0 where nobody
-    knows), and the status."""
+    """Is told of each answered request: its client, its head, the arrival of its first byte (monotonic ns, 0 where unknown),
+    and the status."""
 
     def answered(self, client: asyncio.BaseTransport | None, head: Head, began_ns: int, status: int) -> None: ...
 
@@ -48,7 +48,7 @@ class Context:
     """The listener's checks and bounds, and the buffer that its connections read into, one after the other.
 
     `forwarded` matches the names of request headers that become parameters of an inference request. `standing` makes the lines
-    of the headers that every answer has, by its status. `access` is None where nobody keeps a log of requests.
+    of the headers that every answer has, by its status. `access` is None without a log of requests.
     """
 
     authoriser: Authoriser

@@ -33,7 +33,7 @@ class EventStream:
         self._exchange.write(b"data: " + data + b"\n\n")
 
     def count(self, response: InferenceResponse) -> None:
-        """Count a response against the flow; called before what it has become is sent."""
+        """Count a response against the flow; called before its events are sent."""
         self._sent += response.size
 
     def end(self) -> None:

@@ -1,7 +1,7 @@
 """A request with its answer, and the answers of one connection in the order of their requests.
 
 A handler gets an Exchange. It returns a Reply or an awaitable of one, or None where it answers later: by `reply`, `send`, or a
-stream of `start_stream`, `write` and `end`. A Pipeline writes what its exchanges have to say; the connection reads requests.
+stream of `start_stream`, `write` and `end`. A Pipeline writes the answers of its exchanges; the connection reads requests.
 Source: RFC 9112, section 9.3.2 (pipelining).
 """
 
@@ -42,9 +42,9 @@ class RouteMatch:
     """Where a request's path and method lead: to a handler, or to a refusal.
 
     `group` is the API group that the authoriser knows. `params` are the named segments of the path. `max_body` is in bytes.
-    `encoded`: the handler takes the body in whatever Content-Encoding it came.
+    `encoded`: the handler takes the body in any Content-Encoding.
     `error_reply` makes the answer of an error in the form of the protocol that the path belongs to. `refusal` makes a new error
-    for each request: one that is raised again keeps the frames of all the times before.
+    for each request, because an error that is raised again keeps the frames of earlier requests.
     """
 
     max_body: int = 0
@@ -98,7 +98,7 @@ class Exchange:
         self.on_abandoned: Callable[[Exchange], None] | None = None
         self.requests: tuple[InFlightRequest, ...] = ()  # cancelled when the client goes
         self.task: asyncio.Task[None] | None = None
-        self.traced = False  # one of its requests has a trace that wants to know what is sent
+        self.traced = False  # one of its requests has a trace that wants to know when the answer is sent
 
     @property
     def backlog(self) -> int:
@@ -112,7 +112,7 @@ class Exchange:
 
     # -- an answer of known length ---------------------------------------------------------------------------------
     def reply(self, reply: Reply, standing: str | None = None) -> None:
-        """Send the whole answer, unless there is one. standing: lines of headers in place of the listener's own."""
+        """Send the whole answer, unless one was sent. standing: header lines in place of the listener's own."""
         if self.done:
             return
         pipeline = self.pipeline
@@ -141,10 +141,10 @@ class Exchange:
             self._complete()
         if self.traced:
             self._tell_sent()
-        self.requests = ()  # they refer back: left alone, only the garbage collector would free their tensors
+        self.requests = ()  # they refer to this exchange: only the cycle collector would free their tensors
 
     def fail(self, error: Exception) -> None:
-        """Answer with the error; what the models may still answer is not wanted. What the client is not told is logged."""
+        """Answer with the error and cancel the requests. An error whose text the client does not get is logged."""
         if not isinstance(error, ServingError | HttpError):
             log.error("a request failed unexpectedly", exc_info=error)
         requests = self.requests
@@ -217,7 +217,7 @@ class Exchange:
         self.memory_taken -= size
 
     def _keep(self) -> None:
-        """Count an answer that waits for those before it, as far as it is larger than its request."""
+        """Count the bytes by which an answer that waits for earlier ones is larger than its request."""
         pipeline = self.pipeline
         more = sum(map(len, self.chunks)) - self.memory_taken
         if more > COUNTED_FROM and pipeline.transport is not None:
@@ -250,7 +250,7 @@ class Exchange:
 
     # -- the end ---------------------------------------------------------------------------------------------------
     def cancel(self) -> None:
-        """Cancel the requests: what the models may still answer to this exchange is not wanted."""
+        """Cancel the requests, whose answers nobody wants any more."""
         requests, self.requests = self.requests, ()
         _cancel(requests)
 
@@ -342,21 +342,21 @@ class Pipeline:
         self._tell_drained()
 
     def count_unread(self) -> None:
-        """Count what the client does not take, as far as it is more than the requests have; Exhausted without room."""
+        """Count the unread bytes that exceed the memory of the requests; Exhausted without room."""
         more = self.backlog() - self.memory_until_sent - sum([one.memory_taken for one in self.exchanges])
         if more > COUNTED_FROM:
             self.memory.take(more)
             self.memory_until_sent += more
 
     def keeps_behind_stream(self) -> bool:
-        """Return whether answers that are counted wait behind a stream, which may have no end."""
+        """Return whether counted answers wait behind a stream, which may never end."""
         exchanges = self.exchanges
         if not self.memory_until_sent or not exchanges or not exchanges[0].status:
             return False
         return any(one.done for one in exchanges)
 
     def release_memory(self) -> None:
-        """Give back the memory of requests whose answers have left. Up to the transport's limit they count as having left."""
+        """Give back the memory of requests whose answers have left. Bytes within the transport's limit count as sent."""
         if self.memory_until_sent and (
             self.transport is None or not (self.write_paused or any(one.done for one in self.exchanges))
         ):

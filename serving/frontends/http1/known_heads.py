@@ -1,9 +1,9 @@
-"""Request heads that were parsed before, with what they lead to: clients repeat their heads.
+"""Request heads that were parsed before, with their routes: clients repeat their heads.
 
 Many send another trace context, request ID or length each time. A head with the request line and the header names of a known
-one, in the same order, is that one with other values. The parser has accepted all that is the same; what differs is taken only
-where it is visible ASCII behind one space, and the value of no header that changes how the request is read, but for the two
-lengths. All else is parsed.
+one, in the same order, is that one with other values. The parser has accepted the equal lines. A value may differ only where it
+is visible ASCII after one space and its header does not change how the request is read; the two lengths may differ, too. Any
+other head is parsed.
 """
 
 import re
@@ -24,8 +24,8 @@ _FIXED = HOP_BY_HOP | {"accept-encoding", "content-encoding", "expect"}
 T = TypeVar("T")
 
 
-class _Model(Generic[T]):
-    """A head that others may be like."""
+class _KnownHead(Generic[T]):
+    """A parsed head of which later heads may be variants."""
 
     __slots__ = ("_beginnings", "_found", "_lines", "_names", "_other_lengths", "_varied")
 
@@ -33,13 +33,13 @@ class _Model(Generic[T]):
         self._lines = lines
         self._found = found
         self._names = ["", *found[0].headers, "", ""]
-        # What each line begins with, up to its value; empty where another value would have to be parsed.
+        # The beginning of each line up to its value; empty where another value has to be parsed.
         self._beginnings = [_beginning(line, name) for line, name in zip(lines, self._names, strict=True)]
         self._varied: tuple[int, ...] = ()  # the lines that differed last
         self._other_lengths = False  # a length is among them
 
     def with_values_of(self, lines: list[bytes]) -> tuple[Head, T] | None:
-        """Return the head that has these lines, as many; None where it has to be parsed."""
+        """Return the head of these lines, as many as its own; None where it has to be parsed."""
         found = self._read(lines, self._varied)
         if found is None:
             self._varied = tuple(compress(range(len(lines)), map(ne, lines, self._lines)))
@@ -48,7 +48,7 @@ class _Model(Generic[T]):
         return found
 
     def _read(self, lines: list[bytes], varied: tuple[int, ...]) -> tuple[Head, T] | None:
-        """Return the head where no other lines differ than these."""
+        """Return the head of the lines where only those of `varied` differ; None otherwise."""
         others = lines.copy()
         head, attached = self._found
         headers = head.headers.copy()
@@ -72,23 +72,25 @@ class KnownHeads(Generic[T]):
 
     def __init__(self) -> None:
         self._exact: BoundedCache[bytes, tuple[Head, T]] = BoundedCache(LIMIT)
-        self._models: BoundedCache[tuple[bytes, int], _Model[T]] = BoundedCache(LIMIT)  # request line, number of lines
+        self._heads: BoundedCache[tuple[bytes, int], _KnownHead[T]] = BoundedCache(
+            LIMIT
+        )  # request line, number of lines
 
     def find(self, data: bytes) -> tuple[Head, T] | None:
-        """Return what a head is that ends with its empty line; None where it has to be parsed."""
+        """Return the head in `data`, which ends with its empty line, and its T; None where it has to be parsed."""
         found = self._exact.get(data)
         if found is not None or len(data) > LONGEST:
             return found
         lines = data.split(b"\r\n")
-        model = self._models.get((lines[0], len(lines)))
-        return None if model is None else model.with_values_of(lines)
+        known = self._heads.get((lines[0], len(lines)))
+        return None if known is None else known.with_values_of(lines)
 
     def remember(self, data: bytes, head: Head, attached: T) -> None:
-        """Keep what was parsed."""
+        """Keep a parsed head."""
         if len(data) > LONGEST:
             return
         found = head, attached
         self._exact.remember(data, found)
         lines = data.split(b"\r\n")
         if len(lines) == len(head.headers) + 3:  # no name twice
-            self._models.remember((lines[0], len(lines)), _Model(lines, found))
+            self._heads.remember((lines[0], len(lines)), _KnownHead(lines, found))

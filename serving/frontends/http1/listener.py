@@ -51,7 +51,7 @@ class Listener:
             )
 
     async def serve(self, connected: socket.socket) -> None:
-        """Serve a connection that was accepted elsewhere, as those of the listening sockets. OSError where it has ended."""
+        """Serve a connection that was accepted elsewhere like one of the listening sockets. OSError where it has ended."""
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(self._connection, connected, **listener_options(self._tls))
 
@@ -67,7 +67,7 @@ class Listener:
         return Connection(self._context, self._routes, self._connections)
 
     async def drain(self) -> None:
-        """Accept no more; return when every connection has answered what it was asked, or is idle too long, and is closed."""
+        """Stop accepting; return when all connections are closed, each after its answers or after it was idle too long."""
         self._stop_listening()
         self._connections.drain()
         await self._connections.all_closed()

@@ -110,7 +110,7 @@ class Head:
         self.accept = _accepted_encoding(headers.get("accept-encoding", ""))
 
     def with_headers(self, headers: dict[str, str], other_lengths: bool) -> "Head":
-        """Return a head that differs in headers that say nothing about it, and in its lengths if `other_lengths`."""
+        """Return this head with other headers, of which only the lengths are read anew, if `other_lengths`."""
         other = Head.__new__(Head)
         other.method = self.method
         other.path = self.path
@@ -127,7 +127,7 @@ class Head:
         return other
 
     def as_sent(self) -> Iterator[tuple[str, str]]:
-        """Give the headers by their names as the client has written them."""
+        """Yield the headers with their names as the client wrote them."""
         for name, value in self.headers.items():
             yield self.names.get(name, name), value
 
@@ -223,8 +223,8 @@ def _header_length(headers: dict[str, str]) -> int | None:
 
 
 def _accepted_encoding(header: str) -> str:
-    """Return the encoding of ours that an Accept-Encoding header prefers, the first of equals; "" where that is identity, or
-    none. Source: RFC 9110, section 12.5.3."""
+    """Return which of our encodings an Accept-Encoding header prefers, the first among equals; "" for identity or none.
+    Source: RFC 9110, section 12.5.3."""
     best, best_weight = "", 0.0
     for item in header.lower().split(","):
         name, _, parameters = item.partition(";")
@@ -246,7 +246,7 @@ def _weight(parameters: str) -> float:
 class Reply:
     """An answer of known length. The chunks of `body` are written in order; large ones are not joined.
 
-    closes: the connection ends behind it, and behind the answers to what has been asked already.
+    closes: the connection ends after it, and after the answers to requests that have come already.
     """
 
     status: int = 200
@@ -256,9 +256,9 @@ class Reply:
     closes: bool = False
 
     def encode(self, head: Head, closing: bool, standing: str = "") -> list[Chunk]:
-        """Return status line and headers, and the body; for HEAD the body stays away, for 204 its length too.
+        """Return status line, headers and body; for HEAD without the body, for 204 without its length too.
 
-        standing: the lines of headers that all answers of the listener have."""
+        standing: the header lines of all answers of the listener."""
         lines = [status_line(self.status)]
         if self.content_type:
             lines.append(f"Content-Type: {self.content_type}\r\n")
@@ -292,9 +292,9 @@ def plain_error(error: Exception, status: int, message: str) -> object:
 
 
 def error_reply(error: Exception, body: Callable[[Exception, int, str], object] = plain_error) -> Reply:
-    """Return what a client is told of an exception; anything unforeseen is 500 without its text.
+    """Return the answer to an exception; an unforeseen one is 500 without its text.
 
-    body: exception, status and message -> what the client is told, as JSON."""
+    body: exception, status and message -> the body of the answer, as JSON."""
     status, message, headers = _described(error)
     return json_reply(body(error, status, encodable(message)), status, headers)
 

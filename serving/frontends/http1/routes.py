@@ -1,7 +1,7 @@
 """The table of an HTTP listener's routes.
 
 A route is one line: method, pattern, API group (serving/frontends/shared/authorisation.py), handler. The method ANY stands for
-whichever a client uses. In a pattern {name} is one path segment, {name*} all that follow, and [...] may be missing. A handler
+every method. In a pattern {name} is one path segment, {name*} all that follow, and [...] may be missing. A handler
 is called with (frontend, exchange): what the routes serve, such as the inference server, and the request. See exchange.Exchange
 for what it returns.
 """
@@ -30,7 +30,7 @@ class Route(NamedTuple, Generic[F]):
 
 
 class RouteTable:
-    """Parses request heads and finds where they lead."""
+    """Parses request heads and finds their routes."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class RouteTable:
         also where no route leads; {"error": message} elsewhere. That of "" is for requests without a valid head, too."""
         self._max_body = max_body
         self._error_replies = dict(error_replies or {})
-        self.unknown = RouteMatch(error_reply=self._error_replies.get("", error_reply))  # of what has no valid head
+        self.unknown = RouteMatch(error_reply=self._error_replies.get("", error_reply))  # without a valid head
         self._large = {route.pattern for route in routes if route.large}
         self._encoded = {route.pattern for route in routes if route.encoded}
         self._patterns = {route.pattern: _compile(route.pattern) for route in routes}

@@ -1,7 +1,7 @@
 """The server's side of one HTTP/2 connection as an asyncio protocol (RFC 9113).
 
-It reads frames, keeps streams and flow-control windows, and bounds what a peer can make it do. What a request means is the
-business of the Stream subclass that `make_stream` returns.
+It reads frames, keeps streams and flow-control windows, and bounds what a peer can make it do. The Stream subclass that
+`make_stream` returns gives requests their meaning.
 """
 
 import asyncio
@@ -37,13 +37,13 @@ log = logging.getLogger(__name__)
 
 MAX_CONCURRENT_STREAMS = 1024
 STREAM_WINDOW = 16 << 20  # bytes
-CONNECTION_WINDOW = 1 << 30  # bytes: what has come is consumed at once, and backpressure is on streams
+CONNECTION_WINDOW = 1 << 30  # bytes: received data is consumed at once; each stream has a bound of its own
 _UPDATE_AFTER = CONNECTION_WINDOW // 4
 _REPLENISH_BELOW = STREAM_WINDOW // 2
 
 PREFACE_TIMEOUT_S = 10.0
-STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing of what has been written
-CLOSE_TIMEOUT_S = 5.0  # for a peer that takes nothing of what is still to be sent
+STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing
+CLOSE_TIMEOUT_S = 5.0  # for a peer that takes nothing of the rest
 DRAIN_NOTICE_S = 1.0
 
 _OUR_SETTINGS = h2.settings(
@@ -57,7 +57,7 @@ _OUR_SETTINGS = h2.settings(
 
 
 class Companion(Protocol):
-    """What lives as long as a connection, for its streams."""
+    """An object for the streams of a connection that lives as long as it."""
 
     def close(self) -> None:
         """The connection has ended."""
@@ -68,8 +68,8 @@ class Connection(FrameReader, Generic[Head]):
     """Frames in, streams out. Every public method runs on the event loop's thread.
 
     `parse_head` makes the head of a request from its header list, and `make_stream` (connection, stream identifier, head) the
-    stream. The connection is in `connections` while it lives. `scratch` is the listener's receive buffer; `memory` is what
-    all requests share, and makes a slow peer's time shorter where it runs short.
+    stream. The connection is in `connections` while it lives. `scratch` is the listener's receive buffer; `memory` is
+    shared by all requests; a slow peer gets less time where it runs short.
     """
 
     __slots__ = (  # CPython reads the attributes of an instance with more than 29 in its dict markedly slower
@@ -120,7 +120,7 @@ class Connection(FrameReader, Generic[Head]):
         self.companion: Companion | None = None
         self._draining = self._refusing = False
         self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
-        self._taken = 0  # what taken_by_peer said then, where it is stalled
+        self._taken = 0  # `taken_by_peer` at that time, where it is stalled
         self._handlers = {
             h2.PRIORITY: self._on_priority,
             h2.RST_STREAM: self._on_rst_stream,
@@ -285,7 +285,7 @@ class Connection(FrameReader, Generic[Head]):
             return
         self._flood.charge()
         self.expects_settings = False
-        for key, value in dict(values).items():  # the last one of each counts: a change walks over all streams
+        for key, value in dict(values).items():  # only the last value of each, because a change walks over all streams
             if key == Setting.INITIAL_WINDOW_SIZE:
                 self.writer.set_initial_window(value, list(self._streams.by_id.values()))
             elif key == Setting.MAX_FRAME_SIZE:
@@ -341,7 +341,7 @@ class Connection(FrameReader, Generic[Head]):
             self._progress.watch(self._streams.by_id.values(), now, self.memory, taken)
 
     def _taken_since(self, now: float) -> int:
-        """Return how many bytes the peer has taken of what is written since this was last asked, or the state began."""
+        """Return how many written bytes the peer has taken since the last call, or since the state began."""
         before, self._taken = self._taken, taken_by_peer(self.transport)
         self._since = now
         return self._taken - before
@@ -356,13 +356,13 @@ class Connection(FrameReader, Generic[Head]):
             self.transport.write(h2.frame(h2.PING, 0, 0, KEEPALIVE_PING))
 
     def _traffic(self) -> object:
-        """Return a value that differs once a DATA or HEADERS frame has been sent or received. No window tells: the peer opens
+        """Return a value that changes with each DATA or HEADERS frame sent or received. A window would not do: the peer opens
         it again."""
         return self._streams.last_id, self._bytes_received, self.writer.frames_sent
 
     # -- streams end -------------------------------------------------------------------------------------------------
     def response_sent(self, stream: Stream) -> None:
-        """Close a stream whose response has left; what still comes of its request is ignored."""
+        """Close a stream whose response has left; the rest of its request is ignored."""
         if self._streams.by_id.pop(stream.id, None) is None:
             return
         stream.closed()
@@ -468,8 +468,8 @@ class Connection(FrameReader, Generic[Head]):
         return self._keepalive.silent_s(time.monotonic())
 
     def close_idle(self) -> None:
-        """Close a connection on which nothing is under way but what its client is to do; it may open it again."""
-        if self.writer.paused:  # what is written would keep it open
+        """Close a connection that only waits for its client, which may open another one."""
+        if self.writer.paused:  # unsent bytes would keep it open
             self.transport.abort()
         elif not self.closing:
             self.transport.write(h2.goaway(self._streams.last_id, ErrorCode.NO_ERROR))

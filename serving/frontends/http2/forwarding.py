@@ -1,10 +1,10 @@
-"""Streams that another process answers: what a client sends goes there frame by frame, and what comes back goes to the client.
+"""Streams that another process answers: the client's frames go there one by one, and the frames of the answer come back.
 
-An `OriginConnection` is the client's side of HTTP/2 to that process, the origin, where a `Connection` answers as it answers
-everybody. Each connection of a client has one of its own, so that what bounds a connection at the origin bounds that client.
+An `OriginConnection` is the client's side of HTTP/2 to that process, the origin, where an ordinary `Connection` answers.
+Each connection of a client has one of its own, so that the origin's limits of a connection are limits of that client.
 
-Flow control goes through: the client may send what the origin takes, so that nothing waits here, and the origin may send at
-most ORIGIN_WINDOW more on a stream than the client has taken. Both ends are this program, and need not wait for each other's
+Flow control goes through: the client may send as much as the origin takes, so that nothing waits here, and the origin may send
+at most ORIGIN_WINDOW more on a stream than the client has taken. Both ends are this program, and need not wait for each other's
 settings.
 """
 
@@ -53,12 +53,12 @@ class OriginConnection(FrameReader):
         self._last_id = -1
         self._received = 0  # bytes of DATA since the last WINDOW_UPDATE of the connection
         self._transport: asyncio.Transport | None = None
-        self._early: list[bytes] = [_BEGINNING]  # what waits for the transport
+        self._early: list[bytes] = [_BEGINNING]  # bytes that wait for the transport
         self._connecting = asyncio.get_running_loop().create_task(self._connect(connect))
 
     @classmethod
     def of(cls, client: Connection[Any], connect: Connect) -> "OriginConnection":
-        """Return the one of this client, made where there is none yet or none any more."""
+        """Return the connection for this client; make one where there is none, or none any more."""
         found = client.companion
         if not isinstance(found, cls) or found.closing:
             found = client.companion = cls(client, connect)
@@ -98,7 +98,7 @@ class OriginConnection(FrameReader):
             self._client.transport.resume_reading()
 
     def close(self) -> None:
-        """Let go of the origin: it gives up what is still under way."""
+        """Close the connection, upon which the origin gives up the streams under way."""
         self.closing = True
         self._streams.clear()
         if self._transport is not None:
@@ -146,7 +146,7 @@ class OriginConnection(FrameReader):
             stream.origin_sent(bytes(data))
 
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
-        """Pass a header block on as it is: the origin's touch no dynamic table. An answer ends with its trailers."""
+        """Pass a header block on as it is, because the origin's blocks touch no dynamic table. Trailers end an answer."""
         stream = self._streams.pop(stream_id, None) if ends else self._streams.get(stream_id)
         if stream is None:
             return
@@ -169,7 +169,7 @@ class OriginConnection(FrameReader):
             self.write(h2.SETTINGS_ACK)
         elif kind == h2.PING and not flags & h2.FLAG_ACK:
             self.write(h2.frame(h2.PING, h2.FLAG_ACK, 0, payload))
-        # GOAWAY needs no answer: this server tells the client itself, and the origin refuses what comes too late.
+        # GOAWAY needs no answer: this server sends the client its own, and the origin refuses later streams.
 
     def on_stream_failure(self, failure: StreamFailure) -> None:
         self.fail(failure.code, "the origin broke a stream")
@@ -181,7 +181,7 @@ class OriginConnection(FrameReader):
 
 
 class ForwardedStream(Stream):
-    """A stream of a client that the origin answers, as it answers a request with the header fields `fields`."""
+    """A client's stream that the origin answers. fields: the header fields that the origin gets."""
 
     __slots__ = (
         "_ends",
@@ -202,10 +202,10 @@ class ForwardedStream(Stream):
         self._origin_id = 0
         self.origin_ended = False  # it has answered, or nobody wants its answer any more
         self._window = STREAM_WINDOW  # bytes that the origin takes
-        self._unsent = bytearray()  # what it does not take yet
-        self._ends = False  # the request ends behind that
+        self._unsent = bytearray()  # bytes that it does not take yet
+        self._ends = False  # the request ends after those
         self._untaken = 0  # bytes of the answer that the client has not taken
-        self._given = 0  # bytes that it has taken since the origin was told
+        self._given = 0  # bytes that the client has taken and the origin does not know of
 
     # -- from the client ---------------------------------------------------------------------------------------------
     def opened(self) -> None:
@@ -235,7 +235,7 @@ class ForwardedStream(Stream):
         self._origin.write(b"".join((header, data)))
 
     def wants_more(self) -> bool:
-        """Return False: the client may send more when the origin says so, and `connection.replenish` is not asked."""
+        """Return False: the origin lets the client send more, and not `connection.replenish`."""
         return False
 
     def waits_for_peer(self) -> bool:

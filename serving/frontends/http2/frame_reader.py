@@ -1,8 +1,8 @@
-"""Frames out of the bytes that a client sends: connection preface, frame boundaries, whole header blocks (RFC 9113, sections
-3.4, 4 and 6.10).
+"""Cuts received bytes into frames: connection preface, frame boundaries, whole header blocks (RFC 9113, sections 3.4, 4 and
+6.10).
 
 Bodies are handed over as they come, so that a large DATA frame is never collected first. All connections of a listener read
-into one scratch buffer, out of which only what must outlive a read is copied.
+into one scratch buffer, of which only bytes that must outlive a read are copied.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ MAX_CONTINUATIONS = 16
 _FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # of a HEADERS frame: whether it is a block and nothing else
 _read_header = FRAME_HEADER.unpack_from
 Pieces = NDArray[np.uint8]  # [number, bytes of each]
-_RUN_OF = 4096  # bytes of a DATA frame behind which others of the same length are looked for
+_RUN_OF = 4096  # bytes of a DATA frame from which on a run of equal frames is looked for
 _COPIED = 16 * 1024  # bytes read at once: small frames are cheaper to cut out of bytes than out of a memoryview
 
 
@@ -68,7 +68,7 @@ def make_scratch() -> memoryview:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class FrameReader(asyncio.BufferedProtocol):
-    """The receiving half of a connection. What the `on_...` methods raise ends the stream or the connection."""
+    """The receiving half of a connection. An error of an `on_...` method ends the stream or the connection."""
 
     __slots__ = (
         "_block",
@@ -88,11 +88,11 @@ class FrameReader(asyncio.BufferedProtocol):
 
     def __init__(self, scratch: memoryview) -> None:
         self.scratch = scratch
-        self.closing = False  # whatever comes now is ignored
+        self.closing = False  # further bytes are ignored
         self.expects_settings = True
         self._expects_preface = True
-        self._rest: bytes | bytearray = b""  # the beginning of what is to be handled whole
-        self._needed = 0  # bytes of it before there is anything to handle
+        self._rest: bytes | bytearray = b""  # the beginning of a frame that is handled whole
+        self._needed = 0  # bytes of it that have to be there first
         self._part_left = 0  # bytes of a DATA frame that is being received in parts
         self._part_of = 0
         self._part_ends = False
@@ -104,11 +104,11 @@ class FrameReader(asyncio.BufferedProtocol):
     # -- for the connection ------------------------------------------------------------------------------------------
     @abstractmethod
     def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
-        """A whole DATA frame; a memoryview is good until this returns."""
+        """A whole DATA frame; a memoryview is valid until this returns."""
 
     @abstractmethod
     def on_data_run(self, stream_id: int, pieces: Pieces) -> None:
-        """Whole DATA frames, one behind the other, behind which the body goes on. The pieces are good until this returns."""
+        """Whole DATA frames in a row, none of them the last of the body. The pieces are valid until this returns."""
 
     @abstractmethod
     def on_part_begins(self, stream_id: int, length: int, ends: bool) -> None:
@@ -116,7 +116,7 @@ class FrameReader(asyncio.BufferedProtocol):
 
     @abstractmethod
     def on_part(self, stream_id: int, data: memoryview, ends: bool) -> None:
-        """The next part of that frame, good until this returns; `ends`: the last one of the stream."""
+        """The next part of that frame, valid until this returns. ends: it is the last one of the stream."""
 
     @abstractmethod
     def on_header_block(self, stream_id: int, block: bytes, ends: bool) -> None:
@@ -163,7 +163,7 @@ class FrameReader(asyncio.BufferedProtocol):
             self.fail(ErrorCode.INTERNAL_ERROR, "internal error")
 
     def _parse(self, data: "bytes | memoryview") -> None:
-        """Handle every whole frame, and what there is of an unfinished DATA frame; keep the rest."""
+        """Handle every whole frame, and the received part of an unfinished DATA frame; keep the rest."""
         position = 0
         end = len(data)
         self._needed = HEADER_SIZE
@@ -221,7 +221,7 @@ class FrameReader(asyncio.BufferedProtocol):
         return len(PREFACE)
 
     def _check_order(self, kind: int, stream_id: int, flags: int, length: int) -> None:
-        """Raise for what a frame may not be whatever it holds: too long, before SETTINGS, inside a header block."""
+        """Raise for a frame that is wrong whatever it holds: too long, before SETTINGS, or inside of a header block."""
         longest = _LONGEST.get(kind, DEFAULT_MAX_FRAME_SIZE)
         if length > longest:
             raise ConnectionFailure(ErrorCode.FRAME_SIZE_ERROR, f"a frame is over {longest} bytes")
@@ -237,7 +237,7 @@ class FrameReader(asyncio.BufferedProtocol):
         self.on_part_begins(stream_id, length, self._part_ends)
 
     def _continue_part(self, data: "bytes | memoryview", position: int) -> int:
-        """Deliver what has come of the unfinished DATA frame; returns where the next frame begins."""
+        """Deliver the received part of the unfinished DATA frame; return where the next frame begins."""
         stop = min(len(data), position + self._part_left)
         self._part_left -= stop - position
         if stop > position:

@@ -80,7 +80,7 @@ def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
     return frame_header(len(payload), kind, flags, stream_id) + payload
 
 
-# A HEADERS frame but for the stream identifier, which stands between the two: length, type and flags; the header block.
+# A HEADERS frame in two parts, between which the stream identifier stands: length, type and flags; the header block.
 HeaderFrame = tuple[bytes, bytes]
 NO_HEADERS: HeaderFrame = (b"", b"")
 

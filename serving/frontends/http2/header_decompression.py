@@ -7,14 +7,14 @@ from hpack.huffman_table import HUFFMAN_COMPLETE, HUFFMAN_EMIT_SYMBOL, HUFFMAN_F
 from hpack.table import HeaderTable
 
 MAX_HEADER_LIST_SIZE = 64 * 1024  # bytes, as RFC 9113 counts them: name + value + FIELD_OVERHEAD for each field
-MAX_TABLE_SIZE = 4096  # bytes: SETTINGS_HEADER_TABLE_SIZE, of which we say nothing
+MAX_TABLE_SIZE = 4096  # bytes: the default of SETTINGS_HEADER_TABLE_SIZE, which we do not send
 FIELD_OVERHEAD = 32  # bytes
-_MAX_INTEGER_BYTES = 4  # behind the prefix: nothing that we take is longer than 2^28
+_MAX_INTEGER_BYTES = 4  # after the prefix: we take no length of more than 2^28
 
 HeaderField = tuple[bytes, bytes]
 HeaderList = list[HeaderField]
 
-# By their index (section 2.3.3): from 1 the static table, behind it the dynamic one, newest first.
+# By their index (section 2.3.3): from 1 the static table, after it the dynamic one, newest first.
 _STATIC: dict[int, HeaderField] = dict(enumerate(HeaderTable.STATIC_TABLE, 1))
 _STATIC_COUNT = len(_STATIC)
 
@@ -68,7 +68,7 @@ class FieldDecoder:
                     raise HeaderBlockError("the table's size changes inside of a block")
                 at = self._resize(block, first, at)
                 continue
-            else:  # a literal field (section 6.2), which the table takes up where it begins with 01
+            else:  # a literal field (section 6.2), which goes into the table where it begins with 01
                 prefix = 0x3F if first >= 0x40 else 0x0F
                 index = first & prefix
                 if index == prefix:
@@ -89,7 +89,7 @@ class FieldDecoder:
         return fields
 
     def _add(self, field: HeaderField) -> None:
-        """Take a field up, and drop the oldest ones that have no room any more: all, where it is too large (section 4.4)."""
+        """Add a field to the table, and evict the oldest ones for it: all of them, where it is too large (section 4.4)."""
         self.changed = True
         self._entries.append(field)
         self._size += len(field[0]) + len(field[1]) + FIELD_OVERHEAD
@@ -147,7 +147,7 @@ _STEPS: dict[int, tuple[int, bytes, bool]] = {}
 
 
 def _huffman(text: bytes) -> bytes:
-    """Return what is behind Huffman's code (section 5.2 and appendix B)."""
+    """Return a text in Huffman's code decoded (section 5.2 and appendix B)."""
     state = 0
     complete = True
     pieces = []

@@ -26,7 +26,7 @@ class HeaderDecoder(Generic[Head]):
     """Decodes the blocks of one connection and hands each to `parse`.
 
     A client repeats the same block for every call, made of references to the dynamic table. Its meaning is fixed until
-    the table changes, so that what `parse` made of it is kept until then.
+    the table changes, so that the result of `parse` is kept until then.
     """
 
     def __init__(self, parse: Callable[[HeaderList], Head]) -> None:
@@ -35,7 +35,7 @@ class HeaderDecoder(Generic[Head]):
         self._heads: BoundedCache[bytes, Head] = BoundedCache(_CACHED_BLOCKS)
 
     def decode(self, block: bytes) -> Head:
-        """Return what `parse` makes of the block; ConnectionFailure where it cannot be decoded: the table is lost then."""
+        """Return the result of `parse`; ConnectionFailure where the block cannot be decoded, because the table is lost then."""
         head = self._heads.get(block)
         if head is not None:
             return head

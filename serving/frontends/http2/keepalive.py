@@ -13,7 +13,7 @@ WITHOUT_CALLS_MS = 7_200_000  # the shortest time between two pings of a peer wi
 
 @dataclass(frozen=True, slots=True)
 class KeepaliveSettings:
-    """What the flags say: milliseconds and counts, 0 for no limit."""
+    """The values of the flags: milliseconds and counts, 0 for no limit."""
 
     time_ms: int = 7_200_000
     timeout_ms: int = 20_000
@@ -42,8 +42,8 @@ DEFAULTS = KeepaliveSettings()
 
 
 class Keepalive:
-    """Decides for a connection, which tells it the time (of time.monotonic) and its `traffic`: a value that stays equal while
-    nothing is sent or received."""
+    """Decides when a connection pings and when it ends. The connection passes the time (of time.monotonic) and its `traffic`: a
+    value that stays equal while nothing is sent or received."""
 
     __slots__ = (
         "_heard_at",
@@ -68,7 +68,7 @@ class Keepalive:
         self._strikes = 0
 
     def peer_pings_too_often(self, now: float, traffic: object, calls: bool) -> bool:
-        """Count a ping of the peer, which has `calls` open or not; return True when it has had its ping strikes."""
+        """Count a ping of the peer; return True when its ping strikes are used up. calls: whether it has calls open."""
         settings = self._settings
         if traffic != self._peer_traffic:
             self._peer_traffic = traffic
@@ -109,7 +109,7 @@ class Keepalive:
         return True
 
     def silent_s(self, now: float) -> float:
-        """Return for how long nothing has come, as far as `wants_ping` was told."""
+        """Return the seconds without traffic, as of the last call of `wants_ping`."""
         return now - self._heard_at
 
     def is_dead(self, now: float) -> bool:

@@ -51,7 +51,7 @@ class OpenStreams:
         return streams
 
     def ignore(self, stream_id: int) -> None:
-        """Ignore what still comes on a stream that we have closed."""
+        """Ignore further frames on a stream that we have closed."""
         if len(self._answered_early) >= MAX_REMEMBERED:
             self._answered_early.clear()
         self._answered_early.add(stream_id)

@@ -81,8 +81,8 @@ class Stream:
         self.receive_window = connection.receive_window
         self.remote_ended = False  # the request is complete: "half-closed (remote)" in section 5.1
         self.response_complete = False  # though perhaps not yet sent
-        self.outgoing: deque[bytes | memoryview] | None = None  # what waits: finished frames, or (memoryview) body
-        self.unread_memory = 0  # bytes that are counted for what waits
+        self.outgoing: deque[bytes | memoryview] | None = None  # unsent: finished frames, or (memoryview) body
+        self.unread_memory = 0  # bytes that are counted for `outgoing`
         self.bytes_flushed = 0  # bytes of body that had to wait and have been sent
 
     @abstractmethod
@@ -91,10 +91,10 @@ class Stream:
 
     @abstractmethod
     def receive(self, data: "bytes | memoryview", end: bool) -> None:
-        """Take a piece of the body, the last one where `end`; a memoryview is good only until this returns."""
+        """Take a piece of the body, the last one where `end`; a memoryview is valid only until this returns."""
 
     def receive_all(self, pieces: NDArray[np.uint8]) -> None:
-        """Take several pieces of the body [number, bytes of each], behind which more will come; good until this returns."""
+        """Take several pieces of the body [number, bytes of each], not the last ones; valid until this returns."""
         for piece in pieces:
             self.receive(piece.data, False)
 
@@ -124,8 +124,8 @@ class Stream:
         return 0
 
     def keep(self, size: int) -> None:
-        """Count `size` bytes that wait for the peer, as far as they are more than the request; where there is no room for them,
-        the response is given up."""
+        """Count the part of `size` bytes waiting for the peer that exceeds the request; the response is given up where there is
+        no room for it."""
         more = size - self.counted() - self.unread_memory
         if more > COUNTED_FROM:
             try:
@@ -160,7 +160,7 @@ class FrameWriter:
         self.initial_window = DEFAULT_WINDOW  # the peer's SETTINGS_INITIAL_WINDOW_SIZE
         self.max_frame_size = DEFAULT_MAX_FRAME_SIZE  # the peer's
         self.paused = False  # the transport takes no more for now
-        self.frames_sent = 0  # DATA and HEADERS, but for crumbs that the peer's windows make of them
+        self.frames_sent = 0  # DATA and HEADERS, without the tiny frames that the peer's windows force
         self._transport = transport
         self._window = DEFAULT_WINDOW  # of the connection
         self._waiting: dict[int, Stream] = {}
@@ -293,7 +293,9 @@ class FrameWriter:
         stream.send_window += increment
         if stream.send_window > MAX_WINDOW:
             raise StreamFailure(ErrorCode.FLOW_CONTROL_ERROR, stream.id)
-        while stream.outgoing and not self.paused and self._send_round(stream):  # the others' windows are as they were
+        while (
+            stream.outgoing and not self.paused and self._send_round(stream)
+        ):  # windows of other streams have not changed
             pass
 
     def set_initial_window(self, value: int, streams: Iterable[Stream]) -> None:

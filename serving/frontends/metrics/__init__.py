@@ -1,4 +1,4 @@
-"""What the server tells of itself: Prometheus text, and the live feed that dashboards subscribe to.
+"""The server's figures: Prometheus text, and the live feed that dashboards subscribe to.
 
 May import `frontends.http1`, telemetry, resources and `serving.server`. Its parts are made and called
 by `frontends.metrics_server`.

@@ -1,4 +1,4 @@
-"""This server's processes, the machine's CPU and memory, and its GPUs: read only when somebody asks, off the event loop.
+"""This server's processes, the machine's CPU and memory, and its GPUs: read only on demand, off the event loop.
 
 Source of the GPU values: NVML, by nvidia-ml-py.
 """
@@ -31,7 +31,7 @@ class ProcessUsage(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """One GPU; what the driver does not tell is None. utilization is 0 to 1, memory in bytes, power in watts, and energy in
+    """One GPU; values that the driver lacks are None. utilization is 0 to 1, memory in bytes, power in watts, and energy in
     joules since the server started."""
 
     uuid: str
@@ -52,7 +52,7 @@ class Host(NamedTuple):
 
 
 class HardwareReadings(Protocol):
-    """What the metrics say of the machine."""
+    """The readings that the metrics show."""
 
     def process(self) -> ProcessUsage: ...
 
@@ -97,13 +97,13 @@ class SampledHardware:
     """The latest readings of a Hardware; one for each server. A GPU's driver that hangs holds up nothing else."""
 
     def __init__(self, hardware: Hardware, interval_s: float = 0.0) -> None:
-        """interval_s: between two readings of the machine's own values, so that it does not matter who else asks."""
+        """interval_s: between two readings of the machine's own values, so that one reader does not shorten another's span."""
         self._process = Sample("server's processes", hardware.process)
         self._host = Sample("machine", hardware.host, interval_s)
         self._gpus = Sample("GPUs", hardware.gpus, interval_s)
 
     async def refreshed(self) -> None:
-        """Return when all is read anew, or takes too long."""
+        """Wait until everything is read anew, or has taken too long."""
         await asyncio.gather(*(one.refreshed() for one in (self._process, self._host, self._gpus)))
 
     def process(self) -> ProcessUsage:
@@ -161,7 +161,7 @@ def _gpu(uuid: str, handle: GpuHandle, energy_at_start: int | None) -> Gpu:
 
 
 def _read(function: Callable[[GpuHandle], T], handle: GpuHandle) -> T | None:
-    """Return what NVML tells of a GPU, None where it does not know."""
+    """Return a value of NVML's for a GPU, None where it has none."""
     try:
         return function(handle)
     except pynvml.NVMLError:

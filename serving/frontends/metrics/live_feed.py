@@ -4,8 +4,8 @@ event: hello    {server_id, instance, started, bounds_us}: the exclusive upper b
 event: stats    {time, server, unserved, traffic, models}: cumulative values; of models and of rollouts (`traffic`) those that
                 changed since the last event; a rollout that has ended is {model, namespace, rollout: null}, once
 
-One timer serves all subscribers and stops with the last. A subscriber that does not keep up is given fewer events, and
-loses nothing, for the values are cumulative; one that takes nothing at all is closed by its connection.
+One timer serves all subscribers and stops with the last. A subscriber that does not keep up gets fewer events, and
+loses nothing, because the values are cumulative; the connection of one that takes nothing at all is closed.
 Source of the format: the HTML standard, server-sent events.
 """
 
@@ -33,7 +33,7 @@ SLOW_ABOVE = 256 << 10  # bytes not yet taken: such a subscriber is passed over 
 MAX_SUBSCRIBERS = 64  # with a key, and as many without
 MAX_OF_ADDRESS = 16  # without a key, of one address
 
-Stamp = tuple[int, VersionStatus]  # what changes when a model has something new to tell
+Stamp = tuple[int, VersionStatus]  # changes with a model's values
 JsonObject = dict[str, object]
 
 
@@ -43,7 +43,7 @@ class LiveFeed:
     def __init__(self, server: InferenceServer, hardware: SampledHardware) -> None:
         self._server = server
         self._hardware = hardware
-        self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> what each was last told
+        self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> the stamps that it was sent last
         self._sent_traffic: dict[Exchange, dict[ModelIdentifier, bytes]] = {}
         self._addresses: dict[Exchange, str] = {}  # of each subscriber; "" of one with a key
         self._timer: asyncio.Task[None] | None = None
@@ -110,7 +110,7 @@ class LiveFeed:
             try:
                 await self._refresh()
                 self._send([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
-            except Exception:  # the streams stay open, and nobody would begin them anew
+            except Exception:  # the streams stay open, and nothing else would feed them
                 log.exception("an event of the live feed could not be made; the next one is tried")
 
     async def _send_first(self, exchange: Exchange) -> None:
@@ -147,7 +147,7 @@ class LiveFeed:
             )
 
     def _changed(self, exchange: Exchange, traffic: dict[ModelIdentifier, bytes]) -> list[bytes]:
-        """Return the rollouts that this subscriber has not been told of as they are now."""
+        """Return the rollouts whose present report this subscriber has not been sent."""
         sent = self._sent_traffic[exchange]
         self._sent_traffic[exchange] = traffic
         ended = [

@@ -112,7 +112,7 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 class LatencyBuckets:
     """The exported buckets of latencies, of 32 us to 67 s: 1, 2, 5 or 10 to each doubling.
 
-    Their upper bounds are bounds of the fine buckets too, and those of more to a doubling have all of those of fewer.
+    Their upper bounds are bounds of the fine buckets too, and more to a doubling include all bounds of fewer.
     """
 
     def __init__(self, to_a_doubling: int) -> None:
@@ -122,7 +122,7 @@ class LatencyBuckets:
         self._of_fine = [bisect_left(self.bounds_us, bound) for bound in BOUNDS_US]
 
     def merged(self, counts: Counts) -> list[int]:
-        """Return how many durations each has: a fine bucket belongs to the first bound that is not below its own."""
+        """Return the durations in each bucket: a fine bucket belongs to the first bound that is not below its own."""
         merged = [0] * len(self.le)
         for index, count in counts.items():
             merged[self._of_fine[index]] += count
@@ -130,7 +130,7 @@ class LatencyBuckets:
 
 
 FINEST = LatencyBuckets(len(_STEPS))
-_UNUSED = LatencyBuckets(1)  # of what has counted nothing yet
+_UNUSED = LatencyBuckets(1)  # for histograms without counts
 
 
 class _Model(NamedTuple):
@@ -150,7 +150,7 @@ class _RolloutArm(NamedTuple):
 
     @property
     def shadow(self) -> ShadowFigures | None:
-        """What the rollout's shadow has found, where this is the candidate."""
+        """The figures of the rollout's shadow, where this is the candidate."""
         mirror = self.rollout.mirror if self.arm is self.rollout.candidate else None
         return mirror.figures if mirror is not None else None
 
@@ -197,7 +197,7 @@ def of_models(
     counter_latencies: bool = True,
     buckets: LatencyBuckets = FINEST,
 ) -> Iterator[str]:
-    """Yield what the page has of these models' versions; see `render`."""
+    """Yield the page's part for these models; see `render`."""
     labelled = [_Model(values := _label_values(model), _labels(values), model, buckets) for model in models]
     for name, attribute, text in _COUNTERS:
         if counter_latencies or not name.endswith("_duration_us"):
@@ -366,8 +366,8 @@ def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogra
 def _merged_lines(name: str, labels: str, histogram: Histogram, buckets: LatencyBuckets) -> list[str]:
     """Return a histogram in the exported buckets.
 
-    Before anything is counted there are the doublings alone: with many models most wait for their first request, and all bounds
-    of each are ten times the page."""
+    A histogram without counts has the doublings alone: of many models most have had no request yet, and all their bounds would
+    make the page ten times as long."""
     found = buckets if histogram.total else _UNUSED
     return _histogram_lines(name, labels, found.le, found.merged(histogram.counts), histogram.sum_ns / 1e9)
 

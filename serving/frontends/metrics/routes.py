@@ -19,7 +19,7 @@ from serving.server.inference_server import InferenceServer
 
 
 class MetricsSource:
-    """What the routes tell of, and what the options leave out of it."""
+    """The server and the machine whose figures the routes show, and the options that leave some out."""
 
     def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
         self.server = server
@@ -33,7 +33,7 @@ class MetricsSource:
         server.rollouts.page = self.pieces_of
 
     def pieces(self) -> Iterator[str]:
-        """Yield the page, and last what Python models add."""
+        """Yield the page, which ends with the metrics of Python models."""
         yield from prometheus.render(
             self.server.statistics(),
             self.hardware,
@@ -49,7 +49,7 @@ class MetricsSource:
         yield self.server.custom_metrics()
 
     def pieces_of(self, model: ModelIdentifier) -> Iterator[str]:
-        """Yield what the page has of one model; of what Python models add all, for they name their labels themselves."""
+        """Yield the page's part for one model, and all metrics of Python models, which name their labels themselves."""
         statistics, rollout = self.server.statistics(model), self.server.rollouts.of(model)
         yield from prometheus.of_models(statistics, self.summaries, self.counter_latencies, self.buckets)
         yield from prometheus.of_rollouts([] if rollout is None else [rollout], self.buckets)

@@ -12,9 +12,9 @@ from repository.core.histogram import Counts, Histogram, quantile_bounds_us, sub
 from serving.telemetry.statistics import ModelStatistics
 
 WINDOW_S = 60.0
-STEP_S = 5.0  # readings are at least so far apart, however often somebody scrapes
+STEP_S = 5.0  # readings are at least so far apart, however often the page is scraped
 
-# Name, what it is of, None for a model that has none of it.
+# Name, its words in the help, and the histogram of a model; None for a model without one.
 FAMILIES: list[tuple[str, str, Callable[[ModelStatistics], Histogram | None]]] = [
     ("nv_inference_request_summary_us", "inference request", lambda m: m.request_latency),
     ("nv_inference_queue_summary_us", "inference queuing", lambda m: m.queue_latency),
@@ -61,8 +61,8 @@ class Summaries:
             yield "\n".join(lines) + "\n"
 
     def _before_window(self, models: list[tuple[str, ModelStatistics]]) -> dict[tuple[str, ModelStatistics], Counts]:
-        """Return the counts of the youngest reading that is older than the window; nothing, so that all since the start counts,
-        where none is. Keeps a reading of now."""
+        """Return the counts of the youngest reading that is older than the window; without one nothing, so that everything
+        since the start counts. Keeps a reading of now."""
         now = self._clock()
         while len(self._readings) > 1 and self._readings[1][0] <= now - WINDOW_S:
             self._readings.popleft()

@@ -71,7 +71,7 @@ class Completion:
         self.stream.end()
 
     def fail(self, error: ServingError) -> None:
-        """Answer with an error: before the first event a plain one, else an event. Nobody waits for the other choices then."""
+        """Answer with an error, as an event where the stream has begun. It ends the other choices, too."""
         if self.stream is None or not self.stream.started:
             self.exchange.fail(error)
             return
@@ -116,7 +116,7 @@ class Choice:
     """One answer to one prompt: one request of the model."""
 
     def __init__(self, completion: Completion, index: int, prefix: str) -> None:
-        """prefix: what stands before the model's text: the prompt, where it is echoed."""
+        """prefix: the text before the model's own: the prompt, where it is echoed."""
         self.index = index
         self.pieces: list[str] = []
         self.role_sent = False
@@ -144,7 +144,7 @@ class Choice:
             self._end()
 
     def _read(self, response: InferenceResponse) -> bytes:
-        """Return the text of a response as bytes of UTF-8; keep its token counts and its reason to end."""
+        """Return the text of a response as bytes of UTF-8; keep its token counts and its finish reason."""
         if self._completion.stream is not None:
             self._completion.stream.count(response)
         reason = response.parameters.get("finish_reason")
@@ -176,7 +176,7 @@ def _described(choice: Choice, reason: str | None) -> JsonObject:
 
 
 def _count(response: InferenceResponse, name: str) -> int | None:
-    """Return a number of tokens that the model tells, None where it does not."""
+    """Return a number of tokens that the response has, None where it has none."""
     array = response.outputs.get(name)
     if array is not None:
         return int(array.ravel()[0]) if array.size and array.dtype.kind in "iu" else None
@@ -187,7 +187,7 @@ def _count(response: InferenceResponse, name: str) -> int | None:
 class StopSequences:
     """Passes text on up to the stop sequence that is complete first, however the text is cut into pieces.
 
-    What could be the beginning of a stop sequence is held back until more is known. `found` says that one has come.
+    Text that may begin a stop sequence is held back until more has come. found: a stop sequence has come.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -209,7 +209,7 @@ class StopSequences:
         return text[:end]
 
     def _unsure(self, text: str) -> int:
-        """Return the length of the longest end of the text with which a stop sequence begins."""
+        """Return the length of the longest end of the text that a stop sequence begins with."""
         longest = min(max(map(len, self._stops)) - 1, len(text))
         return next((size for size in range(longest, 0, -1) if self._begins(text[-size:])), 0)
 

@@ -38,7 +38,7 @@ class CompletionRequest:
 
 
 def model_of(body: JsonObject) -> str:
-    """Return the id of the model that is asked."""
+    """Return the id of the requested model."""
     name = body.get("model")
     if not isinstance(name, str) or not name:
         raise WrongField("model", "expected 'model' to be the name of a model")
@@ -84,7 +84,7 @@ def _as_json(messages: list[object]) -> str:
 
 
 def _message(role: str, content: object, declared: TextGeneration) -> str:
-    """Return the text that the prompt template has for one message."""
+    """Return the text of one message by the prompt template."""
     if isinstance(content, list):  # parts; those that are not text have no place in a prompt
         if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
             raise WrongField("messages", "expected the parts of a message's content to be texts")

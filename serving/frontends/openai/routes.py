@@ -68,7 +68,7 @@ def _identify(server: InferenceServer, asked: str) -> tuple[str, str]:
 
 
 def _generates(server: InferenceServer, name: str, version: str) -> bool:
-    """Return whether a model generates text: also one that would load on its first request, but none that takes no requests."""
+    """Return whether a model takes requests and generates text; one that would load on its first request counts, too."""
     try:
         return text_generation(server.model_config(name, version)) is not None
     except ServingError:
@@ -124,7 +124,7 @@ def _request(
 
 
 def _backend_inputs(asked: CompletionRequest, settings: Mapping[str, int | float | str]) -> JsonObject:
-    """Return what models for the vLLM and TensorRT-LLM backends take beside the settings. The prompt is echoed here, not
+    """Return the inputs of models for the vLLM and TensorRT-LLM backends beside the settings. The prompt is echoed here, not
     there."""
     return {
         "stream": asked.stream,

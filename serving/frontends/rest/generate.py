@@ -57,7 +57,7 @@ def generate(server: InferenceServer, exchange: Exchange, body: JsonObject) -> N
 
 @with_names_once
 def generate_stream(server: InferenceServer, exchange: Exchange, body: JsonObject) -> None:
-    """Answer with each response as a server-sent event, errors of the model too; what is refused before is a plain error."""
+    """Answer with each response or error of the model as a server-sent event; a refused request gets a plain error."""
     stream = EventStream(exchange)
 
     def on_response(response: Answer, final: bool) -> None:

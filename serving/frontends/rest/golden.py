@@ -1,4 +1,4 @@
-"""The load parameter `slipway.golden`, as repository.core.golden has it: examples that what is loaded has to answer."""
+"""The load parameter `slipway.golden`, as repository.core.golden has it: examples that the loaded version has to answer."""
 
 from repository.core.errors import InvalidExample
 from repository.core.golden import GoldenRequest, read_golden

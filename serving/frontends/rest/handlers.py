@@ -72,7 +72,7 @@ async def repository_index(server: InferenceServer, exchange: Exchange) -> Reply
 
 
 def _index_row(row: IndexRow) -> JsonObject:
-    """Return a row without what it does not say."""
+    """Return a row as JSON, without its empty fields."""
     if not row.state:
         return {"name": row.name}
     absent = {name for name in ("release", "aliases", "loading") if not getattr(row, name)}
@@ -82,7 +82,7 @@ def _index_row(row: IndexRow) -> JsonObject:
 
 @with_json
 async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObject) -> Reply:
-    """Load, and tell the steps that it took; stock clients read the status alone."""
+    """Load a model and answer with the steps of the load; stock clients read the status alone."""
     _default_repository(exchange)
     exchange.body = b""
     parameters = _parameters(body)

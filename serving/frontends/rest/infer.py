@@ -17,7 +17,7 @@ from serving.server.inference_server import InferenceServer
 def infer(
     server: InferenceServer, exchange: Exchange, on_error: Callable[[Exchange, Exception], None] = Exchange.fail
 ) -> None:
-    """Infer once; the responder of the request answers the exchange. on_error: takes what is raised after the return."""
+    """Infer once; the responder of the request answers the exchange. on_error: called with an error after the return."""
     received = exchange.received() if server.tracing else None
     if len(exchange.body) < LARGE:
         _submit_checked(server, exchange, _decode(server, exchange), received)
@@ -28,7 +28,7 @@ def infer(
 async def _infer_large(
     server: InferenceServer, exchange: Exchange, received: ReceiveTimes, on_error: Callable[[Exchange, Exception], None]
 ) -> None:
-    """Decode on another thread, piece by piece, JSON that would hold up the event loop."""
+    """Decode JSON that would hold up the event loop on another thread, piece by piece."""
     try:
         request = await in_thread(_decode, server, exchange)
         exchange.task = None
@@ -64,7 +64,7 @@ def _submit_checked(
 
 
 def submit(server: InferenceServer, exchange: Exchange, received: ReceiveTimes, *requests: InFlightRequest) -> None:
-    """Hand over requests whose answers go to this exchange. `received`: when they came, where somebody traces."""
+    """Hand over requests whose answers go to this exchange. received: when they came, if they are traced."""
     exchange.body = exchange.binary = b""  # the tensors hold what they need
     exchange.requests = requests
     for request in requests:

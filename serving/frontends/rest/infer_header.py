@@ -1,8 +1,8 @@
 """The JSON of a V2 inference request without the elements of its tensors: Triton's inference header, checked.
 
-Most clients send the same header again and again: what differs are the `id` and the flat arrays under "data". Those are cut
-out, and what remains, the outline, is parsed once. In their places it has marks, which no client can guess: they must come out
-of the parser as the id and as the data of the inputs, or else the body is parsed whole.
+Most clients send the same header again and again, with another `id` and other flat arrays under "data". Those are cut out, and
+the rest, the outline, is parsed once. It has marks in their places, which no client can guess: unless the parser returns each
+mark as the id or as the data of an input, the body is parsed whole.
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_{binary_data,parameters,schedule_policy,sequence}.md.
 """
@@ -62,9 +62,9 @@ JsonMembers = Mapping[str, object]
 class InputHeader:
     """One input as announced.
 
-    binary_size: its bytes in the binary part, -1 where its data is in the JSON or in `region`. plain: in binary it is what
-    numpy has in memory. pack: makes that of as many Python numbers as the input has elements, and raises where they are of
-    another kind or out of range; None where there are too many elements for it, or no numbers.
+    binary_size: its bytes in the binary part, -1 where its data is in the JSON or in `region`. plain: its binary form
+    is numpy's. pack: makes that form of as many Python numbers as the input has elements, and raises where they are of another
+    kind or out of range; None for too many elements, and for a datatype without numbers.
     """
 
     __slots__ = ("binary_size", "dtype", "elements", "name", "pack", "plain", "region", "row", "shape")
@@ -155,8 +155,8 @@ def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
 
 
 def _learn(outline: bytes, arrays: int) -> InferHeader | None:
-    """Return the header of an outline, None where the marks are anywhere else than they should be: then the arrays, or the id,
-    would become those of something else."""
+    """Return the header of an outline; None where a mark is at a wrong place, because an array or the id would become the value
+    of another field."""
     try:
         header, data = check_header(load_json(outline))
     except ServingError:

@@ -1,4 +1,4 @@
-"""The V2 inference request: JSON, Triton's inference header, with the binary data of tensors behind it.
+"""The V2 inference request: JSON, Triton's inference header, followed by the binary data of tensors.
 
 decode(body, binary, ...) -> (InferenceRequest, InferHeader)      tensors are views of `binary` where they can be
 
@@ -35,8 +35,8 @@ def decode(
     """Return the request for `model` in its `version`, and its header, by which the response is encoded.
 
     body: the JSON. binary: the data of the inputs that announce a size in bytes, one after the other. memory: where inputs in
-    shared memory are looked up. INVALID_ARG for what is wrong with the request in itself, NOT_FOUND for an unknown region;
-    what the model asks of its inputs is checked by the server.
+    shared memory are looked up. INVALID_ARG for a wrong request, NOT_FOUND for an unknown region; the server
+    checks later whether the inputs fit the model.
     """
     try:
         header, identifier, texts = read_outline(body)
@@ -47,14 +47,14 @@ def decode(
 
 
 def read_whole(body: Chunk) -> tuple[InferHeader, str, list[Array]]:
-    """Return the header, the request's id, and the tensors of the inputs that the JSON has the data of, all parsed at once.
+    """Return the header, the request's id, and the tensors of the inputs whose data is in the JSON, all parsed at once.
     INVALID_ARG for what is wrong with them."""
     header, data = check_header(load_json(body))
     return header, header.id, [*map(_from_json, header.given, data)]
 
 
 def _from_text(spec: InputHeader, text: Chunk) -> Array:
-    """Return the tensor of which `text` is the data. NotFlatError where it is not the text of one whole array."""
+    """Return the tensor whose data is `text`. NotFlatError where it is not the text of one whole array."""
     if len(text) > SMALL_TEXT:
         return _from_json(spec, numbers(text, spec.row))
     try:

@@ -1,4 +1,4 @@
-"""The V2 inference response: JSON with the binary data of tensors behind it, as the answer to an exchange.
+"""The V2 inference response: JSON followed by the binary data of tensors, as the answer to an exchange.
 
 encode(response, header) -> (JSON, binary parts)      header: that of the request
 
@@ -26,7 +26,7 @@ class InferResponder:
     """Answers the exchange when the response comes. `header` is the request's."""
 
     __slots__ = ("exchange", "header")
-    flow: ResponseFlow | None = None  # nothing holds a model back that answers once
+    flow: ResponseFlow | None = None  # a model that answers once is never held back
 
     def __init__(self, exchange: Exchange, header: InferHeader) -> None:
         self.exchange = exchange

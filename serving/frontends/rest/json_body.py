@@ -64,7 +64,7 @@ def _with_names_once(exchange: Exchange) -> JsonObject:
 def _refuse_twice(body: bytes) -> None:
     try:
         pairs = json.loads(body, object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
-    except RecursionError:  # no value that is taken has so many levels
+    except RecursionError:  # no accepted value has so many levels
         return
     given = [name for name, _ in pairs]
     given += [name for key, inner in pairs if key == "parameters" and isinstance(inner, _Pairs) for name, _ in inner]
@@ -74,4 +74,4 @@ def _refuse_twice(body: bytes) -> None:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """An object of JSON as it stands, with names that are given twice."""
+    """The members of a JSON object, with names that stand in it twice."""

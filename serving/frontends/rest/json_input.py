@@ -1,11 +1,11 @@
 """Requests as JSON, and the tensors in it: lists of numbers, booleans or strings, flat or nested in row-major order.
 
-Two ways lead through a body. `cut_arrays` cuts the flat arrays out of it: the rest, the outline, is the same for each request
-of most clients and need not be parsed again. What is made otherwise `load_json` parses whole: large bodies by simdjson, whose
+A body is read in one of two ways. `cut_arrays` cuts the flat arrays out of it: the rest, the outline, is the same for each
+request of most clients and need not be parsed again. `load_json` parses any other body whole: large ones by simdjson, whose
 arrays give their numbers as one buffer without a Python object for each.
 
 A parser in C holds the interpreter's lock until it is done: 6 ms for each megabyte, for which the event loop stands still, on
-whichever thread the parser runs. Large arrays are therefore read in pieces, between which the loop gets its turn.
+any thread that the parser runs on. Large arrays are therefore read in pieces, between which the loop gets its turn.
 JSON has no NaN or infinity; like Triton this reads the tokens NaN, Infinity and -Infinity.
 """
 
@@ -53,7 +53,7 @@ MAX_PARAMETERS = 4096  # of one request, or of one of its tensors
 MAX_PARAMETERS_TEXT = 1 << 20  # bytes
 _REQUEST = ("id", "parameters", "inputs", "outputs")
 _TENSOR = ("name", "datatype", "shape", "data", "parameters")
-_CHECKED = 8 << 10  # elements between two looks at whether anybody still waits
+_CHECKED = 8 << 10  # elements between two checks that the client still waits
 _MISSING = object()
 _SCALARS = frozenset((bool, int, float))
 _TEXTS = frozenset((str,))
@@ -67,15 +67,15 @@ _LIMITS = {
 
 # -- flat arrays, apart from the rest ----------------------------------------------------------------------------------
 class NotFlatError(Exception):
-    """The body is to be parsed whole: it may be wrong, or just not made of flat arrays."""
+    """The body has to be parsed whole: it may be wrong, or have other arrays than flat ones."""
 
 
 def cut_arrays(body: bytes) -> tuple[bytes, list[Chunk]]:
     """Return the outline, with MARK in place of each array under a key "data", flat or nested, and the texts of the arrays.
 
-    Both are still to be parsed: a text may be anything that ends with a bracket, and the outline must turn out to have each
-    mark as the data of an input. Inside a string the key's quotes would be escaped, so that what is found is a key, if the body
-    is JSON at all. NotFlatError where there are too many.
+    Both have to be parsed: a text may be anything that ends with a bracket, and the caller checks that each mark is the data of
+    an input. Whatever is found is a key, if the body is JSON at all, because quotes inside of a string would be escaped.
+    NotFlatError for too many arrays.
     """
     pieces = body.split(_DATA)
     texts: list[Chunk] = []
@@ -97,7 +97,7 @@ def cut_arrays(body: bytes) -> tuple[bytes, list[Chunk]]:
 
 
 def _end_of_nested(piece: bytes) -> int:
-    """Return where an array ends that is nested evenly: where as many brackets close as have opened at its beginning."""
+    """Return where an evenly nested array ends: after as many closing brackets in a row as it begins with opening ones."""
     found = _OPENING.match(piece)
     closing = b"]" * (len(found[1]) if found else 1)
     stop = piece.find(closing)
@@ -113,7 +113,7 @@ def cut_large_arrays(body: Chunk) -> tuple[bytes, list[Chunk]]:
     texts: list[Chunk] = []
     position = 0
     while (found := _find(body, _KEY, position)) >= 0:
-        start = _behind(body, _behind(body, found + _KEY_SIZE, b":"), b"[") - 1
+        start = _after(body, _after(body, found + _KEY_SIZE, b":"), b"[") - 1
         stop = _find(body, _END, start) + 1
         if not stop or body[found - 1] == ord("\\") or len(texts) == MAX_ARRAYS:
             raise NotFlatError
@@ -124,7 +124,7 @@ def cut_large_arrays(body: Chunk) -> tuple[bytes, list[Chunk]]:
 
 
 def _find(body: Chunk, token: re.Pattern[bytes], position: int) -> int:
-    """Return where the token is next, or -1. Looks at what lies before it and no more, and copies nothing."""
+    """Return where the token is next, or -1. Reads no further than the token, and copies nothing."""
     while position < len(body):
         checkpoint()
         found = token.search(body, position, position + _WINDOW)
@@ -134,8 +134,8 @@ def _find(body: Chunk, token: re.Pattern[bytes], position: int) -> int:
     return -1
 
 
-def _behind(body: Chunk, position: int, token: bytes) -> int:
-    """Return the position behind white space and this token."""
+def _after(body: Chunk, position: int, token: bytes) -> int:
+    """Return the position after white space and this token."""
     near = bytes(body[position : position + 64])
     rest = near.lstrip(b" \t\r\n")
     if not rest.startswith(token):
@@ -157,12 +157,12 @@ def from_buffer(row: Datatype, data: simdjson.Array) -> NDArray[Any] | None:
 
 
 def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
-    """Return what the text of an array holds, flat: large floats in the datatype asked for; integers wide, so that their range
-    can be checked. NotFlatError for what is no list of numbers."""
+    """Return the numbers in an array's text, flat: large floats in the datatype asked for; integers in a wide one, so that
+    their range can be checked. NotFlatError for any other text."""
     if len(text) <= _WINDOW:
         return _parsed(bytes(text), row)
     parts = []
-    for piece in _pieces(text[_behind(text, 0, b"[") : -1]):
+    for piece in _pieces(text[_after(text, 0, b"[") : -1]):
         checkpoint()
         part = _parsed(b"[%b]" % piece, row)
         with np.errstate(over="ignore"):
@@ -198,7 +198,7 @@ def _pieces(text: Chunk) -> Iterator[bytes]:
 
 # -- whole bodies -------------------------------------------------------------------------------------------------------
 def load_json(body: Chunk) -> object:
-    """Return the parsed body: of a large one what an inference request knows, each "data" of `inputs` as a simdjson array.
+    """Return the parsed body: of a large one an inference request's fields, each "data" of `inputs` as a simdjson array.
     INVALID_ARG for what is not JSON."""
     try:
         return _load_large(body) if len(body) >= SIMDJSON_FROM else orjson.loads(body)
@@ -223,15 +223,15 @@ def _tensor(item: object) -> dict[str, object]:
 
 
 def _members(value: object, names: tuple[str, ...]) -> dict[str, object]:
-    """Return those of these members that an object has. simdjson finds one by a walk over all keys: nothing is looked up
-    for each key that a client has written."""
+    """Return those of these members that an object has. simdjson finds one by a walk over all keys, so that a lookup for each
+    key of the client would take quadratic time."""
     if not isinstance(value, simdjson.Object):
         raise invalid("expected the request, and each of its inputs and outputs, to be a JSON object")
     return {name: member for name in names if (member := value.get(name, _MISSING)) is not _MISSING}
 
 
 def _plain(value: object) -> object:
-    """Return a value as Python objects, of which a short text makes many: no more than a request needs."""
+    """Return a value as Python objects; INVALID_ARG for more than a request needs, because a short text can make many."""
     if not isinstance(value, simdjson.Object | simdjson.Array):
         return value
     check_count("an object or array of the request", value, MAX_PARAMETERS)
@@ -251,7 +251,7 @@ def check_count(what: str, members: Sized, limit: int) -> None:
 
 
 def _load_leniently(body: Chunk, error: Exception) -> object:
-    """Return what a fast parser refuses and Triton's takes: NaN and Infinity, and for simdjson integers beyond 64 bits."""
+    """Parse a body that a fast parser refuses and Triton's takes: NaN and Infinity, for simdjson integers beyond 64 bits."""
     content = bytes(body)
     load = json.loads if b"NaN" in content or b"Infinity" in content else orjson.loads
     try:
@@ -285,8 +285,8 @@ def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int
 
 
 def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDArray[Any]:
-    """Return numbers that come as Python objects. numpy makes an array of texts as wide as the longest one out of a list
-    with one text in it, so that what is no number never gets there."""
+    """Return numbers that come as Python objects. Other elements are refused before numpy gets them: from a list with one text
+    it would make an array of texts, all as wide as the longest."""
     elements = flattened(name, data)
     if not _SCALARS.issuperset(map(type, elements)):
         raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")

@@ -20,7 +20,7 @@ _ELEMENTS = 8 << 10  # written at a time
 
 
 def json_writer(name: str, row: Datatype, size: int) -> Callable[[NDArray[Any]], bytes]:
-    """Return what writes the flat `data` of an output of `size` elements; it raises INVALID_ARG for what JSON cannot hold."""
+    """Return a function that writes the flat `data` of an output of `size` elements, or raises INVALID_ARG where it cannot."""
     if row.name in ("BYTES", "FP16", "BF16"):
         return lambda array: orjson.dumps(flat_values(name, row, array))
     return _numbers if size < LARGE_ARRAY else _many_numbers
@@ -72,5 +72,5 @@ def _many_numbers(array: NDArray[Any]) -> bytes:
 
 
 def exact_json(array: NDArray[Any]) -> bytes:
-    """The slow way, which knows NaN and infinity."""
+    """Return an array as JSON with NaN and infinity, which takes long."""
     return json.dumps(array.tolist(), separators=(",", ":")).encode()

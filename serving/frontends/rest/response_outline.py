@@ -25,7 +25,7 @@ _MARK_TEXT = f'"{_MARK}"'.encode()
 
 
 class ResponseOutline:
-    """Made for one response, and filled by `fill` with all that are like it."""
+    """Made for one response; `fill` fills it with each response that is like it."""
 
     __slots__ = ("_forms", "_start", "_version")
 
@@ -55,11 +55,11 @@ class ResponseOutline:
         value["outputs"] = outputs
         start, *others = dump_json(value).split(_MARK_TEXT)
         self._start = start
-        behind = iter(others)
-        # Of each output: name, dtype and shape; what makes its binary data, or its JSON; and the JSON behind that, or behind
-        # its number of bytes; empty where neither stands in the JSON.
+        rest = iter(others)
+        # Of each output: name, dtype and shape; the function that makes its binary data or its JSON; and the JSON after its
+        # elements or its number of bytes; empty where neither stands in the JSON.
         self._forms = [
-            (name, array.dtype, array.shape, to_binary, to_json, next(behind) if cut else b"")
+            (name, array.dtype, array.shape, to_binary, to_json, next(rest) if cut else b"")
             for (name, array), (to_binary, to_json, cut) in zip(response.outputs.items(), writers, strict=True)
         ]
 
@@ -75,7 +75,7 @@ class ResponseOutline:
             start = b'{"id":%b,%b' % (_text(response.id), start[1:])
         pieces = [start]
         parts: list[Chunk] = []
-        for (name, dtype, shape, to_binary, to_json, behind), given, array in zip(
+        for (name, dtype, shape, to_binary, to_json, rest), given, array in zip(
             forms, outputs, outputs.values(), strict=True
         ):
             if given != name or array.shape != shape or array.dtype is not dtype:
@@ -83,10 +83,10 @@ class ResponseOutline:
             if to_binary is not None:
                 part = to_binary(array)
                 parts.append(part)
-                if behind:
-                    pieces += (b"%d" % len(part), behind)
+                if rest:
+                    pieces += (b"%d" % len(part), rest)
             elif to_json is not None:
-                pieces += (to_json(array), behind)
+                pieces += (to_json(array), rest)
         return b"".join(pieces) if len(pieces) > 1 else start, parts
 
 

@@ -8,7 +8,7 @@ from serving.server.inference_server import InferenceServer
 
 
 def traffic(server: InferenceServer, exchange: Exchange) -> Reply:
-    """Answer what the live feed tells; `{"model": ..., "rollout": null}` for a model without a rollout."""
+    """Answer with the report of the live feed; `{"model": ..., "rollout": null}` for a model without a rollout."""
     name = exchange.route.params["model"]
     rollout = server.rollout(name)
     report = {"model": name, "rollout": None} if rollout is None else rollout.report()

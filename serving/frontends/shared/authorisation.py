@@ -1,4 +1,4 @@
-"""Who may call what: restricted groups of routes (a header with a key) and, with --auth-file, tokens for inference.
+"""Authorisation: restricted groups of routes (a header with a key) and, with --auth-file, tokens for inference.
 
     authoriser = Authoriser.from_options(options, "http")       or "grpc"
     if not authoriser.open: authoriser.check("inference", headers, "digits")
@@ -47,7 +47,7 @@ class TokenFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: tuple[int, int, int] | None = None
-        self._refused: tuple[int, int, int] | None = None  # of a malformed file, which is told of once
+        self._refused: tuple[int, int, int] | None = None  # of a malformed file, which is logged once
         self._grants: dict[str, _Grant] = {}
         self._refresh(strict=True)
         follow("auth", self._look_again, RECHECK_S)

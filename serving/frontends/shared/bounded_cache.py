@@ -1,4 +1,4 @@
-"""What was worked out before, for as many inputs as there is room for: a full cache forgets one entry, the oldest."""
+"""A cache of results with a limit on its entries: a full one forgets its oldest entry."""
 
 import threading
 from typing import TypeVar
@@ -15,7 +15,7 @@ class BoundedCache(dict[K, V]):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit
-        self._lock = threading.Lock()  # between two that fill it
+        self._lock = threading.Lock()  # while an entry is added
 
     def remember(self, key: K, value: V) -> None:
         with self._lock:

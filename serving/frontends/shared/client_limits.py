@@ -1,7 +1,7 @@
-"""What one client may send, and how long the server waits for it. What counts is that it comes on, in bytes over time.
+"""Limits of one client: how much it may send, and how long the server waits for it. Progress counts, in bytes over time.
 
 A client that has begun a request must, in each span of `stall_s`, end it or send `bytes_per_s` for each second. Where the
-memory for requests runs short, it must send SCARCE times as much: who sends slowly holds that memory longest.
+memory for requests runs short, it must send SCARCE times as much, because a slow client holds that memory longest.
 A client must take TAKEN bytes of an answer in each span of `unread_s`, and in MAKE_ROOM_S where others need the room and it
 holds more than its share.
 """
@@ -50,7 +50,7 @@ class ClientTimeouts:
         return cls(options.request_stall_secs, options.request_min_rate, options.grpc_stream_idle_secs)
 
     def span_s(self, awaited: Awaited) -> float:
-        """Return the seconds in which a client must come on."""
+        """Return the seconds in which a client must make progress."""
         spans = {Awaited.REQUEST: self.stall_s, Awaited.RESPONSE: self.unread_s, Awaited.MESSAGE: self.idle_s}
         return spans[awaited]
 
@@ -75,7 +75,7 @@ class WatchedStream(Protocol):
 
 
 class ProgressWatch:
-    """Since when each stream of a connection waits for its client."""
+    """Watches how long each stream of a connection waits for its client."""
 
     def __init__(self, timeouts: ClientTimeouts, memory: RequestMemory) -> None:
         self._timeouts = timeouts
@@ -86,10 +86,10 @@ class ProgressWatch:
     def watch(
         self, streams: Iterable[WatchedStream], now: float, held: ConnectionMemory, taken: int | None = None
     ) -> None:
-        """Tell the streams whose client has not come on in time. Called every second or so. held: by their connection.
+        """Call `overdue` of the streams whose client was too slow. Called every second or so. held: bytes of their connection.
 
-        taken: where writing is paused, what `taken_by_peer` says. That counts then: of their own the streams can write nothing
-        until the client has taken much of what was written before.
+        taken: `taken_by_peer`, where writing is paused. That counts then, because the streams can write nothing until the
+        client has taken much of the earlier data.
         """
         makes_room = held.must_make_room
         was_paused, self._paused = self._paused, taken is not None
@@ -125,7 +125,7 @@ class ProgressWatch:
 
 
 def taken_by_peer(transport: asyncio.Transport) -> int:
-    """Return a number that grows by each byte of what was written that the peer's machine takes."""
+    """Return a number that grows with each written byte that the peer's machine takes."""
     connected = transport.get_extra_info("socket")
     with suppress(OSError):  # a Unix socket
         info = connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED + 8)

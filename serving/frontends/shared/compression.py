@@ -1,7 +1,7 @@
 """gzip and deflate, step by step: each step of inflating is charged before it is made, and long work leaves the event loop.
 
-A bomb of 60 KB becomes 60 MB. Whoever holds the limit on a body's size and the memory of all requests learns of every step,
-so that what many bombs become together is bounded as well.
+A bomb of 60 KB becomes 60 MB. Each step counts against the body's limit and the memory of all requests, so that many bombs
+together are bounded as well.
 Source: RFC 9110, section 8.4.1, by which "deflate" means the zlib format; gRPC's message encodings mean the same.
 """
 
@@ -16,8 +16,8 @@ Buffer = bytes | memoryview
 
 WINDOW_BITS = {"gzip": 31, "deflate": 15}
 AT_ONCE = 64 << 10  # bytes made on the loop: 0.2 ms
-STEP = 1 << 20  # bytes made, or compressed, between two looks at whether anybody still waits
-_PIECE = 64 << 10  # bytes of input looked at at a time: zlib copies what it leaves of them
+STEP = 1 << 20  # bytes made, or compressed, between two checks that the client still waits
+_PIECE = 64 << 10  # bytes of input at a time, because zlib copies the unread rest of them
 
 
 class TooLargeError(Exception):
@@ -59,8 +59,8 @@ class Inflater:
 
 
 class MemoryHolder(Protocol):
-    """The request whose data it is. `take` is told the bytes of each step before they are made, and may refuse them by an
-    exception; `give` is told those that were not needed."""
+    """The request whose data is inflated. `take` counts the bytes of a step before they are made, and may refuse them by an
+    exception; `give` gives back those that were not needed."""
 
     def take(self, size: int) -> object: ...
 

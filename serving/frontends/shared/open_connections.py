@@ -8,7 +8,7 @@ import time
 from typing import Protocol
 
 _RESERVED_PART, _LEAST_RESERVED, _MOST_RESERVED = 8, 32, 256  # of the descriptors: for files, models and processes
-_LOOK_FROM = 4  # connections have the fourth part of the descriptors
+_LOOK_FROM = 4  # descriptors are counted once connections have a fourth of them
 _LOOK_S = 1e-5  # for each connection, between two looks at all descriptors
 _BUSY_S = 0.25  # until the next look where no connection could be closed
 
@@ -18,7 +18,7 @@ class OpenConnection(Protocol):
         """Return for how many seconds it has waited for its client; None while a request of it is under way."""
 
     def close_idle(self) -> None:
-        """Close it, with whatever notice its protocol has."""
+        """Close it, with the notice of its protocol."""
 
 
 _open: dict[OpenConnection, None] = {}  # in the order in which they came
@@ -31,7 +31,7 @@ class _Look:
 
 
 def opened(connection: OpenConnection) -> None:
-    """Note a new connection. When all that came with it are noted, others are closed where descriptors are short."""
+    """Note a new connection. A moment later, when others that came with it are noted, idle ones are closed if need be."""
     _open[connection] = None
     if _LOOK_FROM * len(_open) > _limit():
         _look_soon()
@@ -49,11 +49,11 @@ def _look() -> None:
     _Look.due = float("-inf")
     try:
         taken = len(os.listdir("/proc/self/fd"))
-    except OSError:  # there is not even one for this
+    except OSError:  # no descriptor is left to list them
         taken = _limit()
     over = taken - descriptors_for_clients()
     if over > 0 and _open:
-        # What waited to be accepted comes now; or those that are busy become idle.
+        # Waiting connections are accepted now, or busy ones become idle.
         _look_soon(0.0 if _close_idlest(over) else _BUSY_S)
 
 
@@ -62,7 +62,7 @@ def closed(connection: OpenConnection) -> None:
 
 
 def descriptors_for_clients() -> int:
-    """Return how many descriptors connections may have, with all that is open beside them; the rest is for what comes."""
+    """Return how many descriptors may be open while connections are let in; the rest is for files, models and processes."""
     limit = _limit()
     return limit - min(_MOST_RESERVED, max(_LEAST_RESERVED, limit // _RESERVED_PART))
 

@@ -1,7 +1,7 @@
 """Work that would hold up the event loop, on threads of its own: `await in_thread(function, ...)`.
 
-Nobody waits for work that nobody wants: where the awaiting task is cancelled (its client has gone), the function ends at its
-next `checkpoint()`, or does not begin; and the threads are daemons, so that the process ends without them.
+Work that is not wanted any more ends early: where the awaiting task is cancelled (its client has gone), the function ends at
+its next `checkpoint()`, or does not begin. The threads are daemons, so that the process ends without waiting for them.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ THREADS = max(4, min(32, os.cpu_count() or 1))
 
 
 class AbandonedError(Exception):
-    """The work is not wanted any more. It ends its thread's job, and nobody sees it."""
+    """The work is not wanted any more: ends the job of the thread, and is caught there."""
 
 
 class _Job(Generic[T]):
@@ -100,7 +100,7 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
 
 
 def checkpoint() -> None:
-    """Call it between pieces of long work. AbandonedError where nobody waits for the work any more."""
+    """Call it between pieces of long work. AbandonedError where the awaiting task has been cancelled."""
     job = getattr(_running, "job", None)
     if job is not None and job.abandoned:
         raise AbandonedError

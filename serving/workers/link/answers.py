@@ -50,7 +50,7 @@ def read_outputs(parts: Outputs, area: AreaReader) -> dict[str, Tensor]:
 
 
 def discard_outputs(parts: Outputs, area: AreaReader) -> None:
-    """Give back the places of outputs for which nobody waits any more."""
+    """Give back the places of outputs that are not awaited any more."""
     for payload in parts[3::4]:
         if type(payload) is tuple:
             area.freed.append(payload[0])

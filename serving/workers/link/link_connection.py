@@ -1,7 +1,7 @@
-"""Messages over a connected socket between the core and a worker: values that marshal takes, each behind its length.
+"""Messages over a connected socket between the core and a worker: values that marshal takes, each after its length.
 
-What happens in one turn of the loop travels as one message. Both ends run the same Python, so marshal's format is the same, and
-no other encoding of the standard library is as quick.
+All requests or answers of one turn of the loop travel as one message. Both ends run the same Python, so marshal's format is the
+same, and no other encoding of the standard library is as quick.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ _ROOM = 256 << 10  # bytes read at once
 
 
 class LinkConnection(asyncio.BufferedProtocol):
-    """One end. Subclasses take the messages, and say what `flush` sends."""
+    """One end. Subclasses take the messages that come, and make those that go out."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -30,14 +30,14 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     @abstractmethod
     def outgoing(self) -> Any:
-        """Return the message of what has come together since the last one."""
+        """Return the message with everything since the last one."""
 
     @abstractmethod
     def on_closed(self) -> None:
         """The other side has gone, or the connection was ended."""
 
     def wake(self) -> None:
-        """Send what has come together when this turn of the loop is over."""
+        """Have a message sent when this turn of the loop is over."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._send)
@@ -83,7 +83,7 @@ class LinkConnection(asyncio.BufferedProtocol):
             self._make_room(buffer[start:filled])
 
     def _make_room(self, rest: memoryview) -> None:
-        """Keep the beginning of a message where all of it has room."""
+        """Move the beginning of a message to where all of it has room."""
         needed = _LENGTH
         if len(rest) >= _LENGTH:
             needed += int.from_bytes(rest[:_LENGTH], "little")

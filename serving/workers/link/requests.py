@@ -1,14 +1,14 @@
 """Requests on their way from a worker to the core.
 
-Clients repeat themselves: what most requests have in common is their kind, which the worker defines when it first meets it, and
-names by a number from then on. A request is one tuple in the message of its turn:
+Clients repeat themselves: the fields that most requests share are their kind, which the worker defines once and then names by a
+number. A request is one tuple in the message of its turn:
 
     (number, kind, id, arrival_ns, data, details)   kind: its number, or (number, definition) where it is new, or so long that
                                                     it is not kept
-                                                    data: of all tensors, behind one another; of tensors one by one where
+                                                    data: of all tensors, one after the other; of tensors one by one where
                                                     some are BYTES, whose sizes differ; details: None where there is none
 
-The worker counts the numbers of requests; by them answers and cancelling find their request.
+The worker numbers its requests; answers and cancellations name the number.
 """
 
 import marshal
@@ -33,7 +33,7 @@ Peer = tuple[str, int] | None
 
 
 class RequestDetails(NamedTuple):
-    """What few requests have; travels as a plain tuple.
+    """Fields that few requests have; they travel as a plain tuple.
 
     classes: output -> how many classes are asked for. peer: address of the client. headers: those that a trace or a rollout
     reads. received: see ReceiveTimes.
@@ -50,7 +50,7 @@ class RequestDetails(NamedTuple):
 
 
 class RequestKind:
-    """What requests of one kind have in common.
+    """The fields that requests of one kind share.
 
     tensors: name, dtype, shape, and the place within the data. size: bytes of the data. fixed: no tensor is BYTES. gapless: the
     data is that of the tensors, without bytes between them.
@@ -122,8 +122,8 @@ class RequestWriter:
         return number, named, asked.id, request.arrival_ns, data, None if details is None else _plain(details)
 
     def _define(self, key: tuple[object, ...], request: InFlightRequest, protocol: str) -> tuple[int, RequestKind]:
-        """Give a kind a number; where there are too many, that of the one which was defined first. All that are too long to be
-        kept have one number."""
+        """Give a kind a number; where there are too many kinds, that of the oldest. All kinds that are too long to be kept have
+        one number."""
         asked = request.asked
         tensors = tuple([(name, tensor.dtype.char, tensor.shape) for name, tensor in asked.inputs.items()])
         definition = (protocol, asked.model_name, asked.model_version, asked.requested_outputs, tensors)
@@ -149,12 +149,12 @@ class RequestReader:
         self.kinds: dict[int, RequestKind] = {}
 
     def define(self, number: int, definition: Definition) -> RequestKind:
-        """Return the kind of a request that came with the definition of it."""
+        """Return the kind of a request that came with its definition."""
         kind = self.kinds[number] = RequestKind(definition)
         return kind
 
     def read(self, kind: RequestKind, identifier: str, data: Any, details: "RequestDetails | None") -> InferenceRequest:
-        """Return the request; its tensors are views of what has come."""
+        """Return the request; its tensors are views of the received bytes."""
         inputs = {}
         if kind.fixed:
             if type(data) is int:

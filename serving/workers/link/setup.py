@@ -1,4 +1,4 @@
-"""What the core tells a worker when it starts it. Numbers of descriptors are those of the worker."""
+"""The settings that the core gives a worker at its start. Numbers of descriptors are those of the worker."""
 
 from dataclasses import dataclass
 

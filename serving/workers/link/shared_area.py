@@ -60,7 +60,7 @@ class AreaWriter:
         return np.ndarray(shape, dtype, self._memory, place)
 
     def give_back(self, place: int) -> None:
-        """Take a place back that the reader does not look at any more."""
+        """Take back a place that the reader has freed."""
         begin, end = place, self._used.pop(place)
         free = self._free
         index = bisect_left(free, (begin, end))
@@ -75,11 +75,11 @@ class AreaWriter:
 
 
 class AreaReader:
-    """Views of the places that the other side has filled. `freed`: those that nobody views any more, to be told to it."""
+    """Views of the places that the other side has filled. freed: places without views, to be reported to it."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
-        self.freed: deque[int] = deque()  # appended to on whichever thread drops the last view
+        self.freed: deque[int] = deque()  # appended to on the thread that drops the last view
 
     def view(self, place: int, size: int) -> NDArray[np.uint8]:
         """Return the bytes at a place, [size]. The place is free when neither they nor a view of them are referred to."""
@@ -89,7 +89,7 @@ class AreaReader:
         return lease
 
     def take_freed(self) -> list[int]:
-        """Return the places in `freed`, which it forgets."""
+        """Return the places in `freed`, and empty it."""
         freed = self.freed
         return [freed.popleft() for _ in range(len(freed))] if freed else []
 

@@ -18,7 +18,7 @@ _SIZE = 8 * (_CLIENTS + _BEATS * CLIENTS)  # bytes
 
 
 class SharedPage:
-    """held: bytes of clients' requests. clients: of each slot of clients, behind one another for each process. beats: counted
+    """held: bytes of clients' requests. clients: of each slot of clients, one process after the other. beats: counted
     by each worker while it lives. Slot 0 is the core's."""
 
     def __init__(self, descriptor: int, workers: int) -> None:
@@ -44,7 +44,7 @@ class SharedPage:
         self._numbers[_REFUSED] = now
 
     def forget(self, slot: int) -> None:
-        """A process has ended: it holds nothing any more."""
+        """Clear the numbers of a process that has ended."""
         self.held[slot] = 0
         for at in range(slot * CLIENTS, (slot + 1) * CLIENTS):
             self.clients[at] = 0

@@ -12,7 +12,7 @@ from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes, seriali
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
 INLINE = 8 << 10  # bytes; copying fewer twice costs less than a place in shared memory
-ALIGNMENT = 16  # of tensors behind one another, as of the data of a bytes object
+ALIGNMENT = 16  # of tensors one after the other, as of the data of a bytes object
 
 DTYPES: dict[str, "np.dtype[Any]"] = {row.dtype.char: row.dtype for row in DATATYPES.values()}
 DTYPES |= {"q": np.dtype(np.int64), "Q": np.dtype(np.uint64)}  # the same as "l" and "L" here, where a library made them
@@ -26,7 +26,7 @@ def aligned(size: int) -> int:
 
 
 def pack(tensor: Tensor, area: AreaWriter) -> Payload:
-    """Return what travels of a tensor's data."""
+    """Return a tensor's data as it travels."""
     if tensor.dtype.char in TEXT:
         data = serialize_bytes(tensor)
         place = area.place(len(data)) if len(data) > INLINE else -1
@@ -43,7 +43,7 @@ def pack(tensor: Tensor, area: AreaWriter) -> Payload:
 
 
 def unpack(char: str, shape: tuple[int, ...], payload: Payload, area: AreaReader) -> Tensor:
-    """Return the tensor, a view of what has come; BYTES are copied."""
+    """Return the tensor, a view of the received bytes; BYTES are copied."""
     data: Any = payload if isinstance(payload, bytes) else area.view(*payload)
     if char in TEXT:
         return deserialize_bytes(data, math.prod(shape)).reshape(shape)

@@ -1,7 +1,7 @@
-"""What a worker knows of the core: it stands in for the InferenceServer in the frontends.
+"""The core as a worker sees it: it stands in for the InferenceServer in the frontends.
 
 Infer requests travel over the link; whatever else a client asks travels over an internal connection of its own, whose other
-end the frontends of the core serve. Who finds out that a request cannot travel over the link raises NeedsCoreError.
+end the frontends of the core serve. NeedsCoreError is raised where a request cannot travel over the link.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ class NeedsCoreError(Exception):
 
 
 class NoSharedMemory:
-    """In place of the clients' shared memory, which is the core's."""
+    """Stands in for the clients' shared memory, which only the core has."""
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NeedsCoreError
@@ -110,7 +110,7 @@ class CoreClient(LinkConnection):
             details = self._details(asked, transport, headers, received)
         self._requests.append(self._writer.write(number, request, protocol, details))
         self._in_flight[number] = request
-        request.accept(_Sent(self, number))
+        request.accept(_SentRequest(self, number))
         if received is not None:
             request.trace = _SentTrace(self, number)
         # They are in the shared memory or in the message now, and may be large.
@@ -125,7 +125,7 @@ class CoreClient(LinkConnection):
         headers: Mapping[str, str] | None,
         received: ReceiveTimes,
     ) -> RequestDetails:
-        """Return what most requests do not have."""
+        """Return the fields that most requests do not have."""
         peer = transport.get_extra_info("peername") if self._shows_peer and transport is not None else None
         return RequestDetails(
             dict(asked.parameters),
@@ -187,7 +187,7 @@ class CoreClient(LinkConnection):
         request.respond(response)
 
     def beat(self) -> None:
-        """Tell of places that are free, where no request has done so: those of the last answers. Called every second."""
+        """Report freed places that no request has reported: those of the last answers. Called every second."""
         if self._responses_area.freed:
             self.wake()
 
@@ -213,7 +213,7 @@ class CoreClient(LinkConnection):
         return protocol
 
     async def _pass(self, connection: socket.socket, message: bytes) -> None:
-        """Hand a connection to the core, as soon as that has taken those before it."""
+        """Hand a connection to the core as soon as it has taken the earlier ones."""
         while True:
             try:
                 socket.send_fds(self._control, [message], [connection.fileno()])
@@ -224,7 +224,7 @@ class CoreClient(LinkConnection):
                 raise unavailable("the server is ending") from None
 
 
-class _Sent:
+class _SentRequest:
     """The owner of a request that is under way in the core."""
 
     __slots__ = ("_client", "_number")

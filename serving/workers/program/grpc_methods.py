@@ -81,5 +81,5 @@ _METHODS[_INFER] = METHODS[_INFER]._replace(call=WorkerInferCall)
 
 
 def find_method(path: str) -> Method:
-    """Return the method of a path; as in the core, calls end with UNIMPLEMENTED where there is none."""
+    """Return the method of a path; as in the core, calls of an unknown one end with UNIMPLEMENTED."""
     return _METHODS.get(path) or core_methods.find_method(path)

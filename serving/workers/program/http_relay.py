@@ -1,8 +1,8 @@
 """Requests that the core answers: passed on over an internal connection, and the answer passed back byte by byte.
 
 Each client's connection has internal ones of its own, one for each of its requests under way, which end with it: so the core
-knows the client, and hears when it goes. What has come of a request is whole and decompressed. The answer is not decoded: only
-its end is looked for.
+knows the client, and notices when it goes. Requests are passed on whole and decompressed. The answer is not decoded: only its
+end is looked for.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from serving.frontends.http1.message import HOP_BY_HOP
 from serving.workers.program.core_client import CoreClient
 
 _PIECE = 256 << 10  # bytes of a body that are written at once
-# Besides: not true any more of a body that has come.
+# The others are no longer true of a body that has been received and decompressed.
 _LEFT_OUT = HOP_BY_HOP | {"content-encoding", "content-length", "expect"}
 
 
@@ -31,7 +31,7 @@ class HttpRelay:
         self._idle: dict[Pipeline, list[_CoreConnection]] = {}
 
     async def answer(self, exchange: Exchange) -> None:
-        """Pass the request on; its answer comes when it comes."""
+        """Pass the request on. Its answer comes later."""
         pipeline = exchange.pipeline
         idle = self._idle.get(pipeline)
         if idle is None:
@@ -88,7 +88,7 @@ class _CoreConnection(asyncio.Protocol):
         self._send_body()
 
     def _send_body(self) -> None:
-        """Send what the core takes now: from there on it counts it in the memory for requests, and this process does not."""
+        """Send the bytes that the core takes now, which counts them in the memory for requests from then on in our place."""
         unsent, exchange = self._unsent, self._exchange
         while unsent and self._transport is not None and not self._core_is_slow:
             piece, rest = unsent[0][:_PIECE], unsent[0][_PIECE:]

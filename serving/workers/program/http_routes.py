@@ -16,7 +16,7 @@ def worker_routes(relay: HttpRelay) -> list[Route[InferenceServer]]:
     """Return the routes for a listener whose server is the CoreClient."""
 
     def infer(core: InferenceServer, exchange: Exchange) -> HandlerResult:
-        """Infer over the link. A request without a header has the shape that its model wants, which the core knows."""
+        """Infer over the link. A request without a JSON header is passed on: only the core knows the shape of its input."""
         if exchange.head.header_length == 0:
             return relay.answer(exchange)
         try:

@@ -1,4 +1,4 @@
-"""The program of a worker, which ends with the core: when the link to it ends, and when the kernel says so."""
+"""The program of a worker, which ends with the core: when their link ends, or when the kernel signals the core's death."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 def main() -> None:
     setup_descriptor, parent = map(int, sys.argv[1:3])
     die_with(parent)
-    # The core ends its workers when they have done what they still have to do.
+    # The core ends its workers when they have finished their work.
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     with os.fdopen(setup_descriptor, "rb") as file:
@@ -64,7 +64,7 @@ class _Worker:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Serve until the core says that it is enough, or has gone."""
+        """Serve until the core asks for the end, or has gone."""
         setup = self._setup
         loop = asyncio.get_running_loop()
         memory = SharedRequestMemory(setup.options.request_memory_limit, self._page, setup.number)
@@ -131,7 +131,7 @@ class _Worker:
         self._tell("drained", protocol)
 
     def _tell(self, what: str, value: str) -> None:
-        with contextlib.suppress(OSError):  # the core has gone, which the link tells
+        with contextlib.suppress(OSError):  # the core has gone: the link's end says so
             self._control.send(marshal.dumps((what, value)))
 
     def _beat(self, core: CoreClient) -> None:
