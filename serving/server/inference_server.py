@@ -141,7 +141,7 @@ class InferenceServer:
                 await self._manager.shutdown()
         except TimeoutError:
             log.warning("requests were still under way after %g s; ending without them", self.options.exit_timeout_secs)
-        finally:
+        finally:  # the log and the traces last, because the last requests still write to them
             if self.request_log is not None:
                 await asyncio.to_thread(self.request_log.close)
             if self._tracer is not None:
@@ -281,7 +281,7 @@ class InferenceServer:
 
     def version_statistics(self, name: str = "", version: str = "") -> list[ModelStatistics]:
         """Return the statistics of all versions that take requests, of those of a model, or of one."""
-        found = self._ready_statistics()
+        found = self._manager.index.statistics(ready=True)  # as in Triton they end with a model, and begin anew with it
         if not name:
             return found
         number, namespace = self._manager.resolve(name, version).statistics.key[1:]
@@ -290,10 +290,6 @@ class InferenceServer:
             for one in found
             if (one.model_name, one.namespace) == (name, namespace) and (not version or one.model_version == number)
         ]
-
-    def _ready_statistics(self) -> list[ModelStatistics]:
-        """Return the statistics of versions that take requests. As in Triton they end with a model, and begin anew with it."""
-        return self._manager.index.statistics(ready=True)
 
     def unserved_requests(self) -> Mapping[str, int]:
         """Return, by the name of a model, the requests that were refused because none of its versions served."""

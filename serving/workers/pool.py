@@ -83,7 +83,7 @@ class FrontendWorkers:
     async def drain(self, protocol: str) -> None:
         """Listen no more; return when the connections of a protocol have been answered and are closed."""
         self._stopping = True
-        self._accept_for_none()
+        self._accept_for_none()  # first: the loop must not watch descriptors that are closed
         for sockets in self._sockets:
             for one in sockets.pop(protocol, ()):
                 one.close()
@@ -92,7 +92,7 @@ class FrontendWorkers:
 
     async def close(self) -> None:
         """End the workers."""
-        self._stopping = True
+        self._stopping = True  # first, or `_keep` would start them again
         self._accept_for_none()
         for sockets in self._sockets:
             for one in itertools.chain.from_iterable(sockets.values()):
@@ -103,7 +103,7 @@ class FrontendWorkers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._internal.close()
+        await self._internal.close()  # last: until its end a worker passes connections on
         if self._page_descriptor >= 0:
             os.close(self._page_descriptor)
             self._page_descriptor = -1

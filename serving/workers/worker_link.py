@@ -66,7 +66,7 @@ class WorkerLink(LinkConnection):
             if request.stream is not None:  # a decoupled model
                 self.answer(number, None)
                 request.cancel()
-        for number in cancelled:
+        for number in cancelled:  # after the requests: one may come and be cancelled in the same turn
             found = self._in_flight.pop(number, None)
             if found is not None:
                 found.cancel()

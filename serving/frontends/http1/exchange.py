@@ -256,7 +256,7 @@ class Exchange:
 
     def abandon(self) -> None:
         """Give up the request and its answer: the client has gone."""
-        self.done = True
+        self.done = True  # before the requests are cancelled, whose answers are ignored then
         if self.memory_taken:
             self.give(self.memory_taken)
         on_abandoned, self.on_abandoned, self.on_drained = self.on_abandoned, None, None
@@ -370,7 +370,7 @@ class Pipeline:
             for exchange in self.exchanges:
                 if not exchange.done:
                     access.answered(self.transport, exchange.head, exchange.began_ns, CLIENT_GONE)
-        self.transport = None
+        self.transport = None  # first: nothing that the exchanges still do is written
         self.closing = True
         self._on_empty = None  # it refers back to the connection
         exchanges, self.exchanges = self.exchanges, deque()

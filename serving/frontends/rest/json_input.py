@@ -14,7 +14,7 @@ import json
 import re
 import secrets
 from collections.abc import Iterator, Sized
-from typing import Any, Literal, TypeGuard
+from typing import Any, Literal
 
 import numpy as np
 import orjson
@@ -238,10 +238,6 @@ def _plain(value: object) -> object:
     if len(value.mini) > MAX_PARAMETERS_TEXT:
         raise invalid(f"an object or array of the request is longer than {MAX_PARAMETERS_TEXT} bytes")
     return value.as_dict() if isinstance(value, simdjson.Object) else value.as_list()
-
-
-def is_array(value: object) -> TypeGuard[list[object] | simdjson.Array]:
-    return isinstance(value, list | simdjson.Array)
 
 
 def check_count(what: str, members: Sized, limit: int) -> None:

@@ -15,7 +15,7 @@ class BoundedCache(dict[K, V]):
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit
-        self._lock = threading.Lock()  # while an entry is added
+        self._lock = threading.Lock()  # while an entry is added, in two steps; reading is one, and needs none
 
     def remember(self, key: K, value: V) -> None:
         with self._lock:

@@ -79,7 +79,7 @@ class AreaReader:
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
-        self.freed: deque[int] = deque()  # appended to on the thread that drops the last view
+        self.freed: deque[int] = deque()  # filled by the thread that drops the last view: append and popleft are atomic
 
     def view(self, place: int, size: int) -> NDArray[np.uint8]:
         """Return the bytes at a place, [size]. The place is free when neither they nor a view of them are referred to."""

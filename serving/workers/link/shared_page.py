@@ -19,7 +19,10 @@ _SIZE = 8 * (_CLIENTS + _BEATS * CLIENTS)  # bytes
 
 class SharedPage:
     """held: bytes of clients' requests. clients: of each slot of clients, one process after the other. beats: counted
-    by each worker while it lives. Slot 0 is the core's."""
+    by each worker while it lives. Slot 0 is the core's.
+
+    There is no lock, because each process writes its own slot alone. A sum over the slots may be a moment old, so that all
+    together may hold a little more than the limit."""
 
     def __init__(self, descriptor: int, workers: int) -> None:
         self._numbers = memoryview(mmap.mmap(descriptor, _SIZE)).cast("q")

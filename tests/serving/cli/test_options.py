@@ -151,7 +151,7 @@ def test_a_bad_command_line_ends_with_one_sentence(capsys, arguments, message):
     assert message in _error(capsys, *arguments)
 
 
-def test_deprecated_flags_set_what_has_taken_their_place(tmp_path):
+def test_deprecated_flags_set_the_flags_that_replaced_them(tmp_path):
     options, _ = parse([f"--model-repository={tmp_path}", "--response-cache-byte-size=1048576"])
     assert options.cache_size == 1048576
 
@@ -162,7 +162,7 @@ def test_routes_of_cloud_platforms_are_refused_unless_they_are_not_wanted(tmp_pa
     assert f"{flag}: this server has no routes" in _error(capsys, f"--model-repository={tmp_path}", f"{flag}=true")
 
 
-def test_an_ipv6_address_may_come_as_tritonserver_takes_it(tmp_path):
+def test_an_ipv6_address_may_be_written_as_for_tritonserver(tmp_path):
     flags = ("--http-address=ipv6:[::1]", "--grpc-address=[::]", "--metrics-address=::1")
     options, _ = parse([f"--model-repository={tmp_path}", *flags])
     assert (options.http_address, options.grpc_address, options.metrics_address) == ("::1", "::", "::1")

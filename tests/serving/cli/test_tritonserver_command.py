@@ -59,7 +59,7 @@ def test_a_manifests_own_arguments_start_the_server(tmp_path: Path) -> None:
             assert server.get("/v2/models/scale/ready")[0] == 200
 
 
-def test_its_arguments_say_what_they_say_without_the_word() -> None:
+def test_the_word_changes_no_argument() -> None:
     parsed, warnings = parse(MANIFEST)
     assert (parsed, warnings) == (parse(MANIFEST[1:])[0], [])
     assert parsed.metrics_port == 8002

@@ -122,7 +122,7 @@ def test_one_shared_memory_object_costs_one_descriptor_however_often_it_is_regis
         path.unlink()
 
 
-def test_objects_without_end_are_refused_and_what_was_let_go_is_free(tmp_path: Path) -> None:
+def test_objects_without_end_are_refused_and_closed_ones_make_room(tmp_path: Path) -> None:
     paths = [Path("/dev/shm", f"slipway-test-{os.getpid()}-{number}") for number in range(80)]
     for path in paths:
         path.write_bytes(bytes(64))

@@ -148,7 +148,7 @@ def test_many_slow_big_calls_cannot_fill_the_memory(server: ServerProcess) -> No
     assert grpc_infer(server, VALUES).size == VALUES.size
 
 
-def test_what_was_answered_is_not_counted_any_more(server: ServerProcess) -> None:
+def test_answered_requests_are_not_counted_any_more(server: ServerProcess) -> None:
     for _ in range(2 * LIMIT // VALUES.nbytes):
         assert http_infer(server, VALUES).size == VALUES.size
         assert grpc_infer(server, VALUES).size == VALUES.size
@@ -203,7 +203,7 @@ def test_bodies_in_chunks_are_counted_as_they_come(server: ServerProcess) -> Non
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress])
-def test_a_compressed_body_counts_as_what_it_unpacks_to(server: ServerProcess, pack: object) -> None:
+def test_a_compressed_body_counts_with_its_unpacked_size(server: ServerProcess, pack: object) -> None:
     encoding = "gzip" if pack is gzip.compress else "deflate"
     body = pack(b" " * (LIMIT + MB))  # type: ignore[operator]
     with RawClient(server.http) as client:
@@ -289,7 +289,7 @@ def test_unfinished_messages_do_not_hold_the_memory(impatient: ServerProcess) ->
         assert grpc_infer(impatient, VALUES).size == VALUES.size
 
 
-def test_who_sends_slowly_but_steadily_is_served(impatient: ServerProcess) -> None:
+def test_a_client_that_sends_slowly_but_steadily_is_served(impatient: ServerProcess) -> None:
     """Over three spans of patience, each with as much as it asks for."""
     body = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,1],"data":[1]}]}'
     body += b" " * (12_000 - len(body))

@@ -116,7 +116,7 @@ def test_others_are_answered_at_once_while_one_address_reads_nothing(server: Ser
             ask(server)
 
 
-def test_who_takes_a_byte_now_and_then_is_cut_when_others_need_the_room(server: ServerProcess) -> None:
+def test_a_client_that_takes_a_byte_now_and_then_is_cut_when_others_need_the_room(server: ServerProcess) -> None:
     with Hoarders(server, identity(16 * KB), "", connections=30, calls=100) as hoarders:
 
         def make_room() -> bool:
@@ -195,7 +195,7 @@ def test_a_connection_alone_may_hold_four_fifths() -> None:
         one.take(1)
 
 
-def test_what_another_process_took_first_is_refused_and_not_counted() -> None:
+def test_memory_that_another_process_took_first_is_refused_and_not_counted() -> None:
     class Raced(RequestMemory):
         def take(self, size: int) -> None:
             raise self.exhausted()

@@ -56,7 +56,7 @@ def test_messages_of_any_size_arrive_in_order(sizes: list[int]) -> None:
     asyncio.run(run())
 
 
-def test_what_comes_together_in_one_turn_is_one_message() -> None:
+def test_values_of_one_turn_are_one_message() -> None:
     async def run() -> None:
         here, there = await connected()
         messages: list[Any] = []

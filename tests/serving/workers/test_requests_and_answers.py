@@ -132,7 +132,7 @@ def test_kinds_that_are_too_long_are_not_remembered(link: Link) -> None:
     assert sorted(link.reader.kinds) == [0, requests.MAX_KINDS]
 
 
-def test_places_of_outputs_that_nobody_waits_for_come_back(link: Link) -> None:
+def test_places_of_abandoned_outputs_come_back(link: Link) -> None:
     written = write_outputs({"A": np.zeros(MB), "B": np.zeros(1)}, link.out)
     discard_outputs(written, link.into)
     (place,) = link.into.take_freed()

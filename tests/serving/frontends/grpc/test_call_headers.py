@@ -29,7 +29,7 @@ HEADS = st.lists(
 
 
 @given(HEADS)
-def test_what_came_before_changes_nothing(
+def test_earlier_heads_change_nothing(
     heads: list[tuple[HeaderList, tuple[int, tuple[bytes, bytes]] | None]],
 ) -> None:
     parser = HeadParser()
@@ -40,7 +40,7 @@ def test_what_came_before_changes_nothing(
         assert parser.parse(fields) == parse_head(fields)
 
 
-def test_a_head_keeps_what_it_said_when_the_next_one_says_something_else() -> None:
+def test_a_head_stays_the_same_when_the_next_one_differs() -> None:
     parser = HeadParser()
     first, second = (parser.parse([*USUAL, (b"grpc-timeout", value)]) for value in (b"1S", b"2S"))
     assert (first.timeout_s, first.headers["grpc-timeout"]) == (1.0, "1S")

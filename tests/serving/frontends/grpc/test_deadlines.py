@@ -25,7 +25,7 @@ async def ended_after(timeout_s: float) -> float:
 
 
 @pytest.mark.parametrize("timeout_s", [0.0, 1e-9, 0.003, 0.02, 0.13])
-def test_a_call_is_told_when_its_time_is_over_and_not_before(timeout_s: float) -> None:
+def test_a_call_expires_at_its_deadline_and_not_before(timeout_s: float) -> None:
     assert asyncio.run(ended_after(timeout_s)) >= timeout_s
 
 
@@ -48,7 +48,7 @@ def test_calls_with_equal_timeouts_share_a_timer() -> None:
     assert asyncio.run(main()) <= 2
 
 
-def test_a_call_that_has_left_its_group_is_not_told() -> None:
+def test_a_call_that_has_left_its_group_does_not_expire() -> None:
     async def main() -> list[str]:
         reported: list[str] = []
         deadlines = Deadlines()

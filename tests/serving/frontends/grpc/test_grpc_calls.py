@@ -140,7 +140,7 @@ def test_a_message_may_stay_uncompressed_although_an_encoding_is_named(peer: Pee
     assert output(peer.call(1, "ModelInfer", infer(), grpc_encoding="gzip")) == [1, 2, 3, 4]
 
 
-def test_an_unknown_encoding_is_unimplemented_and_told_what_is_known(peer: Peer) -> None:
+def test_an_unknown_encoding_is_unimplemented_and_the_answer_names_the_known_ones(peer: Peer) -> None:
     answer = peer.call(1, "ServerLive", framed(b""), grpc_encoding="snappy")
     assert answer.status == UNIMPLEMENTED
     assert answer.headers["grpc-accept-encoding"] == "identity,deflate,gzip"
@@ -236,7 +236,7 @@ def test_inference_needs_a_token_for_the_model(strict: ServerProcess) -> None:
         assert "token" in pb.ModelStreamInferResponse.FromString(streamed.message).error_message
 
 
-def test_who_may_not_call_is_told_before_the_message_is_taken(strict: ServerProcess) -> None:
+def test_a_client_without_the_right_is_refused_before_its_message_is_taken(strict: ServerProcess) -> None:
     with Peer(strict.grpc) as peer:
         for number, method in ((1, "RepositoryModelLoad"), (3, "ModelInfer")):
             peer.open(number, method)
@@ -278,7 +278,7 @@ def test_a_stream_without_a_request_ends_well(peer: Peer) -> None:
     assert peer.call(1, "ModelStreamInfer", b"").status == 0
 
 
-def test_thousands_of_wrong_requests_in_one_stream_are_each_told(peer: Peer) -> None:
+def test_thousands_of_wrong_requests_in_one_stream_get_an_error_each(peer: Peer) -> None:
     peer.send(frame(8, 0, 0, (1 << 30).to_bytes(4, "big")))
     peer.open(1, "ModelStreamInfer")
     peer.send(frame(8, 0, 1, (1 << 30).to_bytes(4, "big")))

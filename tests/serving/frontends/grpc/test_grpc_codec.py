@@ -137,7 +137,7 @@ def test_everything_beside_the_tensors_is_read() -> None:
     assert decoded.parameters == {"temperature": 0.5, "style": "calm"}
 
 
-def test_requests_with_equal_heads_do_not_share_what_differs() -> None:
+def test_requests_with_equal_heads_keep_their_own_data() -> None:
     decoder = RequestDecoder(NO_REGIONS)
     decoded = []
     for number in range(3):
@@ -263,7 +263,7 @@ def test_outputs_of_every_datatype_are_sent_raw(datatype: str) -> None:
     assert parameters == {"p": True, "q": 1, "r": 0.5, "s": "t"}
 
 
-def test_responses_with_equal_names_and_shapes_do_not_share_what_differs() -> None:
+def test_responses_with_equal_names_and_shapes_keep_their_own_data() -> None:
     encoder = ResponseEncoder()
     for number, shape in ((1, (2,)), (2, (2,)), (3, (1, 2)), (4, (2,))):
         array = np.full(shape, number, np.float32)

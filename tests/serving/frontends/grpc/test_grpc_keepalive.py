@@ -121,7 +121,7 @@ def test_the_rules_of_pinging() -> None:
 
 
 @pytest.mark.parametrize(("encoding", "window"), [("gzip", 31), ("deflate", 15)])
-def test_responses_are_compressed_for_who_takes_it(repository: Path, encoding: str, window: int) -> None:
+def test_responses_are_compressed_for_clients_that_accept_it(repository: Path, encoding: str, window: int) -> None:
     with frontends(repository, grpc_infer_response_compression_level="low") as server:
         _check_compression(server.grpc, encoding, window)
 

@@ -169,7 +169,7 @@ def test_continue_is_sent_before_the_body_and_not_for_a_refused_one(http_server:
     assert raw.closed()
 
 
-def test_continue_is_sent_behind_the_answers_before_it(raw: RawClient) -> None:
+def test_continue_is_sent_after_the_earlier_answers(raw: RawClient) -> None:
     slow = build("POST", "/v2/models/slow/infer", infer_body(tensor([1.0])))
     head, _, body = build("POST", INFER, BODY, Expect="100-continue").partition(b"\r\n\r\n")
     raw.send(slow + head + b"\r\n\r\n")
@@ -247,7 +247,7 @@ def test_clients_that_leave_in_the_middle_of_a_body_disturb_nobody(http_server: 
     assert http_server.get("/v2/health/live")[0] == 200
 
 
-def test_a_client_that_leaves_cancels_what_it_asked_for(http_server: ServerProcess) -> None:
+def test_a_client_that_leaves_cancels_its_requests(http_server: ServerProcess) -> None:
     def cancelled() -> int:
         return int(samples(http_server)['nv_inference_request_failure{model="slow",reason="CANCELED",version="1"}'])
 

@@ -71,7 +71,7 @@ def join(headers: list[tuple[bytes, bytes, bytes]]) -> bytes:
 
 @settings(max_examples=500, deadline=None, database=None)
 @given(st.lists(usual, min_size=1, max_size=5, unique_by=lambda line: line[0]), st.data())
-def test_a_head_like_a_known_one_is_what_the_parser_makes_of_it(
+def test_a_head_like_a_known_one_is_read_as_the_parser_reads_it(
     headers: list[tuple[bytes, bytes, bytes]], data: st.DataObject
 ) -> None:
     table = RouteTable((), None, 1 << 20)
@@ -96,7 +96,7 @@ def test_a_head_like_a_known_one_is_what_the_parser_makes_of_it(
         (b" Content-Length", b": ", b"5"),
     ],
 )
-def test_what_would_smuggle_a_request_is_the_parsers_affair(second: tuple[bytes, bytes, bytes]) -> None:
+def test_a_head_that_would_smuggle_a_request_goes_to_the_parser(second: tuple[bytes, bytes, bytes]) -> None:
     table = RouteTable((), None, 1 << 20)
     first = (b"Host", b": ", b"x")
     for known in ((b"Content-Length", b": ", b"4"), (b"X-Request-ID", b": ", b"4")):

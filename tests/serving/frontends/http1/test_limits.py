@@ -118,7 +118,7 @@ def test_a_slow_reader_gets_a_large_answer_whole(repository: Path) -> None:
     uvloop.run(main())
 
 
-def test_draining_answers_what_was_asked_and_one_more_request_of_an_idle_connection(repository: Path) -> None:
+def test_draining_answers_all_requests_and_one_more_of_an_idle_connection(repository: Path) -> None:
     async def main() -> None:
         async with (
             http_frontend(repository) as (frontend, server),

@@ -86,7 +86,9 @@ def test_a_request_that_could_not_come_on_while_nothing_was_read_has_its_time_fr
 @pytest.mark.parametrize(
     ("first", "is_short", "is_cut"), [("/stream", True, True), ("/stream", False, False), ("/later", True, False)]
 )
-def test_answers_behind_a_stream_make_room_where_others_need_it(first: str, is_short: bool, is_cut: bool) -> None:
+def test_answers_that_wait_for_a_stream_make_room_where_others_need_it(
+    first: str, is_short: bool, is_cut: bool
+) -> None:
     def story(client: Client) -> None:
         client.send(build("GET", first) + build("GET", "/large"))
         assert client.memory.taken > MB

@@ -162,7 +162,7 @@ def test_a_unary_call_is_answered_and_so_are_others_of_its_connection(server: Fo
     assert server.core_connections() == 1
 
 
-def test_the_core_is_told_who_the_client_is(server: Forwarding, peer: Peer) -> None:
+def test_the_core_knows_the_address_of_the_client(server: Forwarding, peer: Peer) -> None:
     assert peer.is_served(1)
     assert server.peers[-1] == peer.socket.getsockname()
     (connection,) = server._core_connections()
@@ -300,7 +300,7 @@ def test_a_client_that_breaks_the_protocol_loses_its_calls_in_the_core_too(serve
         wait_until(lambda: StreamingBackend.cancelled == cancelled + 1, what="cancelling")
 
 
-def test_a_watch_is_told_that_the_server_drains(tmp_path: Path) -> None:
+def test_a_watch_hears_that_the_server_drains(tmp_path: Path) -> None:
     with forwarding(tmp_path) as server, Peer(server.front) as peer:
         peer.send(frame(1, 4, 1, peer.block("/grpc.health.v1.Health/Watch")))
         peer.data(1, EMPTY)

@@ -90,7 +90,7 @@ def test_a_client_that_takes_an_answer_byte_by_byte_is_sent_away(server: ServerP
         assert flood(peer, h2.window_update(1, 1) * 5000) == ENHANCE_YOUR_CALM
 
 
-def test_a_client_that_opens_its_windows_for_what_it_gets_is_served(server: ServerProcess) -> None:
+def test_a_client_that_opens_its_windows_as_it_reads_is_served(server: ServerProcess) -> None:
     """2,000 updates, many of which come when all has been sent."""
     request = pb.ModelInferRequest(model_name="identity", raw_input_contents=[bytes(8 << 20)])
     request.inputs.add(name="INPUT0", datatype="UINT8", shape=[1, 8 << 20])

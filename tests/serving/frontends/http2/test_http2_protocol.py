@@ -269,7 +269,7 @@ def test_a_stream_identifier_must_grow(peer: Peer) -> None:
     assert peer.goaway().code == STREAM_CLOSED
 
 
-def test_http_1_is_told_what_this_port_speaks(http_server: ServerProcess) -> None:
+def test_an_http_1_client_is_told_the_protocol_of_the_port(http_server: ServerProcess) -> None:
     with Peer(http_server.grpc, handshake=False) as peer:
         peer.send(b"GET /v2 HTTP/1.1\r\nHost: x\r\n\r\n")
         end = peer.goaway()

@@ -155,7 +155,7 @@ def test_a_stream_on_which_nothing_is_asked_ends_at_last(tmp_path: Path, shorten
     asyncio.run(run())
 
 
-def test_a_call_that_never_says_what_it_wants_ends_at_last(tmp_path: Path, shorten: Callable[..., None]) -> None:
+def test_a_call_that_never_sends_its_message_ends_at_last(tmp_path: Path, shorten: Callable[..., None]) -> None:
     def say_nothing(address: str) -> None:
         with Peer(address) as peer:
             for number, method in ((1, "ModelInfer"), (3, "ServerLive")):

@@ -67,7 +67,7 @@ def test_a_connection_that_closes_waits_while_its_peer_takes_the_rest(each_time:
 
 @pytest.mark.interpreted
 @pytest.mark.parametrize(("each_time", "is_cut"), [(TAKEN, False), (TAKEN // 2, True), (0, True)])
-def test_where_others_need_room_a_stream_counts_what_its_peer_takes_while_none_can_be_written(
+def test_where_others_need_room_the_bytes_that_the_peer_takes_count_while_none_can_be_written(
     each_time: int, is_cut: bool
 ) -> None:
     link, memory = Link(), RequestMemory(4 * MB)

@@ -29,7 +29,7 @@ def ask(raw: RawClient) -> None:
     assert raw.request("POST", "/v2/models/identity_int8/infer", infer_body(tensor([1], datatype="INT8"))).status == 200
 
 
-def test_the_first_events_say_who_speaks_and_describe_every_model(subscriber: Subscriber) -> None:
+def test_the_first_events_name_the_server_and_describe_every_model(subscriber: Subscriber) -> None:
     kind, hello = subscriber.next()
     assert kind == "hello"
     assert set(hello) == {"server_id", "instance", "started", "bounds_us"}
@@ -43,7 +43,7 @@ def test_the_first_events_say_who_speaks_and_describe_every_model(subscriber: Su
     assert next(model for model in stats["models"] if model["name"] == "add_sub")["state"] == "READY"
 
 
-def test_later_events_hold_only_what_changed_and_come_once_a_second(subscriber: Subscriber, raw: RawClient) -> None:
+def test_later_events_hold_only_changed_models_and_come_once_a_second(subscriber: Subscriber, raw: RawClient) -> None:
     subscriber.next()
     first = subscriber.next()[1]
     before = next(model for model in first["models"] if model["name"] == "identity_int8")
@@ -62,7 +62,9 @@ def test_later_events_hold_only_what_changed_and_come_once_a_second(subscriber: 
     assert later["time"] - quiet["time"] > 0.5, "no event for each change"
 
 
-def test_each_subscriber_is_told_what_it_has_not_heard(http_server: ServerProcess, subscriber: Subscriber) -> None:
+def test_each_subscriber_gets_the_values_changed_since_its_last_event(
+    http_server: ServerProcess, subscriber: Subscriber
+) -> None:
     subscriber.next()
     subscriber.next()
     with closing(Subscriber(http_server.metrics)) as late:
@@ -111,7 +113,7 @@ def test_the_feed_answers_head_and_refuses_too_many_subscribers(http_server: Ser
         assert again.next()[0] == "hello"
 
 
-def test_who_has_a_key_has_a_place_whatever_others_do(http_models: Any) -> None:
+def test_a_client_with_a_key_has_a_place_however_many_others_come(http_models: Any) -> None:
     flags = ("--model-control-mode=explicit", "--http-restricted-api=logging:admin-key=secret")
     with ServerProcess(http_models, *flags) as server, ExitStack() as many:
         taken = 0

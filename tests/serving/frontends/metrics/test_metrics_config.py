@@ -50,7 +50,7 @@ def test_a_model_that_is_loaded_again_has_none_of_its_former_requests_in_its_qua
     assert summary_values(summaries, after)["0.5"] == pytest.approx(1000, rel=0.06)
 
 
-def test_the_flag_chooses_what_is_shown(tmp_path: Path) -> None:
+def test_the_flag_chooses_the_metrics(tmp_path: Path) -> None:
     onnx_scale(tmp_path)
     flags = ("counter_latencies=false", "summary_latencies=true", "summary_quantiles=0.1:0.0.1,0.25:0.05,0.75:0.01x")
     body = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}

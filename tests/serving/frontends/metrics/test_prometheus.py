@@ -83,7 +83,7 @@ def test_the_exported_buckets_are_the_fine_ones_merged(hardware: Hardware) -> No
     assert (batches["1"], batches["8"], batches["16"], batches["+Inf"]) == (5, 7, 8, 9)
 
 
-def test_gpus_are_shown_with_what_the_driver_tells(hardware: Hardware, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_are_shown_with_the_values_of_the_driver(hardware: Hardware, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu = Gpu("GPU-1", 0.5, 100, 200, 70.5, None, 12.0)
     monkeypatch.setattr(hardware, "gpus", lambda: [gpu])
     found = families("".join(prometheus.render([], hardware)))

@@ -102,7 +102,7 @@ def test_fewer_buckets_to_a_doubling_have_bounds_that_more_have(to_a_doubling: i
 
 
 @pytest.mark.parametrize(("flags", "buckets"), [((), 212), (("--metrics-buckets-per-doubling=2",), 44)])
-def test_a_model_that_nobody_has_asked_has_few_buckets_and_all_of_them_from_its_first_request_on(
+def test_a_model_without_requests_has_few_buckets_and_all_of_them_from_its_first_request_on(
     tmp_path: Path, flags: tuple[str, ...], buckets: int
 ) -> None:
     onnx_scale(tmp_path)

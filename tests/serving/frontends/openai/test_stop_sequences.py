@@ -19,7 +19,7 @@ def test_the_pieces_join_to_the_text_before_the_first_stop_sequence(pieces: list
     assert stopper.found == bool(places)
 
 
-def test_only_what_may_begin_a_stop_sequence_is_held_back() -> None:
+def test_only_text_that_may_begin_a_stop_sequence_is_held_back() -> None:
     stopper = StopSequences(("\n\nUser:", "###"))
     assert stopper.feed("hello\n") == "hello"
     assert stopper.feed("there#") == "\nthere"

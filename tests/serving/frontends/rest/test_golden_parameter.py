@@ -66,7 +66,7 @@ def test_a_request_is_read_with_its_parameters_outputs_and_time() -> None:
         ({"name": 3}, "every golden request as an object with a name"),
     ],
 )
-def test_what_is_wrong_with_a_request_is_the_clients_mistake(change: dict[str, object], said: str) -> None:
+def test_a_wrong_request_is_the_clients_mistake(change: dict[str, object], said: str) -> None:
     with pytest.raises(ServingError) as caught:
         read_checks(json.dumps([ONE | change]), "m")
     assert caught.value.code is Code.INVALID_ARG

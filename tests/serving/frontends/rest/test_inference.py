@@ -188,7 +188,7 @@ def test_bodies_are_compressed_both_ways(client: triton.InferenceServerClient, a
         ("gzip;q=x, deflate;q=9", None),
     ],
 )
-def test_an_answer_is_compressed_as_the_client_likes_it_best(
+def test_an_answer_is_compressed_in_the_encoding_that_the_client_prefers(
     raw: RawClient, elements: int, accepted: str, encoding: str | None
 ) -> None:
     body = infer_body(tensor([0.5] * elements))
@@ -213,9 +213,7 @@ def test_a_compressed_bomb_is_refused_without_being_unpacked(raw: RawClient) -> 
         (zlib.compress(b"{}") + b"x", "deflate", 400),
     ],
 )
-def test_a_body_that_is_not_what_its_encoding_says_is_refused(
-    raw: RawClient, body: bytes, encoding: str, status: int
-) -> None:
+def test_a_body_that_is_not_in_its_encoding_is_refused(raw: RawClient, body: bytes, encoding: str, status: int) -> None:
     answer = raw.request("POST", "/v2/models/identity_fp32/infer", body, Content_Encoding=encoding)
     assert answer.status == status
     assert answer.headers.get("accept-encoding") == ("gzip, deflate" if status == 415 else None)

@@ -79,7 +79,7 @@ def test_small_and_large_bodies_are_read_alike(datatype: str, count: int) -> Non
         assert np.array_equal(read(pad.encode() + body(tensor("a", values, datatype)))["a"], values)
 
 
-def test_requests_that_differ_only_in_their_numbers_are_told_apart() -> None:
+def test_requests_that_differ_only_in_their_numbers_keep_their_own() -> None:
     for factor in (1.0, 2.0):
         content = body(tensor("a", ARRAYS["FP32"][:1000] * factor), tensor("b", [factor]))
         inputs = read(content)
@@ -105,7 +105,7 @@ def test_white_space_is_taken(separators: tuple[str, str]) -> None:
         [tensor("a", [1] * COUNT), tensor("nested", [[1], [2]])],
     ],
 )  # fmt: skip
-def test_what_is_no_flat_array_is_parsed_whole(inputs: list[dict[str, Any]]) -> None:
+def test_a_body_with_other_than_flat_arrays_is_parsed_whole(inputs: list[dict[str, Any]]) -> None:
     content = body(*inputs)
     assert len(content) > json_input.LARGE
     assert not read_apart(content)

@@ -139,7 +139,7 @@ def test_a_full_cache_forgets_one_outline_and_not_all() -> None:
         body(data="[1,2,3]"),
     ],
 )
-def test_what_resembles_a_known_body_is_refused_all_the_same(wrong: bytes) -> None:
+def test_a_wrong_body_that_resembles_a_known_one_is_refused(wrong: bytes) -> None:
     for datatype in ("INT32", "FP32", "FP64", "BOOL"):
         for data in ("[1,2]", "[true,true]"):
             try:

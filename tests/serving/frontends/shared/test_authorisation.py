@@ -88,7 +88,7 @@ def test_a_changed_file_counts_a_broken_one_does_not_and_a_missing_one_denies(
     wait_until(lambda: _passes(checked, "second"), what="the new file")
 
 
-def test_a_broken_file_is_told_of_once(
+def test_a_broken_file_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is looked at again and again, as somebody may be writing it."""

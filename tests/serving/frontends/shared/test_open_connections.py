@@ -60,7 +60,9 @@ def test_where_no_connection_is_left_nothing_is_looked_at(look: Callable[[list[O
     assert look([]) == []
 
 
-def test_the_idlest_are_closed_and_what_waited_is_looked_at_soon(look: Callable[[list[Open]], list[float]]) -> None:
+def test_the_idlest_are_closed_and_waiting_ones_are_accepted_soon(
+    look: Callable[[list[Open]], list[float]],
+) -> None:
     busy, idle = [Open(None) for _ in range(5)], [Open(float(number)) for number in range(40)]
     (delay,) = look(busy + idle)
     assert delay < 0.01

@@ -29,7 +29,7 @@ class Data:
     """What a job works on."""
 
 
-def test_what_failed_work_held_is_let_go_at_once() -> None:
+def test_objects_of_failed_work_are_freed_at_once() -> None:
     def fail(data: Data) -> None:
         raise ValueError
 
@@ -49,7 +49,7 @@ def test_what_failed_work_held_is_let_go_at_once() -> None:
         gc.enable()
 
 
-def test_what_nobody_waits_for_ends_at_its_next_checkpoint_or_does_not_begin() -> None:
+def test_abandoned_work_ends_at_its_next_checkpoint_or_does_not_begin() -> None:
     begun, ended = threading.Event(), threading.Event()
     late: list[int] = []
 

@@ -67,7 +67,7 @@ BEGINNINGS: dict[str, Callable[[], bytes]] = {
 
 
 @pytest.mark.parametrize("beginning", BEGINNINGS)
-def test_what_comes_behind_a_request_that_answers_waits_unread(
+def test_bytes_after_a_request_that_is_being_answered_wait_unread(
     gated: tuple[ServerProcess, GatedModel], beginning: str
 ) -> None:
     server, model = gated
@@ -83,7 +83,7 @@ def test_what_comes_behind_a_request_that_answers_waits_unread(
         assert client.answer().status == 200, "the answer is not lost"
 
 
-def test_what_comes_behind_the_live_feed_waits_unread(gated: tuple[ServerProcess, GatedModel]) -> None:
+def test_bytes_after_the_request_of_the_live_feed_wait_unread(gated: tuple[ServerProcess, GatedModel]) -> None:
     server, _ = gated
     before = server.memory("RssAnon")
     with RawClient(server.metrics) as client:
@@ -93,7 +93,7 @@ def test_what_comes_behind_the_live_feed_waits_unread(gated: tuple[ServerProcess
         assert server.memory("RssAnon") - before < KEPT
 
 
-def test_a_last_request_with_a_few_bytes_behind_it_is_answered(gated: tuple[ServerProcess, GatedModel]) -> None:
+def test_a_last_request_with_a_few_bytes_after_it_is_answered(gated: tuple[ServerProcess, GatedModel]) -> None:
     server, _ = gated
     with RawClient(server.http) as client:
         client.send(build("GET", "/v2/health/live", Connection="close") + b"\r\n" + bytes(100))
