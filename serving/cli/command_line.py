@@ -1,6 +1,6 @@
 """The command line: tritonserver's flags, Slipway's own and those of plugins, and how they become Options.
 
-tritonserver's flags for what this server does not have are taken with a warning where they only tune it, and refused otherwise.
+tritonserver's flags for features that this server lacks are accepted with a warning where they only tune, and else refused.
 """
 
 import argparse
@@ -338,7 +338,7 @@ def _residency_flags(add: Add) -> None:
         action="append",
         default=[],
     )
-    add("--check-memory", boolean, "refuse a model whose files do not fit into the memory that there is")
+    add("--check-memory", boolean, "refuse a model whose files do not fit into the available memory")
     add("--memory-budget", count, "bytes on the host that models may hold before evictable ones are put to sleep")
     add("--gpu-memory-budget", count, "the same for each GPU")
     add(

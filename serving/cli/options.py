@@ -1,4 +1,4 @@
-"""The options of a server: what its command line said, validated once into a frozen object."""
+"""The options of a server: the values of its command line, validated once into a frozen object."""
 
 from dataclasses import dataclass
 from pathlib import Path

@@ -27,7 +27,7 @@ class ListenerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """--<protocol>-use-ssl and what goes with it. `mutual` turns TLS on by itself, as in Triton."""
+    """--<protocol>-use-ssl and the flags that go with it. `mutual` turns TLS on by itself, as in Triton."""
 
     protocol: str
     use_ssl: bool

@@ -88,7 +88,7 @@ def levels(settings: Iterable[TraceSetting]) -> tuple[str, ...]:
 
 
 def shown(settings: Iterable[TraceSetting]) -> dict[str, str]:
-    """Return what the trace extension shows of the settings of mode=opentelemetry."""
+    """Return the settings of mode=opentelemetry as the trace extension shows them."""
     config = read(settings)
     if config is None:
         return {}

@@ -125,7 +125,6 @@ class GrpcServer:
                     connection.drain()
 
     async def close(self) -> None:
-        """End what is left."""
         self._stop_listening()
         if self._watcher is not None:
             self._watcher.cancel()

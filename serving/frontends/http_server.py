@@ -72,7 +72,7 @@ ERROR_REPLIES = {openai_errors.PREFIX: partial(error_reply, body=openai_errors.e
 
 
 class HttpServer:
-    """See serving/frontends/__init__.py for what a listener has."""
+    """The frontend of HTTP; see frontend.Frontend."""
 
     def __init__(
         self,

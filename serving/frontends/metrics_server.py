@@ -17,7 +17,7 @@ ROUTES = (
 
 
 class MetricsServer:
-    """See serving/frontends/__init__.py for what a listener has."""
+    """The frontend of the metrics; see frontend.Frontend."""
 
     def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
         self._options = options

@@ -69,7 +69,7 @@ def running_version() -> str:
 
 
 class InferenceServer:
-    """One server: the models of its repositories, the state that they share, and what it tells of itself."""
+    """One server: the models of its repositories, the state that they share, and their statistics."""
 
     def __init__(self, options: Options, log_settings: LogSettings | None = None) -> None:
         self.options = options
@@ -88,14 +88,14 @@ class InferenceServer:
         self.rollouts = self._manager.rollouts
         self.rollouts.on_headers(self._choose_observed)
         self._started = False
-        self._complete = False  # the repositories have been listed, and what they had then was loaded, or failed
+        self._complete = False  # the repositories have been listed, and their models were loaded, or failed
         self._stopping = False  # not ready any more
         self._draining = False  # and refuses requests
         self._poller: asyncio.Task[None] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Load what the control mode asks for. With --exit-on-error, a model that fails raises ServingError."""
+        """Load the models that the control mode asks for. With --exit-on-error, a model that fails raises ServingError."""
         options = self.options
         for folder in self._manager.missing_repositories():
             log.error("failed to poll model repository '%s': there is no such folder; not ready until there is", folder)
@@ -109,7 +109,7 @@ class InferenceServer:
         self._started = True
 
     async def _load_first(self) -> list[tuple[str, ServingError]]:
-        """Load what the control mode asks for and is not known yet. Return the failures.
+        """Load the models that the control mode asks for and that are not known yet. Return the failures.
 
         The start is complete when each repository has been listed."""
         options, manager = self.options, self._manager
@@ -353,7 +353,7 @@ class InferenceServer:
 
         protocol, transport, headers: of a client's request, for the request log, traces and rollouts; left out where a model
         asks.
-        received: as ReceiveTimes says, where `tracing`."""
+        received: see ReceiveTimes; only where `tracing`."""
         if self._trace_file.active and protocol:
             safely("tracing a request", self._trace_file.observe, request, protocol, received)
         if self._observed and protocol:
@@ -424,8 +424,8 @@ class InferenceServer:
         golden: Sequence[GoldenCheck] = (),
     ) -> LoadReport:
         """Load or reload; returns when the model is ready. `config` overrides config.pbtxt (JSON, as Triton's `config`
-        parameter); `files` overrides the version folders ("file:1/model.onnx" -> content); `golden`: what is built has to
-        answer these first. Idempotent. LoadStopped where it fails at a step."""
+        parameter); `files` overrides the version folders ("file:1/model.onnx" -> content); `golden`: the new version has
+        to answer these first. Idempotent. LoadStopped where it fails at a step."""
         self._refuse_unless_explicit()
         return await self._manager.loader.load(name, config, files, golden)
 

@@ -1,4 +1,4 @@
-"""A source of models: it says which models there are, beside --model-repository or in its place."""
+"""A source of models: it provides models beside --model-repository or in its place."""
 
 from abc import ABC, abstractmethod
 
@@ -28,4 +28,4 @@ class ModelSource(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of what it holds, when the last request is answered."""
+        """Free its resources, when the last request is answered."""

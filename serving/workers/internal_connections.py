@@ -1,4 +1,4 @@
-"""Connections that a worker opens to the core in the name of a client, for what it does not decode itself.
+"""Connections that a worker opens to the core in the name of a client, for requests that it does not decode itself.
 
 They are served by the same code as the connections of clients, so that everything behaves as with one process. They have no
 time limits, because the worker has waited for its client already. The client's address is sent beside the connection: nothing

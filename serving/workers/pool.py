@@ -1,4 +1,4 @@
-"""`--frontend-workers`: all workers of a server, and what they listen on.
+"""`--frontend-workers`: all workers of a server, and their listening sockets.
 
 A worker that ends is started again after a delay, which grows while it keeps ending. While it is away, or gives no sign of
 life, the core accepts from its listening sockets in its place, and hands the connections to workers that answer.
@@ -91,7 +91,6 @@ class FrontendWorkers:
         await asyncio.gather(self._internal.drain(protocol), *drains)
 
     async def close(self) -> None:
-        """End the workers."""
         self._stopping = True  # first, or `_keep` would start them again
         self._accept_for_none()
         for sockets in self._sockets:
@@ -220,7 +219,7 @@ class FrontendWorkers:
 
 
 class WorkersFrontend:
-    """The listeners of one protocol in all workers; see serving/frontends/__init__.py for what a listener has."""
+    """The listeners of one protocol in all workers, as one frontend.Frontend."""
 
     def __init__(self, workers: FrontendWorkers, protocol: str) -> None:
         self._workers = workers

@@ -242,11 +242,9 @@ class Call(MessageStream):
             self.fail(Status.INTERNAL, "internal error")
 
     def expired(self) -> None:
-        """The deadline has come."""
         self.fail(Status.DEADLINE_EXCEEDED, "Deadline Exceeded")
 
     def _finish(self, status: Status) -> None:
-        """The call has its status."""
         if self.services.access is not None and not self.answered:
             self.services.access.called(self, status)
         self.stop()

@@ -1,4 +1,4 @@
-"""The headers of a call: what a client's request headers say, and the blocks of response headers and trailers.
+"""The headers of a call: reading a client's request headers, and the blocks of response headers and trailers.
 
 Source: gRPC's PROTOCOL-HTTP2.
 """
@@ -93,7 +93,6 @@ class HeadParser:
         self._head = CallHead()
 
     def parse(self, fields: HeaderList) -> CallHead:
-        """Return what `parse_head` returns."""
         changed = self._changed(fields)
         if changed is not None:
             head = _with_deadline(self._head.path, self._head.headers | changed, self._head.encoding)

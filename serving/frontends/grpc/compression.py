@@ -84,7 +84,7 @@ class CompressionQueue:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     def end(self) -> None:
-        """Let the call succeed when all that waits has been sent."""
+        """Let the call succeed when all waiting messages have been sent."""
         if self._waiting[-1] is not None:
             self._waiting.append(None)
 

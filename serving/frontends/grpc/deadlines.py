@@ -28,7 +28,6 @@ class Group(dict[ExpiringCall, None]):
         self.ends_at = ends_at
 
     def left_s(self) -> float:
-        """Return the seconds until then."""
         return self.ends_at - asyncio.get_running_loop().time()
 
 

@@ -269,7 +269,6 @@ class MessageStream(Stream):
             self.fail_because(error)
 
     def stop_reading(self) -> None:
-        """Drop what is unread."""
         self.reader = None
         if self.decompressing is not None and self.decompressing is not asyncio.current_task():
             self.decompressing.cancel()

@@ -108,7 +108,7 @@ class RequestDecoder:
         self, body: "bytes | memoryview", start: int, headers: Mapping[str, str] = NO_HEADERS
     ) -> InferenceRequest:
         """Return the request whose message begins at `start` of `body`, in a call with these headers. INVALID_ARG or
-        UNSUPPORTED for what is wrong with it. Where `body` is a memoryview, the tensors are views of it."""
+        UNSUPPORTED for a wrong one. Where `body` is a memoryview, the tensors are views of it."""
         end = len(body)
         try:  # a request without a name, or one that is cut off, is of no form that is kept
             id_at = stop = start + 2 + body[start + 1]

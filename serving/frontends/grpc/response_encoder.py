@@ -85,7 +85,7 @@ class ResponseEncoder:
 
 
 def encode_without_tensors(identity: RequestIdentity, final: bool, error: str = "") -> bytes:
-    """Return a ModelStreamInferResponse that says what was wrong with a request, or (without `error`) that it has ended."""
+    """Return a ModelStreamInferResponse that has a request's error, or (without `error`) says that it has ended."""
     message = pb.ModelStreamInferResponse(error_message=error)
     answer = message.infer_response
     answer.id, answer.model_name, answer.model_version = identity

@@ -54,7 +54,6 @@ _STATUS_OF_KIND = (
 
 
 def status_of(error: ServingError) -> Status:
-    """Return the gRPC status of an error."""
     for kind, status in _STATUS_OF_KIND:
         if isinstance(error, kind):
             return status

@@ -36,7 +36,7 @@ class ChunkedBody:
         self._trailers = 0
 
     def feed(self, view: memoryview) -> int:
-        """Take bytes; return how many, which are all until the body is done. HttpError for what is malformed or too large."""
+        """Take bytes; return how many, which are all until the body is done. HttpError for a malformed or too large body."""
         position = 0
         while position < len(view) and not self.done:
             if self._state == self._size and not self._line:

@@ -505,7 +505,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pipeline.transport.abort()
 
 
-# -- what becomes of a request -----------------------------------------------------------------------------------------
+# -- answers of handlers -----------------------------------------------------------------------------------------------
 def _answer(exchange: Exchange, answer: Reply | Awaitable[Reply | None]) -> None:
     """Send what a handler has returned, now or later."""
     if isinstance(answer, Reply):

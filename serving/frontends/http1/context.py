@@ -21,7 +21,7 @@ class Limits:
     """How long a connection waits for its client: seconds, except the last."""
 
     head_s: float = 10.0  # for a request head to arrive whole
-    body_s: float = 30.0  # in which a body must end, or come on by `body_bytes_per_s` for each; 0 for ever
+    body_s: float = 30.0  # for a body to end, or to grow by `body_bytes_per_s` for each; 0 for ever
     idle_s: float = 600.0  # for the next request: clients keep pools of connections, so long
     leaving_s: float = 5.0  # for the last request of a connection when the server shuts down
     stalled_s: float = 60.0  # for a client that does not take its answer

@@ -15,7 +15,7 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 class EventStream:
     """The stream begins with its first event: until then an error can still be an answer of its own.
 
-    Requests that get its `flow` wait while the client does not take what they have sent.
+    Requests that get its `flow` wait while the client does not take their events.
     """
 
     def __init__(self, exchange: Exchange) -> None:

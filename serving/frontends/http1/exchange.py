@@ -82,7 +82,7 @@ class Exchange:
     )
 
     def __init__(self, pipeline: "Pipeline", head: Head, route: RouteMatch, body: Chunk, binary: Chunk = b"") -> None:
-        """body: the whole body, or its first Inference-Header-Content-Length bytes; `binary` is what follows those."""
+        """body: the whole body, or its first Inference-Header-Content-Length bytes; binary: the bytes after those."""
         self.pipeline = pipeline
         self.head = head
         self.route = route
@@ -180,7 +180,7 @@ class Exchange:
         self._add(f"{start}{connection_header(self.head, closing)}\r\n".encode())
 
     def start_relay(self, on_drained: Callable[[], None], on_abandoned: Callable[["Exchange"], None]) -> None:
-        """Begin an answer that another process has encoded: what `write` gets goes out as it is."""
+        """Begin an answer that another process has encoded: the data of `write` goes out as it is."""
         self.on_drained, self.on_abandoned = on_drained, on_abandoned
 
     def write(self, data: bytes) -> None:
@@ -302,7 +302,7 @@ class Pipeline:
         self.transport: asyncio.Transport | None = None
         self.exchanges: deque[Exchange] = deque()
         self.closing = False
-        self.write_paused = False  # the client does not take what has been written
+        self.write_paused = False  # the client takes too little
         self.memory_until_sent = 0
         self.on_abandoned: Callable[[Pipeline], None] | None = None  # called when the client has gone
         self._on_empty: Callable[[], None] | None = on_empty
@@ -315,7 +315,6 @@ class Pipeline:
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def flush(self) -> None:
-        """Write what is ready."""
         exchanges = self.exchanges
         transport = self.transport
         if transport is None:

@@ -86,7 +86,6 @@ class KnownHeads(Generic[T]):
         return None if known is None else known.with_values_of(lines)
 
     def remember(self, data: bytes, head: Head, attached: T) -> None:
-        """Keep a parsed head."""
         if len(data) > LONGEST:
             return
         found = head, attached

@@ -1,4 +1,4 @@
-"""A listening HTTP socket with its connections: what the HTTP and the metrics frontend are made of."""
+"""A listening HTTP socket with its connections: the base of the HTTP and the metrics frontend."""
 
 import asyncio
 import socket

@@ -166,7 +166,7 @@ class _Collector:
 
 
 def parse_head(data: bytes) -> Head:
-    """Parse a head that ends with its empty line. HttpError for whatever is malformed, upon which the connection closes."""
+    """Parse a head that ends with its empty line. HttpError for a malformed one, after which the connection closes."""
     collector = _Collector()
     parser = collector.parser = httptools.HttpRequestParser(collector)
     try:

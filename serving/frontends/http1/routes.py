@@ -2,8 +2,8 @@
 
 A route is one line: method, pattern, API group (serving/frontends/shared/authorisation.py), handler. The method ANY stands for
 every method. In a pattern {name} is one path segment, {name*} all that follow, and [...] may be missing. A handler
-is called with (frontend, exchange): what the routes serve, such as the inference server, and the request. See exchange.Exchange
-for what it returns.
+is called with (frontend, exchange): the object behind the routes, such as the inference server, and the request. It returns an
+answer as exchange.Exchange says.
 """
 
 import re
@@ -53,7 +53,7 @@ class RouteTable:
         self._known: KnownHeads[RouteMatch] = KnownHeads()
 
     def find(self, data: bytes) -> tuple[Head, RouteMatch]:
-        """Parse a head that ends with its empty line, and match it. HttpError for what is malformed."""
+        """Parse a head that ends with its empty line, and match it. HttpError for a malformed one."""
         found = self._known.find(data)
         if found is None:
             head = parse_head(data)

@@ -1,6 +1,6 @@
 """The server's side of one HTTP/2 connection as an asyncio protocol (RFC 9113).
 
-It reads frames, keeps streams and flow-control windows, and bounds what a peer can make it do. The Stream subclass that
+It reads frames, keeps streams and flow-control windows, and bounds the work that a peer can cause. The Stream subclass that
 `make_stream` returns gives requests their meaning.
 """
 
@@ -161,7 +161,7 @@ class Connection(FrameReader, Generic[Head]):
         self._flood.unread_replies = 0
         self.writer.flush()
 
-    # -- DATA and what may be received (sections 5.2 and 6.1) ----------------------------------------------------------
+    # -- DATA and receive windows (sections 5.2 and 6.1) ---------------------------------------------------------------
     def on_data(self, stream_id: int, flags: int, data: "bytes | memoryview") -> None:
         ends = flags & FLAG_END_STREAM != 0
         stream = self._receive(stream_id, len(data), ends)
@@ -385,7 +385,7 @@ class Connection(FrameReader, Generic[Head]):
         self._close_if_done()
 
     def on_stream_failure(self, failure: StreamFailure) -> None:
-        """Answer RST_STREAM to what the peer did wrong on one stream."""
+        """Answer a mistake of the peer on one stream with RST_STREAM."""
         self._flood.charge()
         self._abort(failure.stream_id)
         self._streams.ignore(failure.stream_id)

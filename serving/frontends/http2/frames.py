@@ -76,7 +76,6 @@ def frame_header(length: int, kind: int, flags: int, stream_id: int) -> bytes:
 
 
 def frame(kind: int, flags: int, stream_id: int, payload: bytes = b"") -> bytes:
-    """Return a whole frame."""
     return frame_header(len(payload), kind, flags, stream_id) + payload
 
 
@@ -133,7 +132,7 @@ def header_fragment(flags: int, payload: bytes) -> bytes:
 
 
 def read_settings(stream_id: int, flags: int, payload: bytes) -> list[tuple[int, int]]:
-    """Return the identifiers and values of a SETTINGS frame, unknown ones too; raises for what section 6.5.2 forbids."""
+    """Return the identifiers and values of a SETTINGS frame, unknown ones too; raises for values that section 6.5.2 forbids."""
     if stream_id:
         raise ConnectionFailure(ErrorCode.PROTOCOL_ERROR, "SETTINGS on a stream")
     if len(payload) % 6 or (flags & FLAG_ACK and payload):

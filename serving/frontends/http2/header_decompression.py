@@ -30,7 +30,7 @@ class HeaderListTooLongError(Exception):
 class FieldDecoder:
     """Decodes the blocks of one connection in their order.
 
-    changed: the last block has changed what the next one means.
+    changed: the last block has changed the meaning of the next one.
     """
 
     __slots__ = ("_entries", "_max_size", "_size", "changed")

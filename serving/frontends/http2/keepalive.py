@@ -83,7 +83,6 @@ class Keepalive:
         return bool(settings.max_ping_strikes) and self._strikes > settings.max_ping_strikes
 
     def ping_answered(self, now: float) -> None:
-        """The peer has answered our ping."""
         self._ping_sent_at = 0.0
         self._heard_at = now
 

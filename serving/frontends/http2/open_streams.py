@@ -45,7 +45,6 @@ class OpenStreams:
         return self.by_id.pop(stream_id, None)
 
     def close_all(self) -> list[Stream]:
-        """Take all streams out, and return them."""
         streams = list(self.by_id.values())
         self.by_id.clear()
         return streams

@@ -33,7 +33,6 @@ class FloodLimiter:
         self.unread_replies = 0  # bytes of replies to control frames since the peer stopped reading
 
     def charge(self) -> None:
-        """Take a token for one frame."""
         self._tokens -= 1
         if self._tokens < 0:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")

@@ -213,13 +213,13 @@ class FrameWriter:
             stream.keep(sum(map(len, stream.outgoing)))
 
     def drop(self, stream: Stream) -> None:
-        """Forget what the stream still has to send."""
+        """Drop the unsent part of the stream's response."""
         stream.outgoing = None
         stream.nothing_waits()
         self._waiting.pop(stream.id, None)
 
     def flush(self) -> None:
-        """Send what may be sent, a round for each stream until none can send more."""
+        """Send a round of each stream until windows or transport let none send more."""
         progress = True
         while progress and not self.paused:
             progress = False

@@ -225,8 +225,8 @@ def of_models(
 
 
 def of_rollouts(rollouts: list[Rollout], buckets: LatencyBuckets = FINEST) -> Iterator[str]:
-    """Yield what the arms of rollouts did, and what shadows have found, with the candidate's labels. A model on another server
-    has its address as `remote`, and no version."""
+    """Yield the figures of the arms of rollouts, and those of shadows with the candidate's labels. An arm on another server has
+    its address as `remote`, and no version."""
     arms = [
         _RolloutArm(_arm_labels(one, arm), one, arm, buckets) for one in rollouts for arm in (one.stable, one.candidate)
     ]

@@ -44,7 +44,6 @@ class Completion:
         self._size = 0
 
     def add(self, choice: "Choice", text: str) -> None:
-        """Add the next piece of a choice's text."""
         if self.stream is not None:
             if text:
                 self.stream.send(self._chunk(choice, text))
@@ -196,7 +195,7 @@ class StopSequences:
         self.found = False
 
     def feed(self, text: str, final: bool = False) -> str:
-        """Take the next piece of text; return what may be passed on now."""
+        """Take the next piece of text; return the text that may be passed on now."""
         if not self._stops or self.found:
             return "" if self.found else text
         text = self._held + text

@@ -1,6 +1,6 @@
 """What a client asks on the OpenAI-compatible routes, checked: prompts, how many answers to each, the model's settings.
 
-Source: OpenAI API reference, Completions and Chat; what this server has nothing for is refused with the field's name.
+Source: OpenAI API reference, Completions and Chat; a field that this server does not support is refused by its name.
 """
 
 import json
@@ -33,7 +33,7 @@ class CompletionRequest:
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool
-    user: str  # whom the answer is for, "" where that is not said
+    user: str  # the end user, "" where none is named
     echo: bool = False
 
 
@@ -46,8 +46,8 @@ def model_of(body: JsonObject) -> str:
 
 
 def read_completion(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
-    """Check the body of a request on /v1/completions for a model that generates text as `declared`. WrongField for what is
-    wrong with it."""
+    """Check the body of a request on /v1/completions for a model that generates text as `declared`. WrongField for a
+    wrong one."""
     if not declared.prompt_input:
         raise WrongField("prompt", f"the model '{model_of(body)}' takes messages only: use /v1/chat/completions")
     prompt = body.get("prompt")
@@ -61,7 +61,7 @@ def read_completion(body: JsonObject, declared: TextGeneration) -> CompletionReq
 
 
 def read_chat(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
-    """Check the body of a request on /v1/chat/completions, likewise."""
+    """Check the body of a request on /v1/chat/completions in the same way."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise WrongField("messages", "expected 'messages' to be a list of messages")
@@ -79,7 +79,7 @@ def read_chat(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
 def _as_json(messages: list[object]) -> str:
     try:
         return orjson.dumps(messages).decode()
-    except TypeError:  # orjson's error for what is nested too deep
+    except TypeError:  # orjson's error for values that are nested too deep
         raise WrongField("messages", "'messages' are nested too deep") from None
 
 

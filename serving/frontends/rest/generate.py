@@ -29,7 +29,7 @@ from serving.server.inference_server import InferenceServer
 with_names_once = partial(with_json, names_once=True)
 
 _SCALARS = (str, int, float, bool)
-_KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # what JSON must hold for them
+_KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # the type that JSON must have
 
 
 @with_names_once

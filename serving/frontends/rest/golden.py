@@ -13,7 +13,7 @@ PARAMETER = "slipway.golden"
 
 
 def read_checks(text: str, model: str) -> list[GoldenCheck]:
-    """Return the golden requests for that model. INVALID_ARG for what is wrong with one, with its name."""
+    """Return the golden requests for that model. INVALID_ARG for a wrong one, with its name."""
     try:
         golden = read_golden(text)
     except InvalidExample as error:

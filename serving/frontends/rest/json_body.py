@@ -38,7 +38,7 @@ def with_json(handle: JsonHandler, names_once: bool = False) -> Callable[[Infere
 
 
 def json_object(exchange: Exchange) -> JsonObject:
-    """Return the body as an object, an empty one for an empty body. INVALID_ARG for what is not a JSON object."""
+    """Return the body as an object, an empty one for an empty body. INVALID_ARG for anything else."""
     if not exchange.body:
         return {}
     try:

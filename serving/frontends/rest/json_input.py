@@ -28,7 +28,7 @@ from serving.frontends.shared.worker_threads import checkpoint
 
 LARGE = 256 << 10  # bytes of a body; below, a parser takes less than 2 ms
 _WINDOW = 128 << 10  # bytes looked at or parsed at a time
-# In place of what is cut out of a body; no client can guess it.
+# Stands where an array was cut out of a body; no client can guess it.
 MARK = secrets.token_hex(8)
 MARK_TEXT = f'"{MARK}"'.encode()
 _DATA = b'"data":'
@@ -174,7 +174,7 @@ def _parsed(text: bytes, row: Datatype) -> NDArray[Any]:
     try:
         elements = simdjson.Parser().parse(text)
         found = from_buffer(row, elements) if isinstance(elements, simdjson.Array) else None
-    except (ValueError, RuntimeError):  # the latter for integers beyond 64 bits and for what is nested deeply
+    except (ValueError, RuntimeError):  # the latter for integers beyond 64 bits and for deep nesting
         raise NotFlatError from None
     if found is None or not found.size:
         raise NotFlatError  # other elements, a comma too many, or an empty array
@@ -199,7 +199,7 @@ def _pieces(text: Chunk) -> Iterator[bytes]:
 # -- whole bodies -------------------------------------------------------------------------------------------------------
 def load_json(body: Chunk) -> object:
     """Return the parsed body: of a large one an inference request's fields, each "data" of `inputs` as a simdjson array.
-    INVALID_ARG for what is not JSON."""
+    INVALID_ARG where it is no JSON."""
     try:
         return _load_large(body) if len(body) >= SIMDJSON_FROM else orjson.loads(body)
     except (ValueError, TypeError, RuntimeError) as error:  # RecursionError too
@@ -261,7 +261,7 @@ def _load_leniently(body: Chunk, error: Exception) -> object:
 def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int, data: object) -> NDArray[Any]:
     """Return the tensor of an input's `data`: a list, a simdjson array, or numbers already read as a flat array.
 
-    row: the input's datatype. count: the elements that `shape` has. INVALID_ARG for what does not fit datatype or shape."""
+    row: the input's datatype. count: the elements that `shape` has. INVALID_ARG for data of another datatype or shape."""
     if row.name in ("FP16", "BF16"):
         raise invalid(f"input '{name}': {row.name} has no JSON form, send it as binary data")
     flat: NDArray[Any] | None
@@ -299,8 +299,8 @@ def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDAr
 
 
 def flattened(name: str, data: list[Any] | simdjson.Array) -> list[Any]:
-    """Return the elements in row-major order, whatever they are. Arrays are nested evenly: those of one depth are as long as
-    each other, and elements stand at one depth."""
+    """Return the elements, of any type, in row-major order. INVALID_ARG unless arrays of one depth are of equal length and all
+    elements stand at one depth."""
     if isinstance(data, simdjson.Array):
         return list(_elements(name, data))
     for _ in range(MAX_DEPTH):

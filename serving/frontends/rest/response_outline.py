@@ -65,7 +65,7 @@ class ResponseOutline:
 
     def fill(self, response: InferenceResponse) -> tuple[bytes, list[Chunk]] | None:
         """Return the JSON, and the outputs' binary data in order; None where the response has another outline. INVALID_ARG
-        for what JSON cannot hold."""
+        for values that JSON cannot hold."""
         outputs = response.outputs
         forms = self._forms
         if len(outputs) != len(forms) or response.model_version != self._version:

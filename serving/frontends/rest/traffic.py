@@ -1,4 +1,4 @@
-"""GET /v2/slipway/models/{model}/traffic: a model's rollout: what its arms did, and how its guardrails stand."""
+"""GET /v2/slipway/models/{model}/traffic: the report of a model's rollout: its arms and its guardrails."""
 
 import orjson
 

@@ -53,7 +53,7 @@ class TokenFile:
         follow("auth", self._look_again, RECHECK_S)
 
     def grant(self, token: str) -> _Grant | None:
-        """Return what a token allows, None for one that is not known."""
+        """Return the grant of a token, None for an unknown one."""
         return self._grants.get(hashlib.sha256(token.encode()).hexdigest())
 
     def _look_again(self) -> None:

@@ -80,7 +80,7 @@ class ProgressWatch:
     def __init__(self, timeouts: ClientTimeouts, memory: RequestMemory) -> None:
         self._timeouts = timeouts
         self._memory = memory
-        self._since: dict[WatchedStream, tuple[Awaited, int, float]] = {}  # what, bytes done then, time
+        self._since: dict[WatchedStream, tuple[Awaited, int, float]] = {}  # awaited, bytes done, time
         self._paused = False
 
     def watch(

@@ -68,7 +68,7 @@ class MemoryHolder(Protocol):
 
 
 async def inflate(data: Buffer, encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory) -> Inflater:
-    """Return the finished inflater. TooLargeError over `limit` bytes, zlib.error for what is not in the encoding."""
+    """Return the finished inflater. TooLargeError over `limit` bytes, zlib.error for data in another encoding."""
     inflater = Inflater(data, encoding)
     size = min(AT_ONCE, limit + 1)
     holder.take(size)

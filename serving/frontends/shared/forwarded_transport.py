@@ -1,4 +1,4 @@
-"""The transport of a connection over which another process of this server forwards what a client sends."""
+"""The transport of a connection over which another process of this server forwards a client's requests."""
 
 import asyncio
 from typing import Any

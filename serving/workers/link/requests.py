@@ -137,7 +137,7 @@ class RequestWriter:
 
 
 def _plain(details: RequestDetails) -> tuple[object, ...]:
-    """Return what marshal takes: it knows no named tuples."""
+    """Return details as marshal takes them: it knows no named tuples."""
     return tuple([tuple(value) if isinstance(value, tuple) else value for value in details])
 
 

@@ -80,7 +80,6 @@ class CoreClient(LinkConnection):
     # -- as an InferenceServer -----------------------------------------------------------------------------------------
     @property
     def tracing(self) -> bool:
-        """Return whether a trace may ask when its request was received."""
         return self._page.tracing
 
     def infer(
