@@ -1,7 +1,7 @@
 """`python -m serving.inspect PATH [--name NAME] [--config FILE]`: what a model file is, as one JSON object on standard output.
 
-PATH is a model file, a version folder, or a model's folder with config.pbtxt. Exit status 0 whenever it could say what PATH
-is, with `problems` for what is wrong with it; 1 where there is nothing to look at. The process limits itself, so that a
+PATH is a model file, a version folder, or a model's folder with config.pbtxt. Exit status 0 where PATH could be
+identified, with its mistakes as `problems`; 1 where there is nothing to look at. The process limits itself, so that a
 hostile file costs no more than this process: address space, CPU seconds, written bytes.
 """
 
@@ -53,7 +53,7 @@ def limit_resources() -> None:
 
 
 class _Output:
-    """Standard output for the answer alone: whatever a library prints meanwhile goes to standard error."""
+    """Keeps standard output for the answer: text that libraries print meanwhile goes to standard error."""
 
     def __enter__(self) -> "_Output":
         self._answer = os.dup(1)

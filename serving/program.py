@@ -34,7 +34,7 @@ from serving.workers.pool import FrontendWorkers
 
 log = logging.getLogger("serving")
 
-FREEING_S = 2.0  # of --exit-timeout-secs: what clients that take no answer leave for freeing the models
+FREEING_S = 2.0  # of --exit-timeout-secs: kept for freeing the models, even where clients take no answer
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def _registered(options: Options, folder: Path) -> Options:
 
 
 async def _serve(options: Options, log_settings: LogSettings) -> int:
-    """Listen first, so that probes are answered while models load; then load; then wait for the signal. The exit status."""
+    """Listen first, so that probes are answered while models load; load; wait for the signal. Return the exit status."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -129,7 +129,7 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
 
 
 async def _start(listening: Listening) -> None:
-    """Start to listen; UNAVAILABLE where that fails, in the words that tritonserver's log has."""
+    """Start to listen; UNAVAILABLE where that fails, in the words of tritonserver's log."""
     try:
         await listening.frontend.start()
     except OSError as error:
@@ -147,7 +147,7 @@ async def _start_all(server: InferenceServer, source: ModelSource | None) -> Non
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
-    """Do the work; False where the server is to stop first, which breaks it off."""
+    """Do the work; cancel it and return False where the server has to stop first."""
     task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -177,10 +177,10 @@ async def _load_and_wait(server: InferenceServer, source: ModelSource | None, st
 
 
 async def _shut_down(server: InferenceServer, frontends: dict[str, Listening], options: Options, serving: bool) -> None:
-    """Be not ready for a while, as a load balancer is to hear; stop listening, let connections finish with notice, refuse new
-    requests and finish those under way, then end. serving: it could be started, and clients may know it.
+    """Be not ready for a while, so that load balancers notice; stop listening, let connections finish with notice, refuse new
+    requests and finish those under way, then end. serving: the server was started, and clients may know it.
 
-    Metrics answer until the last moment, and so do probes on connections that live.
+    Metrics answer until the last moment, and so do probes on open connections.
     """
     timeout_s = options.exit_timeout_secs
     server.stop()
