@@ -192,9 +192,7 @@ class FrontendWorkers:
             connected, _ = listening.accept()
         except BlockingIOError:
             return  # a worker was quicker
-        except (
-            OSError
-        ):  # no worker can take it, or no descriptor is free: not again before the next look at the workers
+        except OSError:  # no worker takes it, or no descriptor is free: tried again at the next look at the workers
             self._accept_for_none()
             return
         with connected:

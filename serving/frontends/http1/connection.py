@@ -99,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
         self._consuming = False
         self._reading = True
         self._since = 0  # tick when the current phase began
-        self._taken = 0  # `taken_by_peer` at the begin of the phase, where the client is to take answers
+        self._taken = 0  # `taken_by_peer` at the phase's beginning, where the client is to take answers
         self._received = 0  # bytes of the body when the current span of its time limit began
 
     # -- transport -------------------------------------------------------------------------------------------------

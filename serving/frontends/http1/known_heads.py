@@ -72,9 +72,8 @@ class KnownHeads(Generic[T]):
 
     def __init__(self) -> None:
         self._exact: BoundedCache[bytes, tuple[Head, T]] = BoundedCache(LIMIT)
-        self._heads: BoundedCache[tuple[bytes, int], _KnownHead[T]] = BoundedCache(
-            LIMIT
-        )  # request line, number of lines
+        # By request line and number of lines.
+        self._heads: BoundedCache[tuple[bytes, int], _KnownHead[T]] = BoundedCache(LIMIT)
 
     def find(self, data: bytes) -> tuple[Head, T] | None:
         """Return the head in `data`, which ends with its empty line, and its T; None where it has to be parsed."""

@@ -1,8 +1,7 @@
-"""Cuts received bytes into frames: connection preface, frame boundaries, whole header blocks (RFC 9113, sections 3.4, 4 and
-6.10).
+"""Cuts received bytes into frames: connection preface, frame boundaries, whole header blocks.
 
-Bodies are handed over as they come, so that a large DATA frame is never collected first. All connections of a listener read
-into one scratch buffer, of which only bytes that must outlive a read are copied.
+Source: RFC 9113, sections 3.4, 4 and 6.10. Bodies are handed over as they come, so that a large DATA frame is never collected
+first. All connections of a listener read into one scratch buffer, of which only bytes that must outlive a read are copied.
 """
 
 import asyncio

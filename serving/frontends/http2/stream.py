@@ -293,9 +293,7 @@ class FrameWriter:
         stream.send_window += increment
         if stream.send_window > MAX_WINDOW:
             raise StreamFailure(ErrorCode.FLOW_CONTROL_ERROR, stream.id)
-        while (
-            stream.outgoing and not self.paused and self._send_round(stream)
-        ):  # windows of other streams have not changed
+        while stream.outgoing and not self.paused and self._send_round(stream):  # other streams' windows are as before
             pass
 
     def set_initial_window(self, value: int, streams: Iterable[Stream]) -> None:

@@ -1,8 +1,8 @@
-"""OpenAI-compatible /v1/models, /v1/completions and /v1/chat/completions, for models that say with `slipway.text_generation`
-that they generate text (repository/config/text_generation.py).
+"""OpenAI-compatible /v1/models, /v1/completions and /v1/chat/completions, for models with `slipway.text_generation`.
 
-Each answer to each prompt is one request of the model. Sampling settings go to the inputs of their names, else into
-parameters; a model written for the vLLM or TensorRT-LLM backend's interface gets that backend's inputs too.
+That parameter says how a model generates text (repository/config/text_generation.py). Each answer to each prompt is one request
+of the model. Sampling settings go to the inputs of their names, else into parameters; a model written for the vLLM or TensorRT-
+LLM backend's interface gets that backend's inputs too.
 Source: OpenAI API reference; Triton, python/openai.
 """
 

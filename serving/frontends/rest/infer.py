@@ -28,7 +28,7 @@ def infer(
 async def _infer_large(
     server: InferenceServer, exchange: Exchange, received: ReceiveTimes, on_error: Callable[[Exchange, Exception], None]
 ) -> None:
-    """Decode JSON that would hold up the event loop on another thread, piece by piece."""
+    """Decode large JSON piece by piece on another thread, so that it does not hold up the event loop."""
     try:
         request = await in_thread(_decode, server, exchange)
         exchange.task = None

@@ -1,5 +1,6 @@
-"""The open connections of this process. When descriptors run short, those that have been idle longest are closed, so that a new
-connection, such as a probe's, is always answered."""
+"""The open connections of this process, of which the idlest are closed where descriptors run short.
+
+So a new connection, such as that of a probe, is always answered."""
 
 import asyncio
 import os

@@ -1,5 +1,4 @@
-"""Numbers that the core and all workers see: bytes held of clients' requests, in all and by client, signs of life, whether
-requests are traced."""
+"""Numbers that the core and all workers share: bytes of clients' requests, signs of life, whether requests are traced."""
 
 import asyncio
 import mmap
