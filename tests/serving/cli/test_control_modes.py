@@ -1,4 +1,4 @@
-"""none, poll and explicit: who decides what is loaded."""
+"""The model control modes none, poll and explicit: which models load, and when."""
 
 import shutil
 

@@ -42,7 +42,7 @@ class ServerInThread(ABC):
 
     @abstractmethod
     def listeners(self, server: InferenceServer) -> Mapping[str, Listener]:
-        """Make what listens."""
+        """Make the frontends."""
 
     def close(self) -> None:
         self.loop.call_soon_threadsafe(self._stop.set)

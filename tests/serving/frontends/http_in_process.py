@@ -1,4 +1,4 @@
-"""The HTTP frontend on the real core in the test's own event loop, for what a process of its own would hide."""
+"""The HTTP frontend on the real core in the test's own event loop, to see inside of it."""
 
 import asyncio
 import contextlib

@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Link(asyncio.Transport):
-    """written: all that was written. taken: what the kernel says of how much the peer has taken."""
+    """written: all written bytes. taken: how many the peer has taken, by the kernel's word."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client over a bare socket, for what a well-behaved client cannot send."""
+"""An HTTP/1.1 client over a bare socket, for bytes that a well-behaved client cannot send."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Descriptors run short: the idlest connections make room, and who has just come is answered."""
+"""Descriptors run short: the idlest connections make room, and a new client is answered."""
 
 import contextlib
 import os
@@ -37,7 +37,7 @@ def connect(address: str) -> socket.socket:
 
 
 def waiting(address: str) -> int:
-    """How many connections the kernel has that nobody has accepted."""
+    """How many connections wait in the kernel to be accepted."""
     port = f":{int(address.rpartition(':')[2]):04X}"
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1].endswith(port) and row[3] == "0A")

@@ -1,4 +1,4 @@
-"""A connection that was accepted before a server drains, and is made when it does, is told to end as the others are."""
+"""A connection that is accepted before a server drains, and made while it does, ends as the others do."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""All connections together hold at most --request-memory-limit bytes of requests; who finds no room is told so."""
+"""All connections together hold at most --request-memory-limit bytes of requests; a request without room is refused."""
 
 import gzip
 import select
@@ -222,7 +222,7 @@ def peak_memory(server: ServerProcess) -> int:
 
 
 def test_many_small_bombs_over_http_cannot_fill_the_memory(server: ServerProcess) -> None:
-    """60 times 60 KB, each of which becomes 60 MB: what they become counts while they grow."""
+    """60 times 60 KB, each of which becomes 60 MB: the growing bytes count."""
     head = f"POST {PATH} HTTP/1.1\r\nHost: test\r\nContent-Encoding: gzip\r\nContent-Length: {len(BOMB)}\r\n\r\n"
     before = peak_memory(server)
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""The worker's end of the link: it gives the core back what it has read, also when nothing more is asked."""
+"""The worker's end of the link: it gives places back that it has read, also without further requests."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ MB = 1 << 20
 
 
 class CoreEnd(LinkConnection):
-    """The other end: answers each request with a megabyte, and gives out its place again once it is told to."""
+    """The other end: answers each request with a megabyte, and reuses its place once that is given back."""
 
     def __init__(self, area: AreaWriter) -> None:
         super().__init__()

@@ -10,7 +10,7 @@ from serving.workers.link.link_connection import LinkConnection
 
 
 class Ends(LinkConnection):
-    """An end that sends what is put into `to_send`, and keeps what came."""
+    """An end that sends the values of `to_send`, and keeps those that came."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a frontend worker hands on to the core whole: management over HTTP."""
+"""Requests that a frontend worker hands on to the core whole: management over HTTP."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Requests and answers are the same on the other side of the link, and what a worker remembers of their kinds is bounded."""
+"""Requests and answers are the same on the other side of the link, and the kinds that a worker remembers are bounded."""
 
 import os
 

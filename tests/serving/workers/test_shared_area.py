@@ -1,4 +1,4 @@
-"""Places in the memory that the core and a worker share: given out, viewed, and free again when nobody views them."""
+"""Places in the memory that the core and a worker share: given out, viewed, and free again without views."""
 
 import os
 from collections.abc import Iterator

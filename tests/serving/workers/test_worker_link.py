@@ -1,4 +1,4 @@
-"""The core's end of the link: what a worker that takes nothing leaves lying is bounded; whatever it sends is answered."""
+"""The core's end of the link: answers that a worker does not take are bounded; all that it sends is answered."""
 
 import asyncio
 import gc
@@ -58,7 +58,7 @@ class WorkerEnd(LinkConnection):
 
 @asynccontextmanager
 async def linked(repository: Path, room: int) -> AsyncIterator[tuple[WorkerLink, WorkerEnd, RequestWriter]]:
-    """A core with a link, its other end, and what writes requests. room: bytes of shared memory for answers."""
+    """A core with a link, its other end, and the writer of requests. room: bytes of shared memory for answers."""
     onnx_identity(repository)
     loop = asyncio.get_running_loop()
     async with core(repository) as server:

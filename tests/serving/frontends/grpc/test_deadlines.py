@@ -9,14 +9,14 @@ from serving.frontends.grpc.deadlines import Deadlines
 
 
 class Waiting:
-    """A call that notes when it was told."""
+    """A call that notes when it expired."""
 
     def __init__(self, expired: Callable[[], None]) -> None:
         self.expired = expired
 
 
 async def ended_after(timeout_s: float) -> float:
-    """Return after how many seconds a call with this timeout was told."""
+    """Return after how many seconds a call with this timeout expired."""
     loop = asyncio.get_running_loop()
     reported: asyncio.Future[float] = loop.create_future()
     began = loop.time()

@@ -1,4 +1,4 @@
-"""ModelInfer messages <-> arrays, in every datatype, raw and typed; what is wrong is told in Triton's words."""
+"""ModelInfer messages <-> arrays, in every datatype, raw and typed; errors have Triton's words."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a client sends behind a request that still answers is bounded: memory and other clients are spared."""
+"""Bytes after a request that is still being answered are bounded: memory and other clients are spared."""
 
 import asyncio
 import select

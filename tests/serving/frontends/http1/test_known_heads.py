@@ -1,4 +1,4 @@
-"""A head like one that was parsed before is read as if it were the first, whatever its values are."""
+"""A head like one that was parsed before is read, with any values, as if it were the first."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Slow, silent and greedy clients cost a bounded amount of time and memory, and draining answers what was asked."""
+"""Slow, silent and greedy clients cost a bounded amount of time and memory, and draining answers all requests."""
 
 import asyncio
 import contextlib

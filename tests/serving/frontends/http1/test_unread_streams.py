@@ -1,4 +1,4 @@
-"""A client that does not read for a while, or reads a stream behind which its other answers wait; second by second."""
+"""A client that does not read for a while, or reads a stream that its other answers wait for; second by second."""
 
 import asyncio
 from collections.abc import Callable
@@ -34,7 +34,7 @@ ROUTES = (
 
 
 class Client:
-    """A connection that the test drives: what it receives, and its clock."""
+    """A connection whose received bytes and clock the test drives."""
 
     def __init__(self) -> None:
         self.memory = RequestMemory(4 * MB)

@@ -1,4 +1,4 @@
-"""A client's side of HTTP/2 over a plain socket, which sends whatever a test wants, right or wrong."""
+"""A client's side of HTTP/2 over a plain socket, which sends right and wrong frames."""
 
 import socket
 import struct
@@ -57,7 +57,7 @@ def window_update(stream_id: int, increment: int) -> bytes:
 
 
 def framed(message: bytes, compressed: int = 0) -> bytes:
-    """A gRPC message behind its prefix."""
+    """A gRPC message after its prefix."""
     return bytes([compressed]) + len(message).to_bytes(4, "big") + message
 
 

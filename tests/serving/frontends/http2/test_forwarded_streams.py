@@ -1,4 +1,4 @@
-"""Calls that one gRPC frontend forwards to another are what they would be without it: answers, order, bounds, and every end."""
+"""Calls that one gRPC frontend forwards to another behave as without it: answers, order, bounds, and every end."""
 
 import asyncio
 import contextlib
@@ -215,7 +215,7 @@ def test_large_messages_pass_both_ways(peer: Peer) -> None:
 
 # -- bounds ----------------------------------------------------------------------------------------------------------
 def test_padding_does_not_eat_up_the_window(peer: Peer) -> None:
-    """Frames of one byte behind 254 of padding: without the padding's part the window would be used up at a third of them."""
+    """Frames of one byte with 254 of padding: without the padding's part the window would be used up at a third of them."""
     body = framed(identity(100).SerializeToString())
     padded = b"".join(frame(DATA, PADDED, 1, b"\xfe" + body[at : at + 1] + bytes(254)) for at in range(len(body)))
     peer.open(1, "ModelStreamInfer")
@@ -227,7 +227,7 @@ def test_padding_does_not_eat_up_the_window(peer: Peer) -> None:
 
 
 def test_the_client_may_send_no_more_than_the_core_takes(server: Forwarding, peer: Peer) -> None:
-    """The core stops reading behind 256 requests under way on a stream."""
+    """The core stops reading after 256 requests under way on a stream."""
     StreamingBackend.gate.clear()
     peer.open(1, "ModelStreamInfer")
     request = streaming(0, wait="yes")

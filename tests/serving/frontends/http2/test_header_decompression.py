@@ -1,4 +1,4 @@
-"""Header blocks are decoded as the library hpack decodes them, whole ones and broken ones, and what follows them as well."""
+"""Header blocks, whole or broken, and the blocks after them are decoded as the library hpack decodes them."""
 
 import hpack
 import pytest

@@ -189,7 +189,7 @@ def test_streams_over_the_limit_are_refused_and_the_others_go_on(peer: Peer) -> 
 
 
 def test_a_client_that_does_not_read_costs_bounded_memory(server: ServerProcess) -> None:
-    """600 responses of 1 MB each, asked for without reading: what waits is bounded by the concurrent streams, and freed."""
+    """600 responses of 1 MB each, asked for without reading: waiting bytes are bounded by the concurrent streams, and freed."""
     before = server.memory()
     request = pb.ModelInferRequest(model_name="identity", raw_input_contents=[bytes(1 << 20)])
     request.inputs.add(name="INPUT0", datatype="UINT8", shape=[1, 1 << 20])

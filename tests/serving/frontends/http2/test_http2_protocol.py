@@ -1,4 +1,4 @@
-"""RFC 9113 on the gRPC port: what is right is understood however it is cut, what is wrong ends with the right code."""
+"""RFC 9113 on the gRPC port: valid bytes are understood however they are cut, wrong ones end with the right code."""
 
 from collections.abc import Iterator
 
@@ -202,7 +202,7 @@ def test_our_windows_are_opened_again_while_a_large_request_comes_in(peer: Peer)
 
 
 def test_more_than_the_window_is_a_flow_control_error_of_the_stream(peer: Peer) -> None:
-    """A streaming call with too many unanswered requests opens its window no more: whoever goes on is reset."""
+    """A streaming call with too many unanswered requests opens its window no more: a client that goes on is reset."""
     slow = pb.ModelInferRequest(model_name="slow", raw_input_contents=[bytes(4)])
     slow.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 1])
     peer.open(3, "ModelStreamInfer")

@@ -1,4 +1,4 @@
-"""GET /v2/slipway/live: hello, then once a second what changed, for as many as listen, at no cost when none does."""
+"""GET /v2/slipway/live: hello, then once a second the changed values, for all subscribers, at no cost without any."""
 
 import asyncio
 import dataclasses

@@ -22,7 +22,7 @@ def hardware() -> Hardware:
 
 
 def families(page: str) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    """Sample name -> labels -> value. The parser puts "_total" behind a counter's name: taken off again."""
+    """Sample name -> labels -> value. The "_total" that the parser adds to a counter's name is taken off again."""
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for family in text_string_to_metric_families(page):
         for sample in family.samples:

@@ -77,7 +77,7 @@ def test_every_quantile_is_within_a_tenth(name: str) -> None:
 
 
 def test_whatever_one_latency_is_its_quantiles_are_within_a_tenth() -> None:
-    """The worst there is: all requests take equally long, just behind a bound or just before the next."""
+    """The worst case: all requests take equally long, just above a bound or just below the next."""
     for bound in prometheus.FINEST.bounds_us[:-1]:
         for microseconds in (bound, bound + 1, bound * 1.03, bound * 1.09):
             buckets = exported(np.full(100, microseconds / 1e6))

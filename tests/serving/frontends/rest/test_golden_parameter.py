@@ -1,4 +1,4 @@
-"""The load parameter `slipway.golden` in the server: tensors of every datatype, and what travels with a request."""
+"""The load parameter `slipway.golden` in the server: tensors of every datatype, and the parameters of a request."""
 
 import json
 import math

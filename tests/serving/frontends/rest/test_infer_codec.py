@@ -1,4 +1,4 @@
-"""The JSON codec in itself: whatever bytes come, a ServingError or tensors no larger than what came; large ones uncopied."""
+"""The JSON codec makes of any bytes a ServingError, or tensors no larger than they are; large ones are not copied."""
 
 import json
 from typing import Any
@@ -124,7 +124,7 @@ def test_large_tensors_are_views_in_both_directions() -> None:
     ("datatype", "text"), [("FP32", b"[1.5, -2.25]"), ("INT64", b"[3, -4]"), ("UINT8", b"[0, 255]")]
 )
 def test_a_flat_list_of_numbers_is_read_as_one_buffer(datatype: str, text: bytes) -> None:
-    """The slow way beside it would give the same numbers: compiled, this was refused, and nobody saw why JSON was slow."""
+    """The slow way gives the same numbers, and so hid that the compiled module refused this one."""
     assert numbers(text, DATATYPES[datatype]).tolist() == json.loads(text)
 
 

@@ -1,4 +1,4 @@
-"""Reading a request's arrays and its id apart from the rest of the JSON gives what the whole JSON gives, or nothing."""
+"""A request whose arrays and id are read apart from the rest of the JSON is the same as one read whole, or is not read."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Restricted groups need their key, guarded ones a token; whatever is not known is denied."""
+"""Restricted groups need their key, guarded ones a token; unknown ones are denied."""
 
 import hashlib
 import json
@@ -91,7 +91,7 @@ def test_a_changed_file_counts_a_broken_one_does_not_and_a_missing_one_denies(
 def test_a_broken_file_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is looked at again and again, as somebody may be writing it."""
+    """It is read again and again, because a person may be writing it."""
     monkeypatch.setattr(serving.frontends.shared.authorisation, "RECHECK_S", 0.01)
     checked = authoriser(tmp_path, entry("first", ["*"], ["infer"]))
     path = tmp_path / "auth.json"

@@ -1,4 +1,4 @@
-"""How much of what is written a peer has taken is told by every kind of connection and kernel."""
+"""The bytes that a peer has taken are counted for every kind of connection and kernel."""
 
 import asyncio
 import contextlib

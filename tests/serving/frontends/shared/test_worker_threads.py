@@ -1,4 +1,4 @@
-"""Work on worker threads: its result, its error, and its end where nobody waits for it any more."""
+"""Work on worker threads: its result, its error, and its end where it is abandoned."""
 
 import asyncio
 import contextlib
