@@ -290,7 +290,7 @@ def _form_of(
     lie elsewhere."""
     if head.regions or not head.specs or not all(spec.row.itemsize and spec.elements for spec in head.specs):
         return None
-    before_raw = [_raw_prefix(len(data)) for data in parts.raw]
+    before_raw = [bytes((_RAW_INPUT_CONTENTS,)) + varint(len(data)) for data in parts.raw]
     middle = bytes(body[stop : len(body) - sum(map(len, before_raw)) - sum(map(len, parts.raw))])
     beginning = bytes(body[start:id_at])
     if beginning != _beginning(head) or parts.head != beginning + middle or parts.id != bytes(body[id_at + 2 : stop]):
@@ -315,11 +315,6 @@ def _beginning(head: RequestHead) -> bytes | None:
         return None
     fields = bytes((_MODEL_NAME, len(name))) + name
     return fields + bytes((_MODEL_VERSION, len(version))) + version if version else fields
-
-
-def _raw_prefix(size: int) -> bytes:
-    """Return the tag and the length before `size` bytes of raw_input_contents."""
-    return bytes((_RAW_INPUT_CONTENTS,)) + varint(size)
 
 
 def _skip_unknown(body: "bytes | memoryview", position: int) -> int:

@@ -48,15 +48,13 @@ class LiveFeed:
         self._addresses: dict[Exchange, str] = {}  # of each subscriber; "" of one with a key
         self._timer: asyncio.Task[None] | None = None
         self._first_events: set[asyncio.Task[None]] = set()  # being made
-        self._hello = _event(
-            "hello",
-            {
-                "server_id": server.options.server_id,
-                "instance": str(uuid.uuid4()),
-                "started": time.time(),
-                "bounds_us": BOUNDS_US,
-            },
-        )
+        hello = {
+            "server_id": server.options.server_id,
+            "instance": str(uuid.uuid4()),
+            "started": time.time(),
+            "bounds_us": BOUNDS_US,
+        }
+        self._hello = b"event: hello\ndata: %b\n\n" % orjson.dumps(hello)
 
     def subscribe(self, exchange: Exchange, with_key: bool) -> None:
         """Begin the stream: `hello`, and at once a first event with every model.
@@ -185,10 +183,6 @@ def _address(exchange: Exchange) -> str:
 
 def _json(value: JsonObject) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
-
-
-def _event(kind: str, value: object) -> bytes:
-    return b"event: %b\ndata: %b\n\n" % (kind.encode(), orjson.dumps(value))
 
 
 def model_values(model: ModelStatistics) -> JsonObject:

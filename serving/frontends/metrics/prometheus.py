@@ -247,10 +247,6 @@ def _of_arm(value: Callable[[_RolloutArm], float]) -> ArmSamples:
     return lambda name, one: [f"{name}{{{one.labels}}} {value(one)}"]
 
 
-def _arm_latency(name: str, one: _RolloutArm) -> list[str]:
-    return _merged_lines(name, one.labels, one.arm.figures.latency, one.buckets)
-
-
 def _breached(name: str, one: _RolloutArm) -> list[str]:
     if one.arm is not one.rollout.candidate:
         return []
@@ -293,7 +289,7 @@ _ARM_FAMILIES: tuple[tuple[str, str, str, ArmSamples], ...] = (
         "slipway_rollout_request_duration_seconds",
         "histogram",
         "Time from a request's arrival to its answer, of those that did not fail",
-        _arm_latency,
+        lambda name, one: _merged_lines(name, one.labels, one.arm.figures.latency, one.buckets),
     ),
     ("slipway_rollout_breached", "gauge", "Whether a guardrail has taken the candidate out", _breached),
     (
