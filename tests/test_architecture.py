@@ -199,9 +199,15 @@ def test_every_room_says_at_its_door_what_lives_there(package: str) -> None:
     assert [module for module, path in doors.items() if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
-def test_a_server_without_models_loads_no_framework() -> None:
-    """They take seconds and hundreds of megabytes: each is imported when a model first needs it."""
-    code = "import sys, serving.program; print(*sorted({'torch', 'onnxruntime', 'tensorrt'} & set(sys.modules)))"
+def test_a_server_without_models_loads_no_framework_and_no_reader_of_other_servers_settings() -> None:
+    """Frameworks take seconds and hundreds of megabytes: each is imported when a model first needs it."""
+    names = {"torch", "onnxruntime", "tensorrt", "javaproperties", "yaml"}
+    code = f"""
+import sys, serving.program
+from serving.cli.command_line import parse
+parse(["--model-repository=."])
+print(*sorted({names} & set(sys.modules)))
+"""
     result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )

@@ -5,8 +5,6 @@ import os
 from pathlib import Path
 from typing import Any
 
-from repository.torchserve.properties import InvalidProperties, Properties, load_models, torchserve_options
-from repository.torchserve.properties import read as read_properties
 from serving.cli.option_values import boolean
 from serving.cli.options import SourceOptions
 from serving.cli.plugin_flags import Add, PluginFlags
@@ -65,6 +63,10 @@ class TorchServeFlags(PluginFlags):
         flags = {name: values.pop(name) for name in _FLAGS}
         if all(value in (None, False) for value in flags.values()):
             return None, []
+        # Here, because no other server has use for what these import: readers of YAML, Java properties and archives.
+        from repository.torchserve.properties import InvalidProperties, Properties, load_models, torchserve_options
+        from repository.torchserve.properties import read as read_properties
+
         stores, values["model_store"] = values["model_store"], []
         remote = next((store for store in stores if not isinstance(store, Path)), None)
         if remote is not None:
