@@ -227,9 +227,9 @@ export class Board {
   /** @param {Point} message */
   #take(message) {
     this.onPoint(message);
-    const told = this.version === EACH ? Object.keys(message.versions ?? {}) : [];
-    if (this.#loaded && told.some((version) => !this.#versions.includes(version))) {
-      this.#showVersions([...new Set([...this.#versions, ...told])]);
+    const reported = this.version === EACH ? Object.keys(message.versions ?? {}) : [];
+    if (this.#loaded && reported.some((version) => !this.#versions.includes(version))) {
+      this.#showVersions([...new Set([...this.#versions, ...reported])]);
     }
     const row = rowOf(message, this.#figures(message), this.#versions);
     if (this.#store.step <= LONGEST_LIVE_STEP_S && row.at > this.#store.newest) this.#store.append(row);

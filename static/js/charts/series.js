@@ -144,7 +144,7 @@ function put(row, index, value) {
  * @param {string[]} [versions] those that have series of their own
  * @returns {Row}
  */
-export function rowOf({ at, process, versions: told = {} }, figures, versions = []) {
+export function rowOf({ at, process, versions: byVersion = {} }, figures, versions = []) {
   const [gpu] = process.gpus ?? [];
   /** @type {Record<string, number | null>} */
   const values = { rss: process.rss, cpu: process.cpu };
@@ -154,7 +154,7 @@ export function rowOf({ at, process, versions: told = {} }, figures, versions = 
   }
   for (const [name, idle] of MODEL_SERIES) values[name] = /** @type {number | null | undefined} */ (figures?.[name]) ?? idle;
   for (const version of versions) {
-    const of = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (told[version] ?? {}));
+    const of = /** @type {Record<string, unknown>} */ (/** @type {unknown} */ (byVersion[version] ?? {}));
     for (const [name, idle] of VERSION_SERIES) {
       values[ofVersion(name, version)] = /** @type {number | null | undefined} */ (of[name]) ?? idle;
     }

@@ -13,7 +13,7 @@ import { Plot } from "./plot.js";
  * @property {Record<string, Record<string, Values>>} arms of each arm rps, errors, p50 and p99
  * @property {{ at: number, text: string, bad: boolean }[]} steps
  * @property {number | null} [until] unix seconds: now, while it is under way
- * @property {string[]} servers those that told of it
+ * @property {string[]} servers those that reported it
  * @property {string} server whose readings these are
  */
 
@@ -70,7 +70,7 @@ export class Timeline {
   }
 
   /**
-   * Shows what is told at an address.
+   * Shows the readings at an address.
    * @param {string} address "" for nothing
    */
   follow(address) {

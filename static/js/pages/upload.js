@@ -31,7 +31,7 @@ const COMPLETE_TRIES = 60;
 
 /** @type {Transfer | null} */
 let transfer = null;
-/** What is said to change once the upload is live, as it was told last. */
+/** The last text on the changes once the upload is live. */
 let shownLive = "";
 /** The address that this document shows. */
 let here = location.pathname;
@@ -168,10 +168,10 @@ export async function begin(chosen, { asVersion = false } = {}) {
  */
 async function announce(files, field, newModel) {
   const address = uploadsAddress();
-  const told = files.map(({ file, path }) => ({ path, size: file.size }));
+  const listed = files.map(({ file, path }) => ({ path, size: file.size }));
   let upload;
   try {
-    const json = { model_name: field.value.trim(), files: told, new_model: newModel };
+    const json = { model_name: field.value.trim(), files: listed, new_model: newModel };
     upload = /** @type {UploadData} */ (await request(address, { method: "POST", json }));
   } catch (error) {
     nameError(error instanceof Error ? error.message : String(error)); // the server knows what a name may be
@@ -377,9 +377,9 @@ function takeMissing(box) {
     const line = need("#missing-error", HTMLElement);
     line.hidden = true;
     const files = asMissing(tidy(chosen).files, missing);
-    const told = files.map(({ file, path }) => ({ path, size: file.size }));
+    const listed = files.map(({ file, path }) => ({ path, size: file.size }));
     try {
-      const upload = /** @type {UploadData} */ (await request(box.dataset.add ?? "", { method: "POST", json: { files: told } }));
+      const upload = /** @type {UploadData} */ (await request(box.dataset.add ?? "", { method: "POST", json: { files: listed } }));
       const fileOf = (/** @type {string} */ path) => files.find((one) => one.path === path)?.file;
       const rows = upload.files.filter(({ path }) => fileOf(path)).map((row) => ({ ...row, file: fileOf(row.path) }));
       await send(box.dataset.upload ?? "", rows, upload.id);

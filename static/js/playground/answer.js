@@ -6,7 +6,7 @@ import { handlerView } from "./handler_answer.js";
 import { bestClasses, elementRows, elementText, outputKind } from "./scores.js";
 
 /**
- * @import { Told } from "./handler_answer.js"
+ * @import { HandlerParameters } from "./handler_answer.js"
  * @import { Answer, Output } from "./wire.js"
  */
 
@@ -36,15 +36,15 @@ const MAGIC = /** @type {[string, number[]][]} */ ([["image/png", [0x89, 0x50, 0
  * @returns {HTMLElement[]}
  */
 export function answerView(answer, took, labels, name, handler = false) {
-  const told = /** @type {Told} */ (answer.parameters ?? {});
+  const parameters = /** @type {HandlerParameters} */ (answer.parameters ?? {});
   const outputs = answer.outputs.map((output) =>
-    handler && output.datatype === "BYTES" ? handlerView(output, told) : outputView(output, labels(output.name), name),
+    handler && output.datatype === "BYTES" ? handlerView(output, parameters) : outputView(output, labels(output.name), name),
   );
   return [timeSplit(answer.parameters ?? {}, took), ...outputs];
 }
 
 /**
- * Returns the milliseconds that the server measured of a request, in its queue and computing; null where it told none.
+ * Returns the milliseconds that the server measured of a request, in its queue and computing; null where it gave none.
  * @param {Answer} answer
  */
 export function serverTime({ parameters = {} }) {

@@ -48,10 +48,10 @@ export async function ask(address, version, { content, headers }) {
  * @param {string} version
  * @param {object} json the request as examples keep it
  * @param {AbortSignal} signal gives it up
- * @param {(part: Asked) => void} told
+ * @param {(part: Asked) => void} onPart
  * @returns {Promise<Asked>} how it ended: without an answer of its own, and with a refusal where it failed
  */
-export async function askStream(address, version, json, signal, told) {
+export async function askStream(address, version, json, signal, onPart) {
   const headers = { Accept: "application/x-ndjson", "Content-Type": "application/json", "X-CSRFToken": csrfToken() };
   const begin = performance.now();
   /** @type {Asked} */
@@ -64,7 +64,7 @@ export async function askStream(address, version, json, signal, told) {
     for await (const line of linesOf(response.body)) {
       const { error, ...part } = JSON.parse(line);
       if (error) return { ...now(), refusal: error };
-      told({ ...now(), answer: { ...part, outputs: part.outputs.map((/** @type {Output} */ row) => ({ ...row, data: unkept(row) })) } });
+      onPart({ ...now(), answer: { ...part, outputs: part.outputs.map((/** @type {Output} */ row) => ({ ...row, data: unkept(row) })) } });
     }
     return now();
   } catch (error) {
@@ -94,14 +94,14 @@ async function* linesOf(body) {
 /**
  * Waits while a model is being loaded; returns how it stands then. What cannot be looked up does not hold a request back.
  * @param {string} address of the model's summary
- * @param {(summary: ModelSummary) => void} [told] what is seen meanwhile
+ * @param {(summary: ModelSummary) => void} [onSummary] is called with each summary meanwhile
  * @returns {Promise<ModelSummary | null>}
  */
-export async function waitUntilLoaded(address, told) {
+export async function waitUntilLoaded(address, onSummary) {
   for (;;) {
     const summary = /** @type {ModelSummary | null} */ (await request(address).catch(() => null));
     if (!summary || !CHANGING.includes(summary.state)) return summary;
-    told?.(summary);
+    onSummary?.(summary);
     await new Promise((done) => setTimeout(done, POLL_MS));
   }
 }

@@ -9,7 +9,7 @@ import { size } from "../core/format.js";
  * @import { Output } from "./wire.js"
  *
  * What a response's parameters say of it (docs/torchserve.md).
- * @typedef {object} Told
+ * @typedef {object} HandlerParameters
  * @property {string} [content_type] only where the handler set one
  * @property {number} [torchserve_status] where it is not 200
  * @property {string} [torchserve_reason]
@@ -27,11 +27,11 @@ const ENDINGS = { "application/json": "json", "text/plain": "txt", "text/html": 
 /**
  * Returns as what an answer is shown, and its type where that is known.
  * @param {Element} element
- * @param {string} [told] the type that the handler gave it
+ * @param {string} [given] the type that the handler gave it
  * @returns {{ kind: AnswerKind, type: string }}
  */
-export function answerKind(element, told = "") {
-  const type = told.split(";")[0].trim().toLowerCase();
+export function answerKind(element, given = "") {
+  const type = given.split(";")[0].trim().toLowerCase();
   if (element instanceof Uint8Array) {
     const seen = MAGIC.find(([, begin]) => begin.every((one, index) => element[index] === one))?.[0] ?? "";
     const picture = type.startsWith("image/") ? type : type ? "" : seen;
@@ -45,16 +45,16 @@ export function answerKind(element, told = "") {
 /**
  * Returns what a page shows of a handler's answer.
  * @param {Output} output
- * @param {Told} told
+ * @param {HandlerParameters} parameters
  * @returns {HTMLElement}
  */
-export function handlerView(output, told) {
+export function handlerView(output, parameters) {
   const elements = Array.from(output.data);
-  const parts = elements.map((element, index) => one(element, told, elements.length > 1 ? `answer-${index}` : "answer"));
-  return el("section", { class: "output", "data-output": output.name }, head(told), parts.length ? parts : el("p", { class: "hint" }, "The handler answered nothing."));
+  const parts = elements.map((element, index) => one(element, parameters, elements.length > 1 ? `answer-${index}` : "answer"));
+  return el("section", { class: "output", "data-output": output.name }, head(parameters), parts.length ? parts : el("p", { class: "hint" }, "The handler answered nothing."));
 }
 
-/** @param {Told} told */
+/** @param {HandlerParameters} parameters */
 function head({ content_type: type, torchserve_status: status = 200, torchserve_reason: reason = "", torchserve_headers: headers = "[]" }) {
   const failed = status >= 400;
   const rows = [
@@ -71,11 +71,11 @@ function head({ content_type: type, torchserve_status: status = 200, torchserve_
 
 /**
  * @param {Element} element
- * @param {Told} told
+ * @param {HandlerParameters} parameters
  * @param {string} name of the file that it is saved as
  */
-function one(element, told, name) {
-  const { kind, type } = answerKind(element, told.content_type);
+function one(element, parameters, name) {
+  const { kind, type } = answerKind(element, parameters.content_type);
   const bytes = element instanceof Uint8Array ? new Uint8Array(element) : new TextEncoder().encode(String(element));
   const save = el("button", { class: "button small", type: "button", click: () => download(`${name}.${ENDINGS[type] ?? "bin"}`, bytes, type) }, icon("file"), `Download (${size(bytes.length)})`);
   return el("div", { class: "stack tight", "data-kind": kind }, shownAs(kind, element, bytes, type), el("div", { class: "row" }, save));

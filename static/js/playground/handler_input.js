@@ -29,10 +29,10 @@ const TYPES_OF_ENDINGS = { json: "application/json", txt: "text/plain", csv: "te
 /**
  * Returns the type that a file is sent as.
  * @param {string} name
- * @param {string} told by the browser; "" where it does not know
+ * @param {string} fromBrowser the type that the browser gives; "" where it does not know
  */
-export function typeOfFile(name, told) {
-  return told || TYPES_OF_ENDINGS[name.split(".").at(-1)?.toLowerCase() ?? ""] || TYPES.file;
+export function typeOfFile(name, fromBrowser) {
+  return fromBrowser || TYPES_OF_ENDINGS[name.split(".").at(-1)?.toLowerCase() ?? ""] || TYPES.file;
 }
 
 /**

@@ -1,4 +1,4 @@
-// Where an input's elements came from, as far as code can make them again without being told each of them.
+// Where an input's elements came from, as far as code can make them again without a record of each of them.
 
 /**
  * @typedef {import("./tensors.js").ImageLayout} ImageLayout

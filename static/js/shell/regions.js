@@ -21,10 +21,10 @@ import { ReconnectingSocket } from "../live/socket.js";
 
 const TICK_MS = 500;
 const METRICS = "dashboard_metricsample";
-// How long it may go without being asked: while changes are told, while it shows the figures of the past, and without a socket.
+// How long it may go without being asked: while changes are pushed, while it shows the figures of the past, and without a socket.
 const LONGEST_MS = 300_000;
 const LONGEST_METRICS_MS = 60_000;
-const LONGEST_UNTOLD_MS = 10_000;
+const LONGEST_UNPUSHED_MS = 10_000;
 const PAUSE_MS = 1000;
 const PAUSE_AFTER_FAILURE_MS = 3000;
 // The dashboard is away once it has not been heard for so long; a restart of one worker is not. It speaks once a second, late
@@ -39,14 +39,14 @@ const LONGEST_PAUSE_MS = 10_000;
  * Says whether a region is to be asked again.
  * @param {Region} region
  * @param {number} now
- * @param {boolean} told whether changes are told at present
+ * @param {boolean} pushed whether changes are pushed at present
  * @param {boolean} [fed] whether its figures come from the live feed
  */
-export function isDue(region, now, told, fed = false) {
+export function isDue(region, now, pushed, fed = false) {
   const age = now - region.asked;
   if (region.asking || age < region.pause) return false;
   const metrics = !fed && (!region.reads || region.reads.has(METRICS));
-  return region.old || age >= (!told ? LONGEST_UNTOLD_MS : metrics ? LONGEST_METRICS_MS : LONGEST_MS);
+  return region.old || age >= (!pushed ? LONGEST_UNPUSHED_MS : metrics ? LONGEST_METRICS_MS : LONGEST_MS);
 }
 
 /**
