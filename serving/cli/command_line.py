@@ -428,7 +428,7 @@ def _grpc_flags(add: Add) -> None:
 
 
 def _keepalive_flags(add: Add) -> None:
-    """Add flags whose values are milliseconds, but for the counts."""
+    """Add flags of milliseconds and of counts."""
     add("--grpc-keepalive-time", count, "ping a connection after so much silence")
     add("--grpc-keepalive-timeout", count, "close a connection whose ping is not answered in this time")
     add("--grpc-keepalive-permit-without-calls", boolean, "ping and be pinged without calls under way too")

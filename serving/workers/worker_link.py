@@ -16,7 +16,7 @@ from serving.workers.link.requests import RequestReader
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
 MAX_BACKLOG = 64 << 20  # bytes of answers beside the shared memory that a worker may leave waiting
-_CLOGGED = "the server holds as many answers as it may that its frontend worker has not taken: try again later"
+_CLOGGED = "the frontend worker takes its answers too slowly: try again later"
 _UNREADABLE = InFlightRequest.unanswered(InferenceRequest("", {}))  # in place of a request that could not be read
 
 

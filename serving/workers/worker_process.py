@@ -138,7 +138,7 @@ class WorkerProcess:
             await self._over
 
     def beat(self, elapsed_s: float, timeout_s: float) -> None:
-        """Kill it where it has given no sign of life for so long; called every BEAT_S or so."""
+        """Kill it where it has given no heartbeat in its time; called every BEAT_S or so."""
         beats = self._page.beats[self._number]
         self._silent_s = 0.0 if beats != self._beats else self._silent_s + elapsed_s
         self._beats = beats
@@ -201,7 +201,7 @@ def _spawn(setup: Setup) -> "subprocess.Popen[bytes]":
         file.flush()
         file.seek(0)
         handed = (setup.page, setup.link, setup.control, setup.requests, setup.responses, *setup.http, *setup.grpc)
-        # A group of its own: a Ctrl-C meant for the server must not interrupt what it still wants to finish.
+        # A group of its own: a Ctrl-C meant for the server must not interrupt the last requests.
         return subprocess.Popen(
             [
                 sys.executable,

@@ -157,7 +157,7 @@ class Call(MessageStream):
 
     def overdue(self, awaited: Awaited) -> None:
         if awaited is Awaited.REQUEST:
-            self.fail(Status.DEADLINE_EXCEEDED, "the request did not come on in time: see --request-min-rate")
+            self.fail(Status.DEADLINE_EXCEEDED, "the request came too slowly: see --request-min-rate")
         elif awaited is Awaited.MESSAGE:
             self.fail(Status.CANCELLED, "nothing was asked on this stream for too long: see --grpc-stream-idle-secs")
         else:

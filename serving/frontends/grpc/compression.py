@@ -49,7 +49,7 @@ def compress(data: bytes, encoding: str, level: int) -> tuple[bytes, bytes]:
 
 
 class SendingCall(Protocol):
-    """A call, as far as it sends compressed messages."""
+    """The part of a call that sends compressed messages."""
 
     answered: bool
     outgoing: "deque[bytes | memoryview] | None"

@@ -465,7 +465,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         owed = context.timeouts.owed(Awaited.REQUEST, context.memory)
         if self._reading and received - self._received < owed:
-            self._refuse(HttpError(408, "the request body did not come on in time: see --request-min-rate"))
+            self._refuse(HttpError(408, "the request body came too slowly: see --request-min-rate"))
         else:
             self._since, self._received = tick, received
 

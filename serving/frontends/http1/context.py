@@ -22,7 +22,7 @@ class Limits:
 
     head_s: float = 10.0  # for a request head to arrive whole
     body_s: float = 30.0  # for a body to end, or to grow by `body_bytes_per_s` for each; 0 for ever
-    idle_s: float = 600.0  # for the next request: clients keep pools of connections, so long
+    idle_s: float = 600.0  # for the next request; long, because clients keep pools of connections
     leaving_s: float = 5.0  # for the last request of a connection when the server shuts down
     stalled_s: float = 60.0  # for a client that does not take its answer
     linger_s: float = 2.0  # for a refused client to read why

@@ -13,7 +13,7 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
 class EventStream:
-    """The stream begins with its first event: until then an error can still be an answer of its own.
+    """The stream begins with its first event: until then an error can still be a plain answer.
 
     Requests that get its `flow` wait while the client does not take their events.
     """

@@ -26,7 +26,7 @@ class Route(NamedTuple, Generic[F]):
     group: str
     handler: Callable[[F, Exchange], HandlerResult]
     large: bool = False  # takes bodies up to the table's limit, and not only CONTROL_BODY
-    encoded: bool = False  # takes bodies as they come, whatever their Content-Encoding
+    encoded: bool = False  # takes bodies undecoded, in any Content-Encoding
 
 
 class RouteTable:

@@ -134,7 +134,7 @@ class Connection(FrameReader, Generic[Head]):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
         self.transport.set_write_buffer_limits(high=1 << 20)
-        # So that a peer whose machine has gone is noticed at last.
+        # Without it a peer whose machine has gone would never be noticed.
         self.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         peer = transport.get_extra_info("peername")
         self.memory = ConnectionMemory(self._request_memory, str(peer[0]) if peer else "")

@@ -38,8 +38,8 @@ class FloodLimiter:
             raise ConnectionFailure(ErrorCode.ENHANCE_YOUR_CALM, "too many frames that ask for nothing")
 
     def charge_window_update(self, frames_sent: int) -> None:
-        """Count a WINDOW_UPDATE frame. It is free as far as it can answer a frame that we have sent, or widen the window of a
-        stream that was opened: gRPC's clients do that before they have their response."""
+        """Count a WINDOW_UPDATE frame. It is free where it may answer a frame of ours, or widen the window of an opened stream,
+        as gRPC's clients do before they have their response."""
         self._window_updates += 1
         if self._window_updates > WINDOW_UPDATES_PER_FRAME * (frames_sent + self.streams_opened):
             self.charge()

@@ -37,7 +37,7 @@ _REFERENCED_FROM = 16 * 1024  # bytes: smaller buffers are joined, larger ones a
 
 
 class StreamConnection(Protocol):
-    """The connection that carries a stream, as far as streams know it."""
+    """The connection that carries a stream, as streams use it."""
 
     receive_window: int  # bytes that the peer may send on a new stream
     transport: asyncio.Transport
@@ -107,7 +107,7 @@ class Stream:
         return True
 
     def awaited(self) -> "tuple[Awaited, int] | None":
-        """Return what the peer is to do next, and how many bytes it has done of it; None while it is the server's turn."""
+        """Return the peer's next task, and how many bytes of it are done; None while it is the server's turn."""
         return (Awaited.RESPONSE, self.bytes_flushed) if self.outgoing else None
 
     def waits_for_peer(self) -> bool:

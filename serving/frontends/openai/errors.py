@@ -10,7 +10,7 @@ _CODES = {401: "invalid_api_key", 404: "model_not_found"}
 
 
 class WrongField(ServingError):
-    """A field of the request that cannot be taken as it is."""
+    """A field of the request has a wrong value."""
 
     def __init__(self, param: str, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)

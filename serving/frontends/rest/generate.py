@@ -125,7 +125,7 @@ def _tensor(name: str, tensor: ModelInput, value: object, batched: bool) -> NDAr
 
 
 def _shape(name: str, dims: list[int], count: int) -> tuple[int, ...]:
-    """Return a shape for so many elements: they fill the fixed dims first, then the innermost variable one; other variable
+    """Return a shape for `count` elements: they fill the fixed dims first, then the innermost variable one; other variable
     dims are 1."""
     left, rest = divmod(count, math.prod(dim for dim in dims if dim > 0))
     variable = [index for index, dim in enumerate(dims) if dim < 0]

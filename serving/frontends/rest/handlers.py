@@ -52,7 +52,7 @@ def model_config(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def model_statistics(server: InferenceServer, exchange: Exchange) -> Reply:
-    """Answer Triton's message; a version's row has its release beside it, where there is one."""
+    """Answer with Triton's message; the row of a version also has its release, where there is one."""
     found = server.version_statistics(*_model(exchange))
     rows = []
     for statistics in found:

@@ -1,7 +1,7 @@
 """POST /v2/slipway/models/{model}/sample: the next requests of a model with their answers, as V2 JSON.
 
-{"count": 10, "seconds": 60, "version": "champion"} in, all of which may be left out; answered when so many have come, or the
-time is over. Tensors are as in golden requests (repository.core.tensors).
+The body is {"count": 10, "seconds": 60, "version": "champion"}, all optional; the answer comes with so many requests, or when
+the time is over. Tensors are as in golden requests (repository.core.tensors).
 """
 
 from repository.core.tensors import tensor_json

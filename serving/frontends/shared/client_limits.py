@@ -65,10 +65,10 @@ STANDARD = ClientTimeouts()
 
 
 class WatchedStream(Protocol):
-    """A stream, as far as it waits for its client."""
+    """A stream that may wait for its client."""
 
     def awaited(self) -> tuple[Awaited, int] | None:
-        """Return what the client is to do next, and how many bytes it has done of it; None while it is the server's turn."""
+        """Return the client's next task, and how many bytes of it are done; None while it is the server's turn."""
 
     def overdue(self, awaited: Awaited) -> None:
         """The client has not done it in time."""

@@ -73,7 +73,7 @@ def _limit() -> int:
 
 
 def _close_idlest(count: int) -> bool:
-    """Close so many, as far as they are idle; return whether there was one."""
+    """Close at most `count` idle connections, the idlest first; return whether there was one."""
     found = [(idle, one) for one in _open if (idle := one.idle_s()) is not None]
     found.sort(key=lambda pair: -pair[0])  # the older one where both have been idle as long
     for _, one in found[:count]:

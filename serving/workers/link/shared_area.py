@@ -56,7 +56,7 @@ class AreaWriter:
         self._view[place : place + len(data)] = data
 
     def array(self, place: int, shape: tuple[int, ...], dtype: "np.dtype[Any]") -> NDArray[Any]:
-        """Return an array to be filled at a place; it is not to be kept."""
+        """Return an array at a place, which the caller fills and does not keep."""
         return np.ndarray(shape, dtype, self._memory, place)
 
     def give_back(self, place: int) -> None:

@@ -1,7 +1,7 @@
 """The core as a worker sees it: it stands in for the InferenceServer in the frontends.
 
-Infer requests travel over the link; whatever else a client asks travels over an internal connection of its own, whose other
-end the frontends of the core serve. NeedsCoreError is raised where a request cannot travel over the link.
+Infer requests travel over the link. Every other request travels over an internal connection of its own, whose other end
+the frontends of the core serve. NeedsCoreError is raised where a request cannot travel over the link.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class NeedsCoreError(Exception):
-    """The request needs what only the core has: it is to be passed on as it came."""
+    """The request needs something that only the core has: pass it on as it came."""
 
 
 class NoSharedMemory:

@@ -20,7 +20,7 @@ from serving.workers.program.core_client import CoreClient, NeedsCoreError
 
 
 class ForwardedCall(ForwardedStream):
-    """A call that the core answers. `timeout_s`: what is left of its own, where it was not forwarded at once."""
+    """A call that the core answers. timeout_s: the rest of its timeout, where it was not forwarded at once."""
 
     __slots__ = ()
 
