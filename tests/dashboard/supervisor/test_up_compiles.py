@@ -16,6 +16,7 @@ import pytest
 from serving.compiled.loading import VARIABLE
 from serving.compiled.modules import BUILDS
 from serving.server.inference_server import VERSION
+from tests.dashboard.supervisor.test_up import command_line
 from tests.serving.compiled.test_compiled_modules import can_compile, packages_with_one_compiled_module, run
 from tests.support.serving_process import PATIENCE_S, ROOT, wait_until
 from tests.support.up_process import Up
@@ -55,7 +56,7 @@ def another_build(checkout: Path) -> Iterator[None]:
 
 def builds(up: Up) -> list[psutil.Process]:
     """The processes that compile."""
-    return [one for one in map(psutil.Process, up.processes()) if "tools.compile_serving" in one.cmdline()]
+    return [psutil.Process(pid) for pid in up.processes() if "tools.compile_serving" in command_line(pid)]
 
 
 def version(up: Up) -> str:

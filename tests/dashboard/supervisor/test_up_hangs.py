@@ -2,7 +2,9 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import httpx
@@ -49,6 +51,27 @@ def stop(up: Up, name: str) -> int:
     return pid
 
 
+@contextmanager
+def stopped_watchers(up: Up) -> Iterator[None]:
+    """While this lasts, every watcher is stopped, those that replace a stopped one too: nobody loads a model."""
+    done = threading.Event()
+
+    def keep_stopped() -> None:
+        while not done.wait(0.05):
+            if pid := pid_of(up, "watch"):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGSTOP)
+
+    stop(up, "watch")
+    thread = threading.Thread(target=keep_stopped)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
 def answer(up: Up, method: str, path: str, **body: Any) -> httpx.Response | None:
     """None while nobody listens."""
     try:
@@ -58,8 +81,12 @@ def answer(up: Up, method: str, path: str, **body: Any) -> httpx.Response | None
 
 
 def test_models_that_are_wanted_are_not_unknown_while_the_server_returns(up: Up):
-    """With `watch` stopped nobody loads them: the time in between is as long as the test needs."""
-    stop(up, "watch")
+    with stopped_watchers(up):
+        ask_for_models_that_nobody_loads(up)
+    wait_until(lambda: models_are_ready(up), 2 * PATIENCE_S, what="watch was replaced and has loaded every model")
+
+
+def ask_for_models_that_nobody_loads(up: Up) -> None:
     _, before, _, _ = server_state(up)
     os.kill(before, signal.SIGKILL)
     tensor = {"name": "image", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.0] * 64}
@@ -90,7 +117,6 @@ def test_models_that_are_wanted_are_not_unknown_while_the_server_returns(up: Up)
             with pytest.raises(InferenceServerException) as error:
                 ask("nobody_wants_it")
             assert error.value.status() == "StatusCode.NOT_FOUND"
-    wait_until(lambda: models_are_ready(up), 2 * PATIENCE_S, what="watch was replaced and has loaded every model")
 
 
 def test_a_stopped_watcher_worker_or_dashboard_is_replaced_and_told_and_a_lost_job_runs_again(up: Up):
@@ -117,11 +143,11 @@ def test_a_stopped_server_is_replaced_and_pages_answer_meanwhile(up: Up):
     with httpx.Client(base_url=up.dashboard_url, follow_redirects=True, timeout=PATIENCE_S) as browser:
         sign_in(browser, up)
         before = stop(up, "server")
+        wait_until(lambda: "does not answer" in browser.get("/servers/local/").text, what="pages say that it is down")
         for page in PAGES:
             assert browser.get(page).status_code == 200, page
-        wait_until(lambda: server_state(up)[0] == "down", what="pages say that it is down")
-        assert "does not answer" in browser.get("/servers/local/").text
     wait_until(lambda: server_state(up)[1] not in (None, before), what="another server")
     wait_until(lambda: models_are_ready(up), what="every model is back")
     reason = f"because it had not answered for {BOUND_S} s."
-    assert ("stopped", f"The inference server was restarted, {reason}") in events(up, seen)
+    sentence = f"The inference server was restarted, {reason}"
+    wait_until(lambda: ("stopped", sentence) in events(up, seen), what=sentence)

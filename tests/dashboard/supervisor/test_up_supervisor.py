@@ -16,6 +16,7 @@ from dashboard.shared.heartbeat import heard_since_last
 from dashboard.supervisor import guardian, supervisor
 from dashboard.supervisor.process import Probe, ProcessSpec
 from dashboard.supervisor.supervisor import Status, Supervisor
+from tests.dashboard.supervisor.test_up import command_line
 from tests.support.serving_process import PATIENCE_S, ROOT, wait_until
 
 SAY_READY = "print('ready', flush=True); "
@@ -167,11 +168,11 @@ def test_nothing_is_restarted_once_it_is_to_end(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("number", "how"),
-    [(signal.SIGKILL, "was killed by SIGKILL"), (signal.SIGSTOP, "had not answered for 1 s")],
+    ("number", "hung_after_s", "how"),
+    [(signal.SIGKILL, PATIENCE_S, "was killed by SIGKILL"), (signal.SIGSTOP, 3.0, "had not answered for 3 s")],
     ids=["killed", "stopped"],
 )
-def test_a_guardian_that_ends_or_hangs_is_replaced(tmp_path: Path, number: int, how: str):
+def test_a_guardian_that_ends_or_hangs_is_replaced(tmp_path: Path, number: int, hung_after_s: float, how: str):
     """That the new one knows what runs: tests/dashboard/supervisor/test_up.py."""
     harmed: list[int] = []
 
@@ -181,10 +182,10 @@ def test_a_guardian_that_ends_or_hangs_is_replaced(tmp_path: Path, number: int, 
             os.kill(harmed[0], number)
         return "The guardian is back." in sentences(changes, "restarted")
 
-    changes = run(spec(tmp_path, SAY_READY + SLEEP, hung_after_s=1.0, make_probe=lambda: always), replaced)
+    changes = run(spec(tmp_path, SAY_READY + SLEEP, hung_after_s=hung_after_s, make_probe=lambda: always), replaced)
     assert any(how in sentence and "guardian" in sentence for sentence in sentences(changes, "crashed"))
     assert len(harmed) == 1
-    assert not guardians()
+    wait_until(lambda: not guardians(), what="the end of the guardian")
 
 
 async def always() -> bool:
@@ -194,7 +195,7 @@ async def always() -> bool:
 def guardians() -> list[int]:
     """Of this process."""
     children = psutil.Process().children()
-    return [child.pid for child in children if guardian.__file__ in child.cmdline()]
+    return [child.pid for child in children if guardian.__file__ in command_line(child.pid)]
 
 
 def test_the_guardian_ends_what_is_left_when_its_input_closes():
