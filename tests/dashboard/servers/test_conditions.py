@@ -83,8 +83,13 @@ def told_by_index(server: Server) -> dict[tuple[str, int], str]:
 
 
 def until(server: Server, condition: Callable[[dict[tuple[str, int], str]], bool]) -> None:
-    wait_until(lambda: condition(told_by_index(server)), what="the words")
-    assert condition(words(server))
+    """Wait for the words of the index to meet `condition` while the feed says the same; the rows are of that reading."""
+
+    def both_say_it() -> bool:
+        found = told_by_index(server)
+        return condition(found) and told_by_feed(server) == found
+
+    wait_until(both_say_it, what="the words")
 
 
 def test_the_dashboard_reads_fields_of_the_index_and_the_feed(server: Server, models: Path) -> None:

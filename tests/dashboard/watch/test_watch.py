@@ -142,7 +142,7 @@ def test_every_model_returns_after_the_server_was_killed(inference: FixedServer,
 
     watch(
         server,
-        (inference.start, ready(*names)),
+        (inference.start, lambda: server_ready(server) and len(events(EventKind.MODEL_LOADED)) == len(names)),
         (inference.kill, known_as_down),
         (inference.start, lambda: ready(*names)() and bool(events(EventKind.READY))),
     )
@@ -166,7 +166,7 @@ def test_a_new_generation_is_loaded_and_an_unload_follows_the_wish(inference: Fi
         server,
         (inference.start, lambda: states().get(("changing", 1)) == "READY"),
         (publish_second_version, lambda: states().get(("changing", 2)) == "READY"),
-        (unload, lambda: "READY" not in states().values()),
+        (unload, lambda: "READY" not in states().values() and bool(events(EventKind.MODEL_UNLOADED))),
     )
     assert [name for name, _ in events(EventKind.MODEL_UNLOADED)] == ["changing"]
 
