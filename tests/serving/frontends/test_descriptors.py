@@ -18,15 +18,19 @@ pytestmark = pytest.mark.long
 DESCRIPTORS, IDLE = 256, 900
 
 
-@contextlib.contextmanager
-def short_of_descriptors(server: ServerProcess) -> Iterator[None]:
-    """Let the server, with its workers, have few; and this process many."""
+@pytest.fixture(scope="module", params=[0, 2], ids=["alone", "workers"])
+def short(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    """A server that may have few descriptors, and so may each of its workers; this process may have many."""
+    repository = tmp_path_factory.mktemp("descriptors")
+    onnx_scale(repository)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
     try:
-        for pid in server.pids:
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
-        yield
+        with ServerProcess(repository, f"--frontend-workers={request.param}") as server:
+            for pid in server.pids:
+                resource.prlimit(pid, resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+            yield server
+            assert "Traceback" not in server.log
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
@@ -43,27 +47,27 @@ def waiting(address: str) -> int:
     return sum(int(row[4].partition(":")[2], 16) for row in rows if row[1].endswith(port) and row[3] == "0A")
 
 
-@pytest.mark.parametrize("workers", [0, 2], ids=["alone", "workers"])
 @pytest.mark.parametrize("protocol", ["http", "grpc"])
-def test_liveness_is_answered_with_hundreds_of_idle_connections(tmp_path: Path, workers: int, protocol: str) -> None:
-    onnx_scale(tmp_path)
-    with ServerProcess(tmp_path, f"--frontend-workers={workers}") as server, short_of_descriptors(server):
-        with contextlib.ExitStack() as idle:
-            for _ in range(IDLE):
-                idle.enter_context(connect(getattr(server, protocol)))
-            wait_until(lambda: not waiting(getattr(server, protocol)), what="their being accepted")
-            if protocol == "http":
-                for _ in range(IDLE):  # through a worker each has a connection to the core then
-                    asked = idle.enter_context(connect(server.http))
-                    asked.sendall(b"GET /v2 HTTP/1.1\r\nHost: test\r\n\r\n")
-                    assert asked.recv(12) == b"HTTP/1.1 200"
-            for _ in range(5):
-                assert server.get("/v2/health/live")[0] == 200
-                with Peer(server.grpc) as peer:
-                    assert peer.is_served(1)
-        assert server.get("/v2/health/ready")[0] == 200
-        assert "Traceback" not in server.log
-        assert all(len(os.listdir(f"/proc/{pid}/fd")) < DESCRIPTORS for pid in server.pids)
+def test_liveness_is_answered_with_hundreds_of_idle_connections(short: ServerProcess, protocol: str) -> None:
+    with contextlib.ExitStack() as idle:
+        for _ in range(IDLE):
+            idle.enter_context(connect(getattr(short, protocol)))
+        wait_until(lambda: not waiting(getattr(short, protocol)), what="their being accepted")
+        if protocol == "http":
+            for _ in range(IDLE):  # through a worker each has a connection to the core then
+                asked = idle.enter_context(connect(short.http))
+                asked.sendall(b"GET /v2 HTTP/1.1\r\nHost: test\r\n\r\n")
+                assert asked.recv(12) == b"HTTP/1.1 200"
+        is_live(short)
+    assert short.get("/v2/health/ready")[0] == 200
+    assert all(len(os.listdir(f"/proc/{pid}/fd")) < DESCRIPTORS for pid in short.pids)
+
+
+def is_live(server: ServerProcess) -> None:
+    for _ in range(5):
+        assert server.get("/v2/health/live")[0] == 200
+        with Peer(server.grpc) as peer:
+            assert peer.is_served(1)
 
 
 def silent(peer: Peer) -> None:
@@ -81,23 +85,16 @@ def unread(peer: Peer) -> None:
     peer.data(1, framed(b""))
 
 
-@pytest.mark.parametrize("workers", [0, 2], ids=["alone", "workers"])
 @pytest.mark.parametrize("call", [silent, unfinished, unread])
 def test_liveness_is_answered_with_hundreds_of_calls_that_wait_for_their_clients(
-    tmp_path: Path, workers: int, call: Callable[[Peer], None]
+    short: ServerProcess, call: Callable[[Peer], None]
 ) -> None:
-    onnx_scale(tmp_path)
-    with ServerProcess(tmp_path, f"--frontend-workers={workers}") as server, short_of_descriptors(server):
-        with contextlib.ExitStack() as calls:
-            for _ in range(IDLE // 2):
-                with contextlib.suppress(OSError):  # it made room for others already
-                    call(calls.enter_context(Peer(server.grpc, initial_window_size=0)))
-            wait_until(lambda: not waiting(server.grpc), what="their being accepted")
-            for _ in range(5):
-                assert server.get("/v2/health/live")[0] == 200
-                with Peer(server.grpc) as peer:
-                    assert peer.is_served(1)
-        assert "Traceback" not in server.log
+    with contextlib.ExitStack() as calls:
+        for _ in range(IDLE // 2):
+            with contextlib.suppress(OSError):  # it made room for others already
+                call(calls.enter_context(Peer(short.grpc, initial_window_size=0)))
+        wait_until(lambda: not waiting(short.grpc), what="their being accepted")
+        is_live(short)
 
 
 def test_one_shared_memory_object_costs_one_descriptor_however_often_it_is_registered(tmp_path: Path) -> None:
@@ -110,9 +107,9 @@ def test_one_shared_memory_object_costs_one_descriptor_however_often_it_is_regis
             before = server.descriptors()
             for number in range(300):
                 client.register_system_shared_memory(f"region-{number}", f"/{name}", 64, offset=number)
-            assert server.descriptors() - before <= 2
+            wait_until(lambda: server.descriptors() - before <= 2, what="no descriptor for each region")
             client.unregister_system_shared_memory()
-            assert server.descriptors() <= before + 1
+            wait_until(lambda: server.descriptors() <= before + 1, what="the end of the regions")
             registering = "/v2/systemsharedmemory/region/more{}/register"
             body = {"key": f"/{name}", "offset": 0, "byte_size": 64}
             answers = [server.post(registering.format(number), body) for number in range(4097)]

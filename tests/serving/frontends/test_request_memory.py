@@ -271,7 +271,7 @@ def test_unfinished_bodies_do_not_hold_the_memory(impatient: ServerProcess) -> N
         clients = [stack.enter_context(RawClient(impatient.http)) for _ in range(5)]
         for client in clients:
             client.send(request[: 5 * MB])
-        assert not http_infer_succeeds(impatient)
+        wait_until(lambda: not http_infer_succeeds(impatient), what="the bodies fill the memory")
         assert {client.answer().status for client in clients} == {408}
         assert http_infer(impatient, VALUES).size == VALUES.size
 

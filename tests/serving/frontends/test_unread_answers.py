@@ -4,7 +4,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import numpy as np
@@ -107,7 +107,8 @@ class Hoarders:
     def nibble(self) -> None:
         """Take one byte of each answer."""
         for peer in self.peers:
-            peer.send(b"".join(window_update(2 * number + 1, 1) for number in range(self.calls)))
+            with suppress(OSError):  # it has been cut off
+                peer.send(b"".join(window_update(2 * number + 1, 1) for number in range(self.calls)))
 
 
 def test_others_are_answered_at_once_while_one_address_reads_nothing(server: ServerProcess) -> None:
@@ -124,7 +125,7 @@ def test_a_client_that_takes_a_byte_now_and_then_is_cut_when_others_need_the_roo
             time.sleep(1)  # more often would be a flood of updates, which ends a connection too
             return is_answered(server)
 
-        wait_until(make_room, timeout_s=30, what="room for a client of the same address")
+        wait_until(make_room, what="room for a client of the same address")
         for _ in range(5):
             ask(server)
 

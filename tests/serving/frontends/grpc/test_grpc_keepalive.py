@@ -80,7 +80,7 @@ def test_any_number_of_pings_may_be_allowed(repository: Path) -> None:
 
 
 def test_a_silent_connection_is_pinged_and_let_go(repository: Path) -> None:
-    settings = {"grpc_keepalive_time": 1, "grpc_keepalive_timeout": 1, "grpc_keepalive_permit_without_calls": True}
+    settings = {"grpc_keepalive_time": 1, "grpc_keepalive_timeout": 4, "grpc_keepalive_permit_without_calls": True}
     with frontends(repository, **settings) as server:
         with Peer(server.grpc) as peer:
             ping = peer.next(PING)
@@ -94,7 +94,6 @@ def test_a_silent_connection_is_pinged_and_let_go(repository: Path) -> None:
 
 def test_an_old_connection_is_let_go(repository: Path) -> None:
     with frontends(repository, grpc_max_connection_age=1) as server, Peer(server.grpc) as peer:
-        assert peer.is_served(1)
         assert peer.next(GOAWAY).code == 0
         peer.send(frame(PING, ACK, 0, bytes(8)))
         while peer.frame() is not None:

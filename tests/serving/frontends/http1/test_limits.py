@@ -71,7 +71,7 @@ def test_a_client_that_does_not_read_is_closed_and_others_are_served(repository:
             await writer.drain()
 
     async def main() -> None:
-        async with http_frontend(repository, SHORT) as (frontend, _):
+        async with http_frontend(repository, Limits(stalled_s=1)) as (frontend, _):
             async with connection(frontend, limit=1024) as (_, writer), asyncio.timeout(PATIENCE_S):
                 with pytest.raises(ConnectionError):
                     await send_for_ever(writer)
@@ -84,7 +84,8 @@ def test_a_client_that_does_not_read_is_closed_and_others_are_served(repository:
 
 def test_a_refusal_waits_for_the_answers_before_it(repository: Path) -> None:
     async def main() -> None:
-        async with http_frontend(repository, SHORT) as (frontend, _), connection(frontend) as (reader, writer):
+        limits = Limits(linger_s=1)
+        async with http_frontend(repository, limits) as (frontend, _), connection(frontend) as (reader, writer):
             slow = build("POST", "/v2/models/slow/infer", infer_body(tensor([1.0])))
             writer.write(slow * 10 + b"POST /v2 HTTP/1.1\r\nContent-Length: 999999999\r\n\r\n")
             statuses = [(await read_answer(reader))[0] for _ in range(11)]
@@ -133,10 +134,11 @@ def test_draining_answers_all_requests_and_one_more_of_an_idle_connection(reposi
                 while not any(model.status.in_flight for model in server.statistics()):
                     await asyncio.sleep(0.001)
                 draining = asyncio.ensure_future(frontend.drain())
+                await asyncio.sleep(0)  # so it has begun: idle connections have `leaving_s` seconds left
+                idle_writer.write(build("GET", "/v2/health/live"))
                 with contextlib.suppress(ConnectionRefusedError):
                     while True:
                         (await asyncio.open_connection(*frontend.address))[1].close()
-                idle_writer.write(build("GET", "/v2/health/live"))
                 status, headers, _ = await read_answer(idle)
                 assert (status, headers["connection"]) == (200, "close")
                 assert await idle.read() == b""

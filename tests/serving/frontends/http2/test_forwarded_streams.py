@@ -273,7 +273,7 @@ def open_stream(server: Forwarding, peer: Peer) -> int:
     peer.open(1, "ModelStreamInfer")
     peer.data(1, streaming(1000, every_ms=10), end=False)
     peer.next(DATA, 1)
-    assert server.core_streams() == 1
+    wait_until(lambda: server.core_streams() == 1, what="this call alone in the core")
     return StreamingBackend.cancelled
 
 
@@ -281,7 +281,7 @@ def test_a_call_that_its_client_cancels_ends_in_the_core(server: Forwarding, pee
     cancelled = open_stream(server, peer)
     peer.send(frame(RST_STREAM, 0, 1, (8).to_bytes(4, "big")))
     wait_until(lambda: StreamingBackend.cancelled == cancelled + 1, what="cancelling")
-    assert server.core_streams() == 0
+    wait_until(lambda: server.core_streams() == 0, what="the end of the stream in the core")
     assert peer.is_served(3)
 
 

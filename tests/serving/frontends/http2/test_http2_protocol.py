@@ -297,8 +297,8 @@ def test_data_after_the_end_of_a_request_resets_the_stream(peer: Peer) -> None:
     slow = pb.ModelInferRequest(model_name="slow", raw_input_contents=[bytes(4)])
     slow.inputs.add(name="INPUT0", datatype="FP32", shape=[1, 1])
     peer.open(1, "ModelInfer")
-    peer.data(1, framed(slow.SerializeToString()))
-    peer.data(1, b"more")
+    # In one piece: the model could answer before the second frame.
+    peer.send(frame(DATA, END_STREAM, 1, framed(slow.SerializeToString())), frame(DATA, END_STREAM, 1, b"more"))
     assert peer.answer(1).headers["reset"] == str(STREAM_CLOSED)
     assert peer.is_served(3)
 

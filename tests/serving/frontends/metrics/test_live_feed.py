@@ -57,8 +57,9 @@ def test_later_events_hold_only_changed_models_and_come_once_a_second(subscriber
     assert sum(after["request_latency"]["counts"].values()) == after["request_latency"]["total"]
     assert after["batches"]["1"] >= 1
     quiet = subscriber.quiet()
-    later = subscriber.next()[1]
-    assert later["models"] == []
+    for _ in range(2):  # one alone may come soon, because the one before it was late
+        later = subscriber.next()[1]
+        assert later["models"] == []
     assert later["time"] - quiet["time"] > 0.5, "no event for each change"
 
 

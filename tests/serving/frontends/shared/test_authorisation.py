@@ -24,8 +24,14 @@ def entry(token: str, models: list[str], rights: list[str], expires_at: float | 
 
 
 def write_tokens(path: Path, *tokens: dict[str, Any]) -> Path:
-    path.write_text(json.dumps({"tokens": list(tokens)}))
-    return path
+    return replace_text(path, json.dumps({"tokens": list(tokens)}))
+
+
+def replace_text(path: Path, text: str) -> Path:
+    """Replace the file in one step: a look in between would find a part of it, which is one more broken file."""
+    beside = path.with_suffix(".new")
+    beside.write_text(text)
+    return beside.replace(path)
 
 
 def authoriser(tmp_path: Path, *tokens: dict[str, Any], protocol: Any = "http", **options: Any) -> Authoriser:
@@ -79,7 +85,7 @@ def test_a_changed_file_counts_a_broken_one_does_not_and_a_missing_one_denies(
     path = write_tokens(tmp_path / "auth.json", entry("second", ["*"], ["infer"]), entry("third", ["*"], ["infer"]))
     wait_until(lambda: _passes(checked, "second"), what="the changed file")
     assert not _passes(checked, "first")
-    path.write_text("{ half")
+    replace_text(path, "{ half")
     wait_until(lambda: "the changed auth file is not used" in caplog.text, what="a look at the broken file")
     assert _passes(checked, "second")
     os.unlink(path)
@@ -98,7 +104,7 @@ def test_a_broken_file_is_logged_once(
     looks = []
     read = Path.read_bytes
     monkeypatch.setattr(Path, "read_bytes", lambda file: looks.append(file) or read(file))  # type: ignore[func-returns-value]
-    path.write_text("{ half")
+    replace_text(path, "{ half")
     wait_until(lambda: looks.count(path) > 5, what="looks at the broken file")
     assert caplog.text.count("the changed auth file is not used") == 1
     write_tokens(path, entry("second", ["*"], ["infer"]))
