@@ -66,7 +66,7 @@ def ping(server: TorchServeServer) -> tuple[int, dict]:
 def test_what_fails_or_hangs_at_start_keeps_no_other_from_serving(server: TorchServeServer) -> None:
     assert server.predict("/predictions/noop", b"x").body == b"x"
     assert [row["modelName"] for row in server.manage("GET", "/models").body["models"]] == ["hangs", "late", "noop"]
-    assert "'broken.mar' is passed over" in server.log
+    wait_until(lambda: "'broken.mar' is passed over" in server.log, what="the broken archive in the log")
 
 
 def test_workers_that_failed_are_tried_again_and_unhealthy_once_that_takes_too_long(server: TorchServeServer) -> None:
@@ -77,7 +77,9 @@ def test_workers_that_failed_are_tried_again_and_unhealthy_once_that_takes_too_l
     (server.folder / "ready").touch()
     wait_until(lambda: described(server, "late")["workers"][0]["status"] == "READY")
     assert server.predict("/predictions/late", b"x").body == b"at last"
-    assert ping(server) == (200, {"status": "Healthy"})  # though another's workers are on their way
+    wait_until(
+        lambda: ping(server) == (200, {"status": "Healthy"}), what="health"
+    )  # though another's workers are on their way
 
 
 def test_a_prediction_waits_for_the_first_workers(server: TorchServeServer) -> None:

@@ -192,7 +192,7 @@ def test_a_model_whose_worker_fails_is_gone_again(server: TorchServeServer) -> N
     assert answered.body["message"] == "Failed to start workers for model broken version: 1.0"
     assert answered.status == 500
     assert server.manage("GET", "/models/broken").status == 404
-    assert "not today" in server.log
+    wait_until(lambda: "not today" in server.log, what="the worker's last words in the log")
 
 
 def test_workers_come_and_go_while_the_others_live_on(server: TorchServeServer, registered: str) -> None:

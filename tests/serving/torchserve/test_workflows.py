@@ -47,7 +47,7 @@ def twice(data, context):
 
 def slow(data, context):
     if data is not None:
-        time.sleep(0.5 if data[0]["body"] == b"1" else 0)
+        time.sleep(4 if data[0]["body"] == b"1" else 0)
         return ["in time"] * len(data)
 """
 ADDS = """
@@ -84,7 +84,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TorchServeServe
     war(store, "sequential", SEQUENTIAL)
     war(store, "failing", "models: {retry-attempts: 1}\ndag: {pre: [boom]}\n")
     war(store, "again", "models: {retry-attempts: 2}\ndag: {counted: [twice]}\n")
-    war(store, "late", "models: {retry-attempts: 0, timeout-ms: 100}\ndag: {counted: [slow]}\n")
+    war(store, "late", "models: {retry-attempts: 0, timeout-ms: 1500}\ndag: {counted: [slow]}\n")
     war(store, "leaves", "models: {one: {url: one.mar}, two: {url: two.mar}}\ndag: {pre: [one, two]}\n")
     war(store, "lost", "models: {one: {url: one.mar}, lost: {url: lost.mar}}\ndag: {one: [lost]}\n")
     war(store, "circle", "models: {one: {url: one.mar}}\ndag: {pre: [one], one: [join], join: [one]}\n")

@@ -1,8 +1,10 @@
 """Handlers of real archives over TorchServe's inference API: what the two make of a prediction together."""
 
+import json
 import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import grpc
 import pytest
@@ -14,6 +16,7 @@ from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.torchserve_archives import model
 
 ACTS = """
+import os
 import time
 
 def handle(data, context):
@@ -22,8 +25,9 @@ def handle(data, context):
     answers = []
     for index, row in enumerate(data):
         act = row.get("body")
-        if act == "sleep":
-            time.sleep(0.5)
+        if isinstance(act, dict) and "wait for" in act:
+            while not os.path.exists(act["wait for"]):
+                time.sleep(0.01)
         elif act == "raise":
             raise ValueError("oh no")
         elif act == "memory":
@@ -48,14 +52,8 @@ def handlers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apis]:
     said = "".join(
         f'parameters {{ key: "{key}" value {{ string_value: "{value}" }} }}\n' for key, value in settings.items()
     )
-    model(
-        repository,
-        "acts",
-        handler=ACTS,
-        version="2.0-rc",
-        config={"clientTimeoutInMills": 100},
-        pbtxt=f'backend: "torchserve"\n{said}',
-    )
+    model(repository, "acts", handler=ACTS, version="2.0-rc", pbtxt=f'backend: "torchserve"\n{said}')
+    model(repository, "hurried", handler=ACTS, config={"clientTimeoutInMills": 1000})
     streams = """
         from ts.handler_utils.utils import send_intermediate_predict_response
         def handle(data, context):
@@ -114,12 +112,19 @@ def test_a_handler_sets_status_reason_and_headers(handlers: Apis) -> None:
     assert (answer.headers["content-type"], answer.headers["x-mine"]) == ("text/html", "1")
 
 
-def test_a_request_that_waits_longer_than_its_client_is_answered(handlers: Apis) -> None:
+def test_a_request_that_waits_longer_than_its_client_is_answered(handlers: Apis, tmp_path: Path) -> None:
     """clientTimeoutInMills: TorchServe drops it, and the client waits for ever."""
     answers: list[Answer] = []
-    threads = [threading.Thread(target=lambda: answers.append(predict(handlers, b"sleep"))) for _ in range(3)]
+    body = json.dumps({"wait for": str(tmp_path / "open")}).encode()
+
+    def ask() -> None:
+        answers.append(predict(handlers, body, "/predictions/hurried", "application/json"))
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
+    wait_until(lambda: len(answers) == 2, what="the answers to those that wait behind the first")
+    (tmp_path / "open").touch()
     for thread in threads:
         thread.join()
     assert sorted(answer.status for answer in answers) == [200, 503, 503]

@@ -180,7 +180,7 @@ def test_a_client_that_leaves_cancels_its_request(torchserve: Apis) -> None:
         return next(one for one in torchserve.server.statistics() if one.model_name == "busy")
 
     with RawClient(torchserve.http) as client:
-        client.send(b"POST /predictions/busy HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nsleep 0.5")
+        client.send(b"POST /predictions/busy HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nsleep 2.0")
         wait_until(lambda: busy().status.in_flight)
     wait_until(lambda: busy().failures.get("CANCELED"))
 
@@ -189,7 +189,7 @@ def test_a_full_queue_is_503(torchserve: Apis) -> None:
     clients = [RawClient(torchserve.http) for _ in range(12)]
     try:
         for client in clients:
-            client.send(b"POST /predictions/busy HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nsleep 0.1")
+            client.send(b"POST /predictions/busy HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\nsleep 0.3")
         answers = [client.answer() for client in clients]
     finally:
         for client in clients:
