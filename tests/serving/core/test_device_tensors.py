@@ -24,6 +24,7 @@ from tests.serving.backends.driving import instance_of, random_array, request
 from tests.serving.in_process import core
 from tests.serving.requests import in_flight
 from tests.support import model_factory
+from tests.support.serving_process import PATIENCE_S
 
 X = np.arange(8, dtype=np.float32).reshape(2, 4)
 
@@ -71,7 +72,7 @@ async def ask(server, model, inputs, memory=None, rules=None, **fields):
         targets = find_targets(rules, memory, inputs=())
         fields |= {"output_targets": targets, "device_outputs": all_on_device(targets, fields.get("requested", ()))}
     server.infer(in_flight(model, inputs, lambda answer, final: answered.set_result(answer), **fields))
-    answer = await asyncio.wait_for(answered, 30)
+    answer = await asyncio.wait_for(answered, PATIENCE_S)
     if isinstance(answer, ServingError):
         raise answer
     return answer

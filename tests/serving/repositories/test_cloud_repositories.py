@@ -66,7 +66,7 @@ def test_a_published_version_is_served_and_a_deleted_model_goes(store: ObjectSto
         second = onnx_scale(tmp_path / "made", factor=3.0, version=2)
         store.put_folder(second / "2", "production/scale/2")
         wait_until(lambda: scaled(server) == 3.0, what="version 2")
-        assert versions(server) == {"1": "UNAVAILABLE", "2": "READY"}
+        wait_until(lambda: versions(server) == {"1": "UNAVAILABLE", "2": "READY"}, what="the end of version 1")
         store.delete_folder(second, "production/scale")
         wait_until(lambda: isinstance(scaled(server), str), what="the deletion")
         assert not any(name in server.log for name in SECRETS.values())
@@ -213,8 +213,8 @@ def test_a_bad_new_model_takes_readiness_away_unless_told_otherwise(
         (bad / "1" / "model.onnx").write_bytes(b"no model")
         store.put_folder(bad, "production/bad")
         wait_until(lambda: "UNAVAILABLE" in versions(server, "bad").values(), what="the bad model")
-        assert server.get("/v2/health/ready")[0] == (200 if despite else 400)
+        wait_until(lambda: server.get("/v2/health/ready")[0] == (200 if despite else 400), what="what readiness says")
         assert scaled(server) == 2.0
         store.put_folder(onnx_scale(tmp_path / "made", "bad"), "production/bad")
         wait_until(lambda: scaled(server, "bad") == 2.0, what="the mended model")
-        assert server.get("/v2/health/ready")[0] == 200
+        wait_until(lambda: server.get("/v2/health/ready")[0] == 200, what="readiness")

@@ -13,6 +13,7 @@ from tests.serving.requests import in_flight
 from tests.serving.streaming_backend import streaming_model
 from tests.support import model_factory
 from tests.support.pipelines import ensemble, step
+from tests.support.serving_process import PATIENCE_S
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.long]
 # Counts to N in as many responses; a negative N fails in place of the last one.
@@ -55,7 +56,7 @@ async def ask(server, value, model="pipeline"):
             end.set_result(answer if isinstance(answer, ServingError) else None)
 
     server.infer(in_flight(model, {"X": np.full((1, 1), value, np.float32)}, on_response))
-    return values, await asyncio.wait_for(end, 30)
+    return values, await asyncio.wait_for(end, PATIENCE_S)
 
 
 async def test_the_steps_after_a_decoupled_step_run_for_each_of_its_responses_in_order(tmp_path):
@@ -136,11 +137,11 @@ async def test_the_bytes_that_a_client_takes_count_for_the_decoupled_step_that_s
         server.infer(request)
         expected = [2 * number for most in range(1, 41) for number in range(1, most + 1)]
         for value in expected:
-            answer, final = await asyncio.wait_for(answers.get(), 30)
+            answer, final = await asyncio.wait_for(answers.get(), PATIENCE_S)
             assert answer.outputs["Y"].item() == value
             flow.taken(answer.size)
         if not final:  # the first step told the end after everything behind it was done
-            assert await asyncio.wait_for(answers.get(), 30) == (None, True)
+            assert await asyncio.wait_for(answers.get(), PATIENCE_S) == (None, True)
         assert flow._ahead == 0, "every response of a step was counted, and let go once"
 
 

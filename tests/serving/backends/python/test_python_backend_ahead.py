@@ -193,9 +193,10 @@ def test_the_end_of_a_process_during_a_large_copy_costs_no_request(tmp_path, mon
 
     def fill_slowly(segment: Segment, writer: TensorWriter) -> None:
         if not ended:
+            child = instance._child
             ended.append(instance.processes()[0])
             kill_and_wait(ended[0])
-            wait_until(lambda: instance._child is None, what="the end of the process")
+            wait_until(lambda: instance._child is not child, what="the end of the process")
         fill(segment, writer)
 
     monkeypatch.setattr(Segment, "fill", fill_slowly)

@@ -15,6 +15,7 @@ from repository.config.traffic import Remote
 from serving.core.datatypes import DATATYPES
 from serving.core.errors import Code, ServingError
 from serving.core.output_target import OutputRule, OutputTarget
+from tests.serving.gate import until
 from tests.serving.traffic.remotes.asking import ask, config, remote_model
 from tests.serving.traffic.remotes.services import Received, service
 from tests.support.certificates import Authority
@@ -149,8 +150,12 @@ async def test_requests_of_one_sequence_are_sent_one_after_the_other(tmp_path: P
         first = asyncio.ensure_future(ask(model, given, sequence_id=7, sequence_start=True))
         rest = [asyncio.ensure_future(ask(model, given, sequence_id=7)) for _ in range(3)]
         await ask(model, given, sequence_id=8)  # another one does not wait for it
-        asked = [one.json["parameters"]["sequence_id"] for one in other.received if one.body]
-        assert sorted(asked) == [7, 8]
+
+        def asked() -> list[int]:
+            return sorted(one.json["parameters"]["sequence_id"] for one in other.received if one.body)
+
+        await until(lambda: len(asked()) == 2, "the first request of either sequence")
+        assert asked() == [7, 8]
         going_on.set()
         await asyncio.gather(first, *rest)
         assert model.in_flight == 0
