@@ -18,7 +18,8 @@ from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, Invalid
 from dashboard.templatetags.slipway import sentence
 from dashboard.templatetags.units import duration
-from repository.config.traffic import PROTOCOLS, WITH_BODIES, Keep, Remote, Shadow, wrong_value
+from repository.config.remote_protocols import REMOTE_PROTOCOLS, WITH_BODIES
+from repository.config.traffic import Keep, Remote, Shadow, wrong_value
 from repository.core.json_types import Json, JsonObject
 from repository.core.quantities import three_digits
 
@@ -266,14 +267,14 @@ class Form:
             remote["timeout_s"] = timeout
         bodies = [name for name in ("request", "response") if given[name]]
         remote |= {name: _json(given[name], name) for name in bodies}
-        if bodies and given["protocol"] not in WITH_BODIES:
-            raise Invalid(
-                "a request and a response are for JSON over HTTP and TorchServe: choose one of them, or leave both empty"
-            )
-        if len(bodies) == 1 or (not bodies and given["protocol"] == "json"):
-            raise Invalid(
-                "write the request and the response, too: JSON over HTTP needs both, TorchServe both or neither"
-            )
+        takes = REMOTE_PROTOCOLS[given["protocol"]].bodies if given["protocol"] in REMOTE_PROTOCOLS else ""
+        if bodies and not takes:
+            titles = " and ".join(kind.title for kind in WITH_BODIES)
+            raise Invalid(f"a request and a response are for {titles}: choose one of them, or leave both empty")
+        if len(bodies) == 1 or (not bodies and takes == "required"):
+            needs = {"required": "needs both", "optional": "both or neither"}
+            said = ", ".join(f"{kind.title} {needs[kind.bodies]}" for kind in WITH_BODIES)
+            raise Invalid(f"write the request and the response, too: {said}")
         for name, value in remote.items():
             _allowed("remote", name, value, _LABELS[name])
         return remote
@@ -401,6 +402,3 @@ def _json(text: str, name: str) -> Json:
     except (ValueError, RecursionError):
         raise Invalid(f"the {name} is not JSON: check its quotes and brackets") from None
     return value
-
-
-PROTOCOL_NAMES = dict(zip(PROTOCOLS, ("V2 over HTTP", "V2 over gRPC", "TorchServe", "JSON over HTTP"), strict=True))

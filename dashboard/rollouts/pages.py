@@ -17,7 +17,7 @@ from dashboard.rollouts import selectors as select
 from dashboard.rollouts import services
 from dashboard.rollouts.advance import last_request_in_words
 from dashboard.rollouts.differences import differences_of, shown_tensors
-from dashboard.rollouts.form import KINDS, METRICS, PROTOCOL_NAMES, STICKY, Form
+from dashboard.rollouts.form import KINDS, METRICS, STICKY, Form
 from dashboard.rollouts.picture import outage, picture_of, story
 from dashboard.rollouts.remotes import remotes_listed
 from dashboard.servers.selectors import server_get
@@ -25,6 +25,7 @@ from dashboard.shared.choices import RolloutKind
 from dashboard.shared.exceptions import DashboardError, status_of
 from dashboard.web.addresses import get, get_and_post, post
 from dashboard.web.pages import act, page_of, respond
+from repository.config.remote_protocols import REMOTE_PROTOCOLS
 
 _ENDS = ("rollout.abort", "rollout.roll_back", "rollout.unload_old")  # which say themselves why it ended
 _OPEN = 200  # rollouts under way that are listed
@@ -79,7 +80,7 @@ def _form(request: HttpRequest, model: Model, form: Form, status: int = 200) -> 
         "kinds": KINDS,
         "metrics": METRICS,
         "stickies": STICKY,
-        "protocols": PROTOCOL_NAMES,
+        "protocols": {kind.name: kind.title for kind in REMOTE_PROTOCOLS.values()},
     }
     return render(request, "rollouts/new.html", context, status=status)
 

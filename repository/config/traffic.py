@@ -27,13 +27,12 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
 from repository.config.release import ALIASES, DEFAULT_ALIAS
+from repository.config.remote_protocols import REMOTE_PROTOCOLS, WITH_BODIES
 from repository.core.addresses import part_problem
 from repository.core.errors import InvalidConfig
 from repository.core.json_types import Json, JsonObject
 
 PARAMETER = "traffic"
-PROTOCOLS = ("v2", "v2-grpc", "torchserve", "json")
-WITH_BODIES = ("json", "torchserve")  # protocols that take `request` and `response`
 # Metric of a guardrail -> the fields that it may have.
 METRICS = {
     "errors": ("margin",),
@@ -56,7 +55,7 @@ _MAX_TEXT = 4096  # characters of a URL or a query
 @dataclass(frozen=True, slots=True)
 class Remote:
     """A model on another server. url: "http://host:port[/path]". model: its name there, "" for the model's own. version: ""
-    leaves the choice to that server. request, response: of `json`, and of `torchserve` where it takes JSON: what is sent, with
+    leaves the choice to that server. request, response: of a protocol that takes them: what is sent, with
     "$INPUT" in place of the tensor of that name, and where in the answer each output stands."""
 
     url: str
@@ -397,7 +396,7 @@ def _request_problem(value: Json) -> str:
 
 _REMOTE: dict[str, Check] = {
     "url": _url_problem,
-    "protocol": _one_of(PROTOCOLS),
+    "protocol": _one_of(tuple(REMOTE_PROTOCOLS)),
     "model": _part_or_empty,
     "version": _part_or_empty,
     "timeout_s": _number(0, 3600, above=True),
@@ -409,11 +408,13 @@ _REMOTE: dict[str, Check] = {
 def _remote_problem(name: str, value: JsonObject) -> str:
     if wrong := _fields(name, value, _REMOTE, ("url",)):
         return wrong
-    protocol, given = value.get("protocol"), [key for key in ("request", "response") if key in value]
-    if protocol == "json" and len(given) < 2:
-        return f"'{name}': protocol \"json\" needs 'request' and 'response'"
-    if given and protocol not in WITH_BODIES:
-        return f"'{name}': '{given[0]}' needs protocol \"json\" or \"torchserve\""
+    bodies = REMOTE_PROTOCOLS[str(value.get("protocol", "v2"))].bodies
+    given = [key for key in ("request", "response") if key in value]
+    if bodies == "required" and len(given) < 2:
+        return f"'{name}': protocol \"{value['protocol']}\" needs 'request' and 'response'"
+    if given and not bodies:
+        taking = " or ".join(f'"{one.name}"' for one in WITH_BODIES)
+        return f"'{name}': '{given[0]}' needs protocol {taking}"
     if len(given) == 1:
         return f"'{name}': expected 'request' and 'response', or neither"
     return ""
