@@ -25,8 +25,12 @@ _FIXED_BYTES = 46  # before its name, extra field and comment, whose lengths are
 @contextmanager
 def opened_zip(path: Path, max_entries: int = MAX_ENTRIES) -> Iterator[zipfile.ZipFile]:
     """Open a zip file. UnsafeArchive where it has too many entries; else raises as `zipfile.ZipFile`."""
-    with _CountedFile(path, max_entries) as file, zipfile.ZipFile(file) as archive:
-        file.table_is_read = True
+    with (
+        _CountedFile(path, max_entries) as counted,
+        zipfile.ZipFile(counted) as archive,
+        io.BufferedReader(counted.raw) as file,
+    ):
+        archive.fp = file  # the table is read, and nobody counts any more
         yield archive
 
 
@@ -35,12 +39,9 @@ class _CountedFile(io.BufferedReader):
 
     def __init__(self, path: Path, max_entries: int) -> None:
         super().__init__(io.FileIO(path))
-        self.table_is_read = False
         self._max_entries = max_entries
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if self.table_is_read:
-            return super().read(size)
         if (size or 0) > max(self._max_entries * _ENTRY_BYTES, 1 << 16):
             raise self._too_many()
         data = super().read(size)

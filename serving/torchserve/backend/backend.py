@@ -55,11 +55,11 @@ class TorchserveBackend(Backend):
         archive = archive_path(self.spec.version_dir, self.spec.model_file.name)
         if not archive.exists():
             raise not_found(f"the version folder of model '{self.spec.name}' has no '{archive.name}'")
-        settings.check_parameters(self.spec.config)
-        Parameters.of(self.spec.config).warn_of_unknown(words.KNOWN)
+        self._parameters = Parameters.of(self.spec.config)
+        self._parameters.warn_of_unknown(words.KNOWN)
         self._private = PrivateFolder(None, _UNPACKED)
         try:
-            self._manifest, self._settings, *_ = model_archive.read_archive(archive)
+            self._manifest, self._settings = model_archive.read_description(archive)
             self._folder = self._private.path / "model"
             model_archive.unpack(archive, self._folder)
             self._python = model_interpreter(self.spec.config, self.spec.version_dir.parent)
@@ -80,7 +80,7 @@ class TorchserveBackend(Backend):
     def _installed(self) -> str:
         """Install the archive's requirements where the configuration wants that: return the folder; "" for none."""
         assert self._private is not None
-        wanted = Parameters.of(self.spec.config).boolean(words.INSTALL, False)
+        wanted = self._parameters.boolean(words.INSTALL, False)
         if not wanted or not self._manifest.requirements_file:
             return ""
         packages = self._private.path / "packages"
@@ -94,8 +94,7 @@ class TorchserveBackend(Backend):
             self._private = None
 
     def create_instance(self, device: Device, name: str) -> BackendInstance:
-        config, manifest = self.spec.config, self._manifest
-        parameters = Parameters.of(config)
+        config, manifest, parameters = self.spec.config, self._manifest, self._parameters
         initialize: InitializeTorchserve = {
             "op": "initialize",
             "stub": "serving.torchserve.handlers.stub:TorchserveStub",
@@ -112,7 +111,8 @@ class TorchserveBackend(Backend):
             "batch_size": max(1, config.max_batch_size),
             "gpu": device.id if device.kind == "gpu" else None,
             "limit_max_image_pixels": parameters.boolean(words.LIMIT_IMAGES, True),
-            "metrics": settings.wants_metrics(config),
+            "metrics": words.METRICS_MODE
+            in parameters.values,  # where TorchServe's listeners show what handlers measure
             "metrics_config": parameters.values.get(words.METRICS_CONFIG, ""),
             "metrics_auto_detect": parameters.boolean(words.METRICS_AUTO_DETECT, False),
             "inputs": None if _is_data(config.input) else [tensor.name for tensor in config.input],
@@ -120,7 +120,7 @@ class TorchserveBackend(Backend):
             "outputs": None if _is_data(config.output) else [(one.name, _datatype(one)) for one in config.output],
             "batched": config.max_batch_size > 0,
         }
-        return ChildInstance(self.spec, device, name, initialize, self._python, bounds(config))
+        return ChildInstance(self.spec, device, name, initialize, self._python, bounds(parameters))
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:

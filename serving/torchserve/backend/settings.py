@@ -13,13 +13,8 @@ from repository.core.errors import NotFound, RepositoryError
 from repository.torchserve import model_archive
 from repository.torchserve.model_archive import Manifest, ModelSettings
 from repository.torchserve.parameters import (
-    INSTALL,
-    LIMIT_IMAGES,
     MAX_WORKERS,
-    METRICS_AUTO_DETECT,
-    METRICS_MODE,
     MIN_WORKERS,
-    PARTS,
     RESPONSE_TIMEOUT,
     STARTUP_TIMEOUT,
     VERSION,
@@ -60,7 +55,6 @@ def complete(config: ModelConfig, archive: Path) -> None:
     if streams and not config.HasField("model_transaction_policy"):
         config.model_transaction_policy.decoupled = True
     _complete_parameters(config, manifest, settings)
-    check_parameters(config)
 
 
 def as_serving_error(error: RepositoryError) -> ServingError:
@@ -112,26 +106,8 @@ def _complete_parameters(config: ModelConfig, manifest: Manifest, settings: Mode
     config.parameters[VERSION].string_value = manifest.version
 
 
-def check_parameters(config: ModelConfig) -> None:
-    """INVALID_ARG for a value that is none."""
-    bounds(config)
-    parameters = Parameters.of(config)
-    for key in (MIN_WORKERS, MAX_WORKERS):
-        parameters.integer(key, 0)
-    wants_metrics(config)
-    for key in (LIMIT_IMAGES, PARTS, METRICS_AUTO_DETECT, INSTALL):
-        parameters.boolean(key, False)
-
-
-def wants_metrics(config: ModelConfig) -> bool:
-    """Whether what handlers measure is kept: where TorchServe's listeners show it, as a page or in a file."""
-    modes = {"log": "yes", "prometheus": "yes", "legacy": "yes"}
-    return bool(Parameters.of(config).choice(METRICS_MODE, modes, ""))
-
-
-def bounds(config: ModelConfig) -> Bounds:
+def bounds(parameters: Parameters) -> Bounds:
     """Return how long a batch and a start may take."""
-    parameters = Parameters.of(config)
     return Bounds(
         execution_s=parameters.integer(RESPONSE_TIMEOUT, DEFAULT_TIMEOUT_S, 1),
         execution_named=f"{RESPONSE_TIMEOUT} (responseTimeout)",
