@@ -1,4 +1,4 @@
-"""Names of archives: which files of a store may be some, which file a url means, and what a model without a name is called."""
+"""Names of archives: which files of a store may be archives, which file a url means, and the name of a model without one."""
 
 import re
 import urllib.parse
@@ -9,18 +9,18 @@ _USER = re.compile(r"//[^/@]*@")
 
 
 def archives_in(folder: Path) -> list[str]:
-    """Return the names of all in a store that may be archives, sorted."""
+    """Return the sorted names of the files and folders of a store that may be archives."""
     found = [one for one in sorted(folder.iterdir()) if not one.name.startswith(".")]
     return [one.name for one in found if one.is_dir() or one.name.endswith((".mar", ".model", ".tar.gz", ".tgz"))]
 
 
 def is_address(url: str) -> bool:
-    """Whether a url is an address, and not the name of a file in the store."""
+    """Whether a url is an address, not the name of a file in the store."""
     return _ADDRESS.fullmatch(url) is not None
 
 
 def file_name(url: str) -> str:
-    """Return the name that a url's file has, or would have, in the store; "" for an address that is none."""
+    """Return the name that a url's file has, or would have, in the store; "" for a malformed address."""
     try:
         path = urllib.parse.urlsplit(url).path if is_address(url) else url
     except ValueError:
@@ -29,12 +29,12 @@ def file_name(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """Return what a log may have of a url: an address may carry a password, or a signature in its query."""
+    """Return the part of a url that a log may show: an address may carry a password, or a signature in its query."""
     return _USER.sub("//", url.partition("?")[0]) if is_address(url) else url
 
 
 def default_name(url: str) -> str:
-    """Return the name of a model for whose archive neither a person nor the manifest gives one, as TorchServe makes it."""
+    """Return the name that TorchServe gives a model where neither the request nor the manifest names it."""
     name = url.rpartition("/")[2]
     if ".model" in url or ".mar" in url:
         name = name.rpartition(".")[0]

@@ -1,7 +1,7 @@
-"""Java's property files: `key=value` lines with comments, escapes and lines that go on; javaproperties reads each of them.
+"""Java's property files: `key=value` lines with comments, escapes and continuation lines; javaproperties reads each line.
 
-The lines are joined here: the library's time grows with the square of the lines that one value goes on in, and its errors name
-no line. Source: java.util.Properties, load(InputStream).
+Continuation lines are joined here, because the library takes time that grows with the square of their number, and its errors
+name no line. Source: java.util.Properties, load(InputStream).
 """
 
 import re
@@ -37,29 +37,29 @@ def decode(content: bytes) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Give each line that says something, joined with those that it goes on in, and the number of the first."""
+    """Yield each line that is no comment, joined with its continuation lines, and the number of the first."""
     natural = enumerate(_LINE_ENDS.split(text), 1)
     for number, line in natural:
         line = line.lstrip(_BLANK)
         if not line or line[0] in "#!":
             continue
         parts = []
-        while _goes_on(line):
+        while _is_continued(line):
             parts.append(line[:-1])
             line = next(natural, (0, ""))[1].lstrip(_BLANK)
         parts.append(line)
         joined = "".join(parts)
-        # What follows a backslash alone is no comment, even where it looks like one.
+        # A line that continues a lone backslash is no comment, even where it looks like one.
         yield number, "\\" + joined if joined[:1] in ("#", "!") else joined
 
 
-def _goes_on(line: str) -> bool:
+def _is_continued(line: str) -> bool:
     """Whether a line ends with an odd number of backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 
 def _without_lone_surrogates(pairs: Iterator[tuple[str, str]]) -> dict[str, str]:
-    """Return the pairs as texts that can be encoded: half of a character, which \\u can say, is replaced."""
+    """Return the pairs as texts that can be encoded: a lone surrogate, which \\u can write, is replaced."""
     return {_encodable(key): _encodable(value) for key, value in pairs}
 
 

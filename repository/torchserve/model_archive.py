@@ -1,7 +1,7 @@
 """TorchServe's model archives (.mar): what their manifest and model-config.yaml say, read without running anything.
 
 An archive is a zip file, a tar file (packed or not), or the folder that either unpacks to. All hold MAR-INF/MANIFEST.json, a
-tar file and its folder perhaps one folder further down. Sources: pytorch/serve, model-archiver/README.md and
+tar file and its folder possibly one folder deeper. Sources: pytorch/serve, model-archiver/README.md and
 docs/configuration.md ("Config model"), and archives that torch-model-archiver 0.12 wrote.
 """
 
@@ -66,8 +66,8 @@ class Manifest:
 class ModelSettings:
     """model-config.yaml: what it says about serving the model, None or "" where nothing. `whole`: all of it, for the handler.
 
-    unserved: keys that mean something to TorchServe and nothing here. unusable: keys whose values count as not said, as with
-    TorchServe, each with a sentence.
+    unserved: keys that TorchServe obeys and this server does not. unusable: keys whose values are ignored, as by TorchServe,
+    each with a sentence that says why.
     """
 
     min_workers: int | None = None
@@ -114,7 +114,7 @@ def looks_like_one(path: Path) -> bool:
 
 
 def is_other_tar(path: Path) -> bool:
-    """Whether a file is sound, and holds no manifest. What is damaged, its reader says."""
+    """Whether a file that is not damaged holds no manifest. Reading a damaged one raises."""
     try:
         with _opened(path) as archive:
             return MANIFEST not in archive.sizes
@@ -123,7 +123,7 @@ def is_other_tar(path: Path) -> bool:
 
 
 def read_archive(path: Path) -> ArchiveContents:
-    """Return all that an archive says, read once: finding a file in a packed tar file unpacks what lies before it."""
+    """Read an archive once: finding a file in a packed tar file unpacks all that lies before it."""
     with _opened(path) as archive:
         return ArchiveContents(
             *_description(archive),
@@ -143,7 +143,7 @@ def read_file(path: Path, name: str) -> bytes:
 
 
 def _names(source: bytes, name: str) -> bool:
-    """Whether a source's code has a name; one that only a comment or a text has does not count."""
+    """Whether a source's code uses a name; comments and texts do not count."""
     if name.encode() not in source:
         return False
     try:
@@ -205,7 +205,7 @@ class _Archive(ABC):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Archive]:
-    """Open an archive of any form; what is wrong with it while it is read is InvalidArchive."""
+    """Open an archive of any form. InvalidArchive where it turns out damaged while it is read."""
     if not path.exists():
         raise NotFound(f"there is no archive '{path.name}'")
     try:
@@ -259,7 +259,7 @@ class _Tar(_Archive):
         self.sizes = {name: member.size for name, member in self._members.items()}
 
     def _bounded(self) -> Iterator[tarfile.TarInfo]:
-        """Yield the members, as long as they stay within the limits: finding the next one reads what lies between."""
+        """Yield the members within the limits, checked one by one because finding the next reads all between."""
         limits = Limits()
         for count, member in enumerate(self._packed.members(), 1):
             size = member.offset_data + member.size  # of all up to its end, headers too
@@ -382,7 +382,7 @@ _UNSERVED = (
 
 
 def parse_settings(text: bytes) -> ModelSettings:
-    """Return the settings of a model-config.yaml. What cannot be read as one counts as not said, as in TorchServe."""
+    """Return the settings of a model-config.yaml. TorchServe ignores a file that it cannot read, and so does this."""
     try:
         loaded = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:

@@ -1,9 +1,9 @@
-"""What a TorchServe set-up serves: each version of each model, with archive, settings and workers; and what is not to be had.
+"""What a TorchServe set-up serves: each version of each model with its archive, settings and workers, and why others cannot be.
 
 read(options) -> SetUp
 
-A snapshot says which versions are registered, else `load_models` and `models` of config.properties do. What else lies in the
-store is told too, as not registered. It reads manifests, and runs nothing.
+A snapshot says which versions are registered, else `load_models` and `models` of config.properties do. The other archives of
+the store are listed as not registered. Manifests are read, and nothing runs.
 """
 
 import re
@@ -34,7 +34,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUpVersion:
-    """One version. registered: it serves at the start, with `workers` of them; None where nobody says how many."""
+    """One version. registered: it serves at the start, with `workers` of them; None where no setting says how many."""
 
     model: str
     version: str
@@ -71,7 +71,7 @@ class SetUpWorkflow:
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """notes: what was said and means nothing, a sentence each."""
+    """notes: a sentence for each setting that has no effect."""
 
     models: list[SetUpModel] = field(default_factory=list)
     workflows: list[SetUpWorkflow] = field(default_factory=list)
@@ -82,7 +82,7 @@ class SetUp:
 class _Wanted(NamedTuple):
     name: str
     url: str
-    said: Mapping[str, Any] | None  # of a snapshot, which has everything
+    said: Mapping[str, Any] | None  # of a snapshot, which has every setting
     registered: bool
 
 
@@ -126,7 +126,7 @@ def _workflows(
     failures: list[Failure],
     taken: set[str],
 ) -> Iterator[SetUpWorkflow]:
-    """Yield the workflows that can be taken. taken: the names that models have; those of workflows are added."""
+    """Yield the workflows that can be served. taken: names of models, to which the names of the workflows are added."""
     named = {file_name(url): name for name, url in options.snapshot_workflows}
     for archive, path in sorted(wars.items()):
         try:
@@ -189,7 +189,7 @@ def _node(
 
 
 def _wanted(options: TorchServeOptions, archives: Mapping[str, Path]) -> Iterator[_Wanted]:
-    """Yield what is registered at the start, then what else there is."""
+    """Yield the versions that are registered at the start, then the other archives."""
     seen = set()
     for wanted in _registered(options, archives):
         seen.add(file_name(wanted.url))
@@ -254,7 +254,7 @@ def _version(wanted: _Wanted, options: TorchServeOptions, archives: Mapping[str,
 def _workers(
     wanted: _Wanted, in_archive: ModelSettings, options: TorchServeOptions, name: str, version: str
 ) -> tuple[int | None, int | None]:
-    """Return the least and the most workers, as those who say one count: a snapshot, the archive, config.properties."""
+    """Return the fewest and the most workers: as the snapshot says, else the archive, else config.properties."""
     if wanted.said is not None:
         least = workers_said(wanted.said.get("minWorkers"), 1, 0)
         return max(least, 1), max(workers_said(wanted.said.get("maxWorkers"), 1, 0), least, 1)
@@ -273,12 +273,12 @@ def _says_default(version: SetUpVersion, wanted: _Wanted, options: TorchServeOpt
 
 def _model(name: str, found: Mapping[tuple[str, str], SetUpVersion], default: str | None) -> SetUpModel:
     versions = [one for (model, _), one in found.items() if model == name]
-    versions.sort(key=lambda one: _in_order(one.version))
+    versions.sort(key=lambda one: _version_key(one.version))
     return SetUpModel(name, versions, found[name, default] if default is not None else None)
 
 
-def _in_order(version: str) -> list[tuple[int, int, str]]:
-    """Return what sorts 1.9 before 1.10, and numbers before words."""
+def _version_key(version: str) -> list[tuple[int, int, str]]:
+    """Return a sort key that puts 1.9 before 1.10, and numbers before words."""
     parts = re.findall(r"[0-9]+|[^0-9.]+", version, re.ASCII)
     return [(0, int(part), "") if part.isdecimal() else (1, 0, part) for part in parts]
 

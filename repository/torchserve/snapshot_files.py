@@ -1,4 +1,4 @@
-"""Where the snapshots of TorchServe's side lie: <log location>/config/20260131120000000-startup.cfg, and so on."""
+"""Where TorchServe's snapshots lie: <log location>/config/20260131120000000-startup.cfg, and so on."""
 
 import logging
 import re
@@ -24,7 +24,7 @@ def snapshots_in(folder: Path) -> list[Path]:
 
 
 def prune(folder: Path, kept: int) -> None:
-    """Remove all but the newest snapshots, and the last one of a start."""
+    """Remove all snapshots but the newest ones and the last that was written at a start."""
     found = snapshots_in(folder)
     started = [path for path in found if path.stem.endswith("-startup")][-1:]
     for path in found[:-kept]:
@@ -33,9 +33,9 @@ def prune(folder: Path, kept: int) -> None:
 
 
 def last_snapshot(log_location: Path, tell: Callable[[str], object] = log.warning) -> Path | None:
-    """Return the newest snapshot that is whole; None where there is none. tell: is called with a sentence for each newer one.
+    """Return the newest snapshot that is not damaged; None without snapshots. tell gets a sentence for each damaged one.
 
-    InvalidProperties where there are some, and all are damaged: what was registered would be forgotten.
+    InvalidProperties where all are damaged, because a start without them would forget the registrations.
     """
     damaged = ""
     for path in reversed(snapshots_in(snapshot_folder(log_location))):

@@ -1,7 +1,7 @@
-"""The settings of a registered version: which of those who say one has the last word, and how our configuration has them.
+"""The settings of a registered version: which source of each wins, and how config.pbtxt says them.
 
-A request to register says most, then the archive's model-config.yaml, then config.properties; of time-outs an archive with a
-model-config.yaml has the word, with TorchServe's default where the file is silent. Source: TorchServe 0.12.
+A request to register wins over the archive's model-config.yaml, and that over config.properties. Of time-outs an archive that
+has a model-config.yaml wins, with TorchServe's default where the file is silent. Source: TorchServe 0.12.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ DEFAULT_TIMEOUT_S = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registering:
-    """What a registration asks for; None stands for what the archive, or config.properties, says."""
+    """What a registration asks for; None leaves a setting to the archive or config.properties."""
 
     url: str | None
     model_name: str = ""
@@ -60,7 +60,7 @@ class Settings:
         version: str,
         snapshot: Mapping[str, Any] | None = None,
     ) -> "Settings":
-        """snapshot: what one says of this version, which is everything."""
+        """snapshot: the settings that a snapshot has of this version, which are all."""
         said = options.models.get(name, {}).get(version, {})
         if snapshot is not None:
             first = [snapshot.get(key) for key in ("batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout")]
@@ -101,7 +101,7 @@ class Settings:
 def overlay(
     settings: Settings, workers: int, archive: ModelSettings, gpus: int, options: TorchServeOptions
 ) -> ModelConfig:
-    """Return what a version's folder says of it. gpus: how many of the machine's may be used."""
+    """Return the overlay of a version's folder. gpus: how many of the machine may be used."""
     config = ModelConfig(max_batch_size=settings.batch_size)
     batching = config.dynamic_batching
     batching.default_queue_policy.max_queue_size = settings.job_queue_size
@@ -140,7 +140,7 @@ def workers_said(value: object, default: int, least: int = 1) -> int:
 
 
 def _first(*values: object, default: int, least: int = 1) -> int:
-    """Return the first that is a number from `least` up: anything else stands for nothing, as in TorchServe."""
+    """Return the first value that is a number from `least` up; TorchServe ignores any other."""
     return next((value for value in values if _is_number(value) and least <= value <= MOST), default)
 
 

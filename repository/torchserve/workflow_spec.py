@@ -28,7 +28,7 @@ _SETTINGS = ("min-workers", "max-workers", "batch-size", "max-batch-delay", "ret
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """What the specification says of all nodes, or of one."""
+    """The settings of all nodes, or of one."""
 
     min_workers: int = 1
     max_workers: int = 1
@@ -50,7 +50,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSpec:
-    """nodes: in an order in which each comes behind those that feed it. leaves: those that feed none."""
+    """nodes: each after the nodes that feed it. leaves: the nodes that feed no other."""
 
     name: str
     handler: str  # the file with the functions, "" without one
@@ -62,7 +62,7 @@ class WorkflowSpec:
 
     @property
     def said(self) -> dict[str, Any]:
-        """Return what `spec_of` reads as the same: the mappings of the specification, with every setting."""
+        """Return the mappings of the specification with every setting; `spec_of` reads the same workflow from them."""
         models = {node.name: {"url": node.url, **_written(node.settings)} for node in self.nodes if node.url}
         return {"models": {**_written(self.settings), **models}, "dag": self.dag}
 
@@ -74,7 +74,7 @@ class WorkflowSpec:
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Unpack an archive into a folder that is not there yet. InvalidWorkflow for what is none."""
+    """Unpack an archive into a folder that is not there yet. InvalidWorkflow for another file."""
     try:
         zip_archive.extract(path, folder)
     except RepositoryError as error:
@@ -82,13 +82,13 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Raise RepositoryError for a file that is no zip file; what is in it is looked at when it is unpacked."""
+    """Raise RepositoryError for a file that is no zip file; its contents are checked when it is unpacked."""
     if not zipfile.is_zipfile(path):
         raise UnsafeArchive(f"'{path.name}' is no workflow archive: expected a zip file")
 
 
 def read_spec(folder: Path, name: str = "") -> WorkflowSpec:
-    """Read an unpacked archive. name: in place of the manifest's. InvalidWorkflow for what is wrong."""
+    """Read an unpacked archive. name: in place of the manifest's. InvalidWorkflow where it is wrong."""
     manifest = _manifest(folder)
     name = name or _text(manifest, "workflowName")
     if not name:
@@ -109,7 +109,7 @@ def read_spec(folder: Path, name: str = "") -> WorkflowSpec:
 
 
 def spec_of(name: str, said: object, handler: str = "", requirements: str = "") -> WorkflowSpec:
-    """Return a workflow from the mappings of its specification, `models` and `dag`. InvalidWorkflow for what is wrong."""
+    """Return a workflow from the mappings of its specification, `models` and `dag`. InvalidWorkflow where it is wrong."""
     models = said.get("models") if isinstance(said, dict) else None
     dag = said.get("dag") if isinstance(said, dict) else None
     if not isinstance(dag, dict) or not dag or not isinstance(models, dict | None):
@@ -135,7 +135,7 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def _content(folder: Path, name: str, what: str) -> bytes:
-    """Return a file of the archive; nothing outside of it."""
+    """Return the content of a file of the archive, never of one outside of it."""
     path = folder / name
     inside = name and ".." not in Path(name).parts and leads_into(path, folder)
     if not inside or not path.is_file() or path.is_symlink():
