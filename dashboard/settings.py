@@ -10,6 +10,7 @@ import dj_database_url
 import plotly
 from django.core.exceptions import ImproperlyConfigured
 
+from dashboard.plugins import table as plugins
 from dashboard.shared import environment
 
 BASE_DIR = environment.BASE_DIR
@@ -128,6 +129,7 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "dashboard",
+    *plugins.APPS,
 ]
 
 MIDDLEWARE = [

@@ -26,6 +26,7 @@ def room_of(kind: BackendKind) -> str:
 # imports only from its own room and from rooms that stand before it.
 ROOMS: dict[str, list[str]] = {
     "dashboard": [
+        "plugins",
         "shared",
         "postgresql",
         "models",
@@ -52,6 +53,8 @@ ROOMS: dict[str, list[str]] = {
         "",
         "management",
         "management.commands",
+        "imports.management",
+        "imports.management.commands",
     ],
     "serving": [
         "plugins",

@@ -1,5 +1,6 @@
-"""The server needs nothing of TorchServe's: without its folders, all else is imported, starts, answers, and says so."""
+"""Neither program needs TorchServe: without its folders, all else is imported, type-checks, starts, answers, and says so."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -13,24 +14,49 @@ from tests.support import model_factory
 from tests.support.serving_process import PATIENCE_S, ROOT, ServerProcess
 
 # Outside of TorchServe's folders, a plugin's row and a backend's are all that name it.
-ROWS = {"serving/plugins/table.py", "repository/config/backends.py"}
-# A protocol of rollouts, formats that are told from its archives, and where a parameter comes from.
-WORDS = {"repository/config/own_parameters.py", "repository/config/traffic.py", "repository/files/foreign_formats.py"}
+ROWS = {"serving/plugins/table.py", "repository/config/backends.py", "repository/config/remote_protocols.py"}
+# Formats that are told from its archives, and where a parameter comes from.
+WORDS = {"repository/config/own_parameters.py", "repository/files/foreign_formats.py"}
 IMPORT_ALL = """
 import importlib, pathlib
 for path in sorted([*pathlib.Path("repository").rglob("*.py"), *pathlib.Path("serving").rglob("*.py")]):
     if path.name not in ("__main__.py", "__init__.py"):
         importlib.import_module(".".join(path.with_suffix("").parts))
 """
+# Where the dashboard says the word: its settings, and sentences for people.
+DASHBOARD_WORDS = {
+    "dashboard/settings.py",
+    "dashboard/shared/environment.py",
+}
+RENDER_PAGES = """
+import importlib, pathlib, django
+django.setup()
+from django.core.management import call_command
+from django.test import Client
+from django.contrib.auth import get_user_model
+for path in sorted(pathlib.Path("dashboard").rglob("*.py")):
+    if path.name not in ("__init__.py", "asgi.py") and not {"postgresql", "migrations"} & set(path.parts):
+        importlib.import_module(".".join(path.with_suffix("").parts))
+call_command("migrate", verbosity=0)
+client = Client(SERVER_NAME="localhost")
+client.force_login(get_user_model().objects.create_superuser("ada"))
+from dashboard.models import Job
+old = Job.objects.create(kind="import", title="Import", state="failed", result={"rows": [{}]})
+pages = "/ /models/ /models/new /jobs/ /metrics /rollouts/ /servers/ /settings/ /activity/".split()
+for address in (*pages, f"/jobs/{old.pk}/"):
+    print(address, client.get(address).status_code)
+assert b"Import a model store" not in client.get("/models/").content
+"""
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the server's packages of which TorchServe's folders were taken."""
+    """A copy of the packages of which TorchServe's folders were taken."""
     folder = tmp_path_factory.mktemp("tree")
-    for package in ("repository", "serving"):
+    for package in ("repository", "serving", "dashboard", "templates", "static"):
         shutil.copytree(ROOT / package, folder / package, ignore=shutil.ignore_patterns("__pycache__"))
-        shutil.rmtree(folder / package / "torchserve")
+    for taken in ("repository/torchserve", "serving/torchserve", "dashboard/imports", "templates/imports"):
+        shutil.rmtree(folder / taken)
     return folder
 
 
@@ -77,6 +103,30 @@ def test_every_other_module_is_imported(tree: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_nothing_else_of_the_server_names_it(tree: Path) -> None:
+def test_pages_of_the_dashboard_are_shown(tree: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "DJANGO_SETTINGS_MODULE": "dashboard.settings", "SLIPWAY_DATA": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", RENDER_PAGES],
+        cwd=tree,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=2 * PATIENCE_S,
+    )
+    assert done.returncode == 0, done.stderr
+    said = dict(line.rsplit(maxsplit=1) for line in done.stdout.splitlines())
+    assert set(said.values()) == {"200"}, said
+
+
+def test_all_that_is_left_type_checks(tree: Path) -> None:
+    shutil.copy(ROOT / "pyproject.toml", tree)
+    (tree / "tests").mkdir()
+    shutil.copy(ROOT / "tests" / "settings.py", tree / "tests")
+    command = [sys.executable, "-m", "mypy", "--no-incremental"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, timeout=5 * PATIENCE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nothing_else_names_it(tree: Path) -> None:
     naming = {str(path.relative_to(tree)) for path in tree.rglob("*.py") if "torchserve" in path.read_text().lower()}
-    assert naming == ROWS | WORDS
+    assert naming == ROWS | WORDS | DASHBOARD_WORDS

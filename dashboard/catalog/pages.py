@@ -20,6 +20,7 @@ from dashboard.metrics.outages import outage_sentence
 from dashboard.metrics.pages import EACH
 from dashboard.metrics.recent import NO_NUMBERS, recent_numbers
 from dashboard.models import Model, Release, Version
+from dashboard.plugins.table import PLUGINS
 from dashboard.releases.selectors import current_document, releases_served, way_back
 from dashboard.releases.signatures import answering_version
 from dashboard.servers.consumers import MODEL_LINES
@@ -47,6 +48,7 @@ def models(request: HttpRequest) -> HttpResponse:
     page = page_of(request, ordered, SHOWN)
     numbers = recent_numbers([row.name for row in page])
     context = {
+        "sources": [source for plugin in PLUGINS for source in plugin.model_sources],
         "unmanaged": unmanaged_models(),
         "page": page,
         "rows": [(row, numbers[row.name]) for row in select.summaries_of(page)],

@@ -44,7 +44,9 @@ class ModelSummary:
     serving_since: datetime | None = None
     warning: str = ""
     server_states: list[ModelState] = field(default_factory=list)
-    archive_versions: dict[int, str] = field(default_factory=dict)  # TorchServe's own of the versions that are archives
+    archive_versions: dict[int, str] = field(
+        default_factory=dict
+    )  # the archive's own, of the versions that are archives
 
     @property
     def name(self) -> str:
@@ -282,7 +284,7 @@ def _summary(
 
 
 def _archive_versions(models: Iterable[Model]) -> dict[int, dict[int, str]]:
-    """Return by the model's id TorchServe's own version of each version that is an archive."""
+    """Return by the model's id the archive's own version of each version that is an archive."""
     found: dict[int, dict[int, str]] = defaultdict(dict)
     rows = Version.objects.filter(model__in=list(models), details__has_key="archive")
     for version in rows.only("model_id", "number", "details"):

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from repository.config import model_config
 from repository.config.document import Document
 from repository.core.errors import InvalidConfig
-from repository.torchserve.parameters import WORKFLOW
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,21 +12,19 @@ class Traits:
     """How a model is used.
 
     decoupled: one request may have any number of responses. sequence: requests belong together by their correlation ID.
-    caches: the response cache is asked. workflow: it is an ensemble that was made of one of TorchServe's. residency: when its
-    weights are in memory, in words; "" for always.
+    caches: the response cache is asked. residency: when its weights are in memory, in words; "" for always.
     """
 
     decoupled: bool = False
     sequence: bool = False
     caches: bool = False
-    workflow: bool = False
     residency: str = ""
 
 
 def traits_of(document: Document, streams: bool = False) -> Traits:
     """Return what a configuration says; no traits for a text with mistakes, which no server loads.
 
-    streams: whether it is of a TorchServe archive that answers in several parts, which decides where it says nothing.
+    streams: whether it is of an archive that answers in several parts, which decides where it says nothing.
     """
     try:
         config = document.message
@@ -39,7 +36,6 @@ def traits_of(document: Document, streams: bool = False) -> Traits:
         or (streams and not config.HasField("model_transaction_policy")),
         sequence=config.HasField("sequence_batching"),
         caches=config.response_cache.enable,
-        workflow=WORKFLOW in config.parameters,
         residency="" if model_config.is_ensemble(config) else _in_words(residency),
     )
 

@@ -5,7 +5,7 @@ from django.db import transaction
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.catalog import version_states
-from dashboard.catalog.model_archives import BACKEND, facts_in
+from dashboard.catalog.archives import facts_in, reader_in
 from dashboard.configuration.needs import code_of_version
 from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Upload, Version
@@ -192,13 +192,15 @@ def _adopt_versions(model: Model, actor: Actor) -> None:
 
 def _adopt_version(model: Model, number: int, actor: Actor) -> Version:
     folder = managed_repository().version_dir(model.name, number)
-    manifest, archive = storage.hash_tree(folder), facts_in(folder)
+    manifest, archive, reader = storage.hash_tree(folder), facts_in(folder), reader_in(folder)
     document = on_disk(model.name).document
     config = document.message
     return Version.objects.create(
         model=model,
         number=number,
-        format=model_config.backend_of(config) or config.platform or (BACKEND if archive else "unknown"),
+        format=model_config.backend_of(config)
+        or config.platform
+        or (reader[0].backend if archive and reader else "unknown"),
         filename=next(iter(sorted(manifest.files)), ""),
         size_bytes=manifest.size,
         sha256=manifest.sha256,

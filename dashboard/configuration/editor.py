@@ -6,7 +6,7 @@ from dataclasses import asdict, fields
 from django.http import HttpRequest, JsonResponse
 
 from dashboard.access.authorisation import actor_of
-from dashboard.catalog.model_archives import ModelArchive
+from dashboard.catalog.archives import ModelArchive
 from dashboard.configuration import services
 from dashboard.configuration.fields import DATA_TYPES
 from dashboard.configuration.model_files import Arriving
@@ -32,19 +32,23 @@ def editor_context(
 ) -> dict[str, object]:
     """Return the context of configuration/config_editor.html for a configuration to begin with.
 
-    applied: the one that changes are told against, where that is another one. archive: of TorchServe's, which says what the
-    text leaves out.
+    applied: the one that changes are told against, where that is another one. archive: says what the text leaves out.
     """
     original = document if applied is None else applied
+    settings = [row for row in archive.settings if row.meaning] if archive else []
+    shown = services.fields_in(document)
+    kind = BACKEND_KINDS.get(str(shown.get("backend", "")))
     return {
-        "archive_settings": [row for row in archive.settings if row.meaning] if archive else [],
+        "archive_settings": settings,
+        "archive_says": bool(settings) or (kind is not None and bool(kind.settings_file)),
         "text": document.text,
-        "fields": services.fields_in(document),
+        "fields": shown,
         "original": {"text": original.text, "fields": services.fields_in(original)},
         "tensor_sides": (("inputs", "Inputs"), ("outputs", "Outputs")),
         "kinds": KINDS,
         "data_types": [name for name in DATA_TYPES if name != "INVALID"],
         "backends": tuple(BACKEND_KINDS),
+        "backends_with_controls": [kind for kind in BACKEND_KINDS.values() if kind.controls],
         "residencies": RESIDENCIES,
         "controls": CONTROLS,
         "warmup_contents": WARMUP_CONTENTS,

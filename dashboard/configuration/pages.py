@@ -8,7 +8,7 @@ from django.utils.functional import SimpleLazyObject
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
-from dashboard.catalog.model_archives import served_archive
+from dashboard.catalog.archives import served_archive
 from dashboard.catalog.pages import model_context
 from dashboard.configuration import drift, services
 from dashboard.configuration.drift import model_adopt

@@ -12,6 +12,7 @@ from tritonclient.grpc import model_config_pb2 as mc
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.configuration.field_values import FieldError, number, rows, truth, whole
+from repository.config.backends import KINDS, ParameterControl
 from repository.config.model_config import MAX_VALUES, SLIPWAY_PREFIX, get_parameter
 from repository.config.own_parameters import OWN_PARAMETERS, Control
 from repository.core.errors import InvalidConfig
@@ -19,18 +20,11 @@ from repository.core.json_types import Json
 
 # Parameters of Slipway that have one control -> the control; the field has the parameter's name.
 CONTROLS = {one.name: one.control for one in OWN_PARAMETERS.values() if one.control is not None}
-# Parameters of TorchServe's archives that have controls of their own -> the fields. Their values are texts.
-_TORCHSERVE = {
-    "torchserve.response_timeout_s": "torchserve_response_timeout_s",
-    "torchserve.startup_timeout_s": "torchserve_startup_timeout_s",
-    "torchserve.handler": "torchserve_handler",
-}
-_INSTALL = "torchserve.install_py_dep_per_model"
+_OF_BACKENDS = [control for kind in KINDS.values() for control in kind.controls]  # their values are texts
 _ON = ("true", "1", "on")
 _APART = {
     *(SLIPWAY_PREFIX + one.name for one in OWN_PARAMETERS.values() if one.control or one.apart),
-    *_TORCHSERVE,
-    _INSTALL,
+    *(control.key for control in _OF_BACKENDS),
 }
 _MODES = ("", "pinned", "on_demand", "evictable")
 _VALUES_OF_A_SAMPLE = 4  # for each input: itself, its datatype, its dims and its content
@@ -42,8 +36,7 @@ PATHS: dict[str, str] = {
     "parameters": "parameters",
     **{name: f'parameters["{SLIPWAY_PREFIX}{name}"]' for name in (*CONTROLS, "residency")},
     "residency_idle_seconds": f'parameters["{SLIPWAY_PREFIX}residency"].idle_seconds',
-    **{field: f'parameters["{key}"]' for key, field in _TORCHSERVE.items()},
-    "torchserve_install": f'parameters["{_INSTALL}"]',
+    **{control.field: f'parameters["{control.key}"]' for control in _OF_BACKENDS},
 }
 
 
@@ -62,14 +55,11 @@ class ParameterFields(TypedDict):
 
 
 class RunningFields(TypedDict, total=False):
-    """Beside these a field for each of CONTROLS: a number or None, or whether a switch is on."""
+    """Beside these a field for each of CONTROLS: a number or None, or whether a switch is on; and for each control of a
+    backend's: its text, "" where nothing is said, or whether a switch is on."""
 
     residency: str  # "", "pinned", "on_demand" or "evictable"
     residency_idle_seconds: float | None
-    torchserve_response_timeout_s: str  # as it is written; "" where the archive decides
-    torchserve_startup_timeout_s: str
-    torchserve_handler: str
-    torchserve_install: bool  # the packages of an archive's requirements
     response_cache: bool
     warmups: list[WarmupFields]
     parameters: list[ParameterFields]
@@ -81,10 +71,6 @@ def running_fields(config: ModelConfig) -> RunningFields:
     found: RunningFields = {
         "residency": str(said.get("mode", "")),
         "residency_idle_seconds": _number(said.get("idle_seconds")),
-        "torchserve_response_timeout_s": _text(config, "torchserve.response_timeout_s"),
-        "torchserve_startup_timeout_s": _text(config, "torchserve.startup_timeout_s"),
-        "torchserve_handler": _text(config, "torchserve.handler"),
-        "torchserve_install": _text(config, _INSTALL).strip().lower() in _ON,
         "response_cache": config.response_cache.enable,
         "warmups": [_warmup_fields(config, sample) for sample in config.model_warmup],
         "parameters": [
@@ -94,11 +80,17 @@ def running_fields(config: ModelConfig) -> RunningFields:
         ],
     }
     controls = {name: _shown(control, _value(config, name)) for name, control in CONTROLS.items()}
-    return cast(RunningFields, {**found, **controls})
+    of_backends = {control.field: _shown_parameter(config, control) for control in _OF_BACKENDS}
+    return cast(RunningFields, {**found, **controls, **of_backends})
 
 
 def _shown(control: Control, value: Json) -> bool | float | None:
     return _number(value) if control.on is None else value == control.on
+
+
+def _shown_parameter(config: ModelConfig, control: ParameterControl) -> bool | str:
+    text = _text(config, control.key)
+    return text.strip().lower() in _ON if control.kind == "switch" else text
 
 
 def _value(config: ModelConfig, name: str) -> Json:
@@ -141,11 +133,12 @@ def apply_running(config: ModelConfig, fields: Mapping[str, object]) -> None:
             _set(config, name, _optional(name, fields[name]))
         elif name in fields:
             _set(config, name, control.on if truth(fields[name]) else None)
-    for key, field in _TORCHSERVE.items():
-        if field in fields:
-            _set_text(config, key, str(fields[field] or "").strip())
-    if "torchserve_install" in fields:
-        _set_text(config, _INSTALL, "true" if truth(fields["torchserve_install"]) else "")
+    for parameter in _OF_BACKENDS:
+        if parameter.field in fields:
+            value = fields[parameter.field]
+            if parameter.kind == "switch":
+                value = "true" if truth(value) else ""
+            _set_text(config, parameter.key, str(value or "").strip())
     if "response_cache" in fields:
         if truth(fields["response_cache"]):
             config.response_cache.enable = True

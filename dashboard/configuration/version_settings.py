@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.access.authorisation import Actor, Right, require
-from dashboard.catalog.model_archives import BACKEND, archive_in
+from dashboard.catalog.archives import reader_in
 from dashboard.configuration.field_values import FieldError, whole
 from dashboard.configuration.services import config_apply, refuse_outdated
 from dashboard.models import Model, Release, Version
@@ -20,13 +20,11 @@ from dashboard.shared.choices import VersionState
 from dashboard.shared.exceptions import Conflict, Invalid
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import model_config, version_settings
+from repository.config.backends import KINDS, BackendKind, ParameterControl
 from repository.core.errors import RepositoryError
 from repository.core.layout import OVERLAY_FILE
-from repository.torchserve import model_archive
-from repository.torchserve import parameters as words
 
 _QUEUE = "queue_max_size"
-_TIMEOUTS = {"response_timeout_s": words.RESPONSE_TIMEOUT, "startup_timeout_s": words.STARTUP_TIMEOUT}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,27 +45,24 @@ _FIELDS = {
     "max_queue_delay_microseconds": ("Queue delay", "Microseconds a request may wait for company"),
     _QUEUE: ("Longest queue", "Requests that may wait; more are refused"),
     "instances": ("Instances", "Of an archive: its workers"),
-    "response_timeout_s": ("Longest answer", "Seconds, then the worker is replaced"),
-    "startup_timeout_s": ("Longest start", "Seconds for a worker to load the model"),
 }
 
 
 @repository_errors()
 def fields_of_version(version: Version) -> list[Field]:
-    """Return what can be said of a version, in the order of the form; time-outs only of TorchServe's archives."""
+    """Return what can be said of a version, in the order of the form."""
     own, base = _own(version), _without_own(version)
     model, overlay = _model_config(version), _overlay(version)
-    archive = _of_archive(version)
+    archive, kind = _of_archive(version), _kind(version)
+    of_backend = {name: (control.label, control.version_hint) for name, control in _controls(kind).items()}
     rows = []
-    for name, (label, hint) in _FIELDS.items():
-        if name in _TIMEOUTS and "archive" not in version.details:
-            continue
+    for name, (label, hint) in (_FIELDS | of_backend).items():
         value, said_by = _value(base, name), ""
         if value is not None:
             own_file = _value(overlay, name) is not None
             said_by = f"its {OVERLAY_FILE}" if own_file else "the model’s configuration" if _value(model, name) else ""
         elif archive.get(name) is not None:
-            value, said_by = archive[name], "its model-config.yaml"
+            value, said_by = archive[name], f"its {kind.settings_file}" if kind else ""
         rows.append(Field(name, label, hint, _value(own, name), value, said_by))
     return rows
 
@@ -141,30 +136,32 @@ def _without_own(version: Version) -> ModelConfig:
     return version_settings.for_version(config, None)
 
 
-def _of_archive(version: Version) -> dict[str, int | None]:
-    """Return what the archive itself says; {} for one that cannot be read."""
-    path = archive_in(managed_repository().version_dir(version.model.name, version.number))
-    if path is None:
-        return {}
+def _of_archive(version: Version) -> Mapping[str, int | None]:
+    """Return the settings that the archive itself says; {} for one that cannot be read."""
+    found = reader_in(managed_repository().version_dir(version.model.name, version.number))
     try:
-        _, said = model_archive.read_description(path)
+        return found[0].said_settings(found[1]) if found else {}
     except RepositoryError:
         return {}
-    delay = said.max_batch_delay_ms
-    return {
-        "max_batch_size": said.batch_size,
-        "max_queue_delay_microseconds": None if delay is None else delay * 1000,
-        _QUEUE: said.job_queue_size,
-        "instances": said.min_workers or None,
-        "response_timeout_s": said.response_timeout_s,
-        "startup_timeout_s": said.startup_timeout_s,
-    }
+
+
+def _kind(version: Version) -> BackendKind | None:
+    """Return the backend that reads a version's format."""
+    return next((kind for kind in KINDS.values() if version.format in {one.name for one in kind.formats}), None)
+
+
+def _controls(kind: BackendKind | None) -> dict[str, ParameterControl]:
+    """Return the parameters of a backend that may be set for one version alone, by the names of the settings."""
+    return {control.of_version: control for control in kind.controls if control.of_version} if kind else {}
+
+
+_KEYS = {name: control.key for kind in KINDS.values() for name, control in _controls(kind).items()}
 
 
 def _value(config: ModelConfig, name: str) -> int | None:
     """Return what a configuration says; None for nothing, which 0 stands for in its format."""
-    if name in _TIMEOUTS:
-        text = config.parameters[_TIMEOUTS[name]].string_value if _TIMEOUTS[name] in config.parameters else ""
+    if name in _KEYS:
+        text = config.parameters[_KEYS[name]].string_value if _KEYS[name] in config.parameters else ""
         return int(text) if text.isdecimal() else None
     if name == "instances":
         return sum(group.count or 1 for group in config.instance_group) or None
@@ -177,14 +174,15 @@ def _value(config: ModelConfig, name: str) -> int | None:
 
 # -- written -----------------------------------------------------------------------------------------------------------
 def _set(version: Version, said: ModelConfig, name: str, value: object) -> None:
-    if name not in _FIELDS or (name in _TIMEOUTS and "archive" not in version.details):
+    controls = _controls(_kind(version))
+    if name not in _FIELDS and name not in controls:
         raise Invalid.at(name, f"there is no setting '{name}' of this version")
     try:
         number = None if value is None or str(value).strip() == "" else whole(name, value, least=1)
     except FieldError as error:
         raise Invalid.at(name, error.message) from None
-    if name in _TIMEOUTS:
-        _set_parameter(said, _TIMEOUTS[name], number)
+    if name in controls:
+        _set_parameter(said, controls[name].key, number)
     elif name == "instances":
         _set_instances(version, said, number)
     elif name == "max_batch_size":
@@ -208,9 +206,9 @@ def _set_instances(version: Version, said: ModelConfig, number: int | None) -> N
         if groups:
             group.CopyFrom(groups[0])
         group.count = number
-    if "archive" in version.details or model_config.backend_of(_model_config(version)) == BACKEND:
-        for key in (words.MIN_WORKERS, words.MAX_WORKERS):
-            _set_parameter(said, key, number)
+    kind = _kind(version)
+    for key in kind.instance_counts if kind else ():
+        _set_parameter(said, key, number)
 
 
 def _set_batching(said: ModelConfig, name: str, number: int) -> None:

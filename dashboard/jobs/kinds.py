@@ -21,11 +21,16 @@ class Kind:
     start: a worker may die at any moment.
     abandoned: put right what a job leaves that ended while nobody ran it, because it was cancelled in the queue or its worker
     was lost too often. It is called in the transaction that ends the job.
+    of_upload: it works on one upload, whose page shows it. resume: the name of the address that goes on with one that did not
+    succeed, for people who may upload code, and what its button says. report: the template that shows its result.
     """
 
     name: str
     run: Work
     abandoned: Callable[[Job], None]
+    of_upload: bool = False
+    resume: tuple[str, str] = ("", "")
+    report: str = ""
 
 
 @functools.cache

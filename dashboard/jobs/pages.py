@@ -3,6 +3,7 @@
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.access.authorisation import Right
+from dashboard.jobs.kinds import kinds
 from dashboard.jobs.selectors import job_get
 from dashboard.jobs.services import job_cancel
 from dashboard.shared.choices import JobState
@@ -14,7 +15,9 @@ from dashboard.web.pages import act, respond
 def job(request: HttpRequest, pk: int) -> HttpResponse:
     found = job_get(pk)
     over = found.state not in (JobState.QUEUED, JobState.RUNNING)
-    return respond(request, "jobs/job", {"job": found, "over": over, "upload": found.uploads.first()})
+    kind = kinds().get(found.kind)  # None for a job of a package that is not there any more
+    upload = found.uploads.first() if kind is not None and kind.of_upload else None
+    return respond(request, "jobs/job", {"job": found, "kind": kind, "over": over, "upload": upload})
 
 
 @post("jobs/<int:pk>/cancel", Right.VIEW, name="job_cancel")

@@ -19,7 +19,7 @@ class JobParams(TypedDict, total=False):
 
 
 class StoreParams(TypedDict, total=False):
-    """Of a job that takes over a model store of TorchServe's: where it lies, and what was said with it (uploads.imports)."""
+    """Of a job that takes over a model store: where it lies, and what was said with it (uploads.imports)."""
 
     folder: str  # with config.properties, and the store where that names none
     model_store: str

@@ -40,7 +40,7 @@ class Proposal(TypedDict, total=False):
     names: list[str]  # files that the model file names as its weights
     missing: list[str]  # those of them that are not there
     class_names: dict[str, list[str]]  # output -> the names of its classes, where the file says them
-    archive: dict[str, Any] | None  # of TorchServe's: what it says of itself (docs/server.md)
+    archive: dict[str, Any] | None  # what it says of itself (docs/server.md)
     executes_code: bool
     problems: list[Finding]
     config: str  # the text to review

@@ -22,7 +22,7 @@ class Signature(TypedDict, total=False):
 
 
 class ArchiveFacts(TypedDict):
-    """What TorchServe's archives say of themselves."""
+    """What an archive says of itself."""
 
     name: str
     version: str  # any text, such as "1.0"
@@ -43,7 +43,7 @@ class VersionDetails(TypedDict, total=False):
     problems: list[Finding]
     signature: SignatureObject | None
     files: list[str]  # their names
-    archive: ArchiveFacts  # of a TorchServe archive alone
+    archive: ArchiveFacts  # of an archive alone
     runs_code: list[str]  # what of it runs as code, in sentences (configuration.needs)
     missing: bool  # somebody took its folder out of the repository
 
@@ -75,7 +75,7 @@ class Version(models.Model):
 
     @property
     def archive_version(self) -> str:
-        """TorchServe's own version of an archive, any text; "" for what is none."""
+        """The version that an archive says itself, any text; "" for what is none."""
         archive = self.details.get("archive")
         return archive["version"] if archive else ""
 

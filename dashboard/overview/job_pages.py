@@ -5,6 +5,7 @@ from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.access.authorisation import Right
+from dashboard.jobs.kinds import kinds
 from dashboard.jobs.selectors import jobs as jobs_of
 from dashboard.jobs.services import ENDED
 from dashboard.models import Job
@@ -15,16 +16,17 @@ from dashboard.web.addresses import get
 from dashboard.web.pages import page_of, respond
 
 SHOWN = 200  # uploads, and jobs, that are under way: the newest
-_OF_UPLOADS = ("inspect", "publish")  # kinds
 
 
 @get("jobs/", Right.VIEW)
 def jobs(request: HttpRequest) -> HttpResponse:
     state = request.GET.get("state", "")
+    of_uploads = [kind.name for kind in kinds().values() if kind.of_upload]
     context = {
         "uploads": uploads_open()[:SHOWN],
-        "running": jobs_of().exclude(state__in=ENDED).exclude(kind__in=_OF_UPLOADS).defer("log")[:SHOWN],
-        "jobs": page_of(request, _ended(state if state in ENDED else "")),
+        "running": jobs_of().exclude(state__in=ENDED).exclude(kind__in=of_uploads).defer("log")[:SHOWN],
+        "jobs": page_of(request, _ended(state if state in ENDED else "", of_uploads)),
+        "of_uploads": of_uploads,
         "states": [(one.value, one.label) for one in JobState if one in ENDED],
         "state_now": state,
         "kept_days": settings.JOB_DAYS,
@@ -32,9 +34,9 @@ def jobs(request: HttpRequest) -> HttpResponse:
     return respond(request, "overview/jobs", context)
 
 
-def _ended(state: str) -> QuerySet[Job]:
+def _ended(state: str, of_uploads: list[str]) -> QuerySet[Job]:
     """Return the jobs that ended in a state, or in any. Of those of one upload it is the last, once the upload is over."""
-    apart = ~Q(kind__in=_OF_UPLOADS)
+    apart = ~Q(kind__in=of_uploads)
     last = Q(uploads__isnull=False) & ~Q(uploads__state__in=UNFINISHED)
     rows = jobs_of().filter(apart | last, state__in=[state] if state else ENDED)
     return rows.prefetch_related("uploads").defer("log").distinct()

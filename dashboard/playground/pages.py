@@ -17,8 +17,8 @@ from dashboard.configuration.signatures import served_signature
 from dashboard.examples.selectors import examples
 from dashboard.models import Version
 from dashboard.models.version import Signature
+from dashboard.playground.client_protocols import client_protocols
 from dashboard.playground.labels import output_labels
-from dashboard.playground.torchserve import inference_address
 from dashboard.releases.example_fit import misfit
 from dashboard.releases.selectors import current_document
 from dashboard.servers.selectors import servers
@@ -59,6 +59,9 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         traits_of(document, version is not None and version.streams),
     )
     handler, addresses = _asks_handler(version, signature), _addresses()
+    facts = {name: fact for one in client_protocols() for name, fact in one.facts(document).items()}
+    others = [one for one in client_protocols() if addresses.get(one.name)]
+    asking = [(one.snippet, one.label) for one in others if handler or any(one.facts(document).values())]
     golden_fits = not (traits.decoupled or traits.sequence)
     context = {
         **head,
@@ -66,7 +69,8 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
         "choices": choices,
         "chosen": chosen[0],
         "compared": chosen[1] if len(chosen) > 1 and not traits.decoupled else None,
-        "snippet_kinds": _snippets(handler or traits.workflow, traits.decoupled, addresses["torchserve"]),
+        "snippet_kinds": [*asking, *(row for row in SNIPPETS if row[0] == "grpc" or not traits.decoupled)],
+        "other_streams": [one.streams for one in others] if handler else [],
         "log_lines": model_log_tail(name, LOG_LINES) if handler else [],
         "socket": f"/ws/models/{quote(name, safe='')}/log/",
         "page": (page := page_of(request, examples(model), EXAMPLES)),
@@ -81,7 +85,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
             "addresses": _rest_addresses(name, streams=traits.decoupled),
             "server": addresses,
             "handler": handler,
-            "workflow": traits.workflow,
+            **facts,
             "archive_versions": head["summary"].archive_versions,
             "log": reverse("model_log", args=[name]),
             "token": settings.REQUIRE_TOKENS,
@@ -102,7 +106,7 @@ def _offered(request: HttpRequest, numbers: list[int]) -> list[int]:
 def _choices(numbers: list[int], live: list[int], aliases: dict[str, int], own: Mapping[int, str]) -> list[Choice]:
     """Return what can be asked: the server's own choice, every published version, and every alias but that of the choice.
 
-    own: TorchServe's own version of those that are archives.
+    own: the archive's own version of those that are archives.
     """
     serves = aliases.get(DEFAULT, max(live, default=None))
     said = {number: f"{number} ({own[number]})" if number in own else str(number) for number in numbers}
@@ -150,18 +154,13 @@ def _addresses() -> dict[str, str]:
     """Return where the bundled server is asked; "" for what it does not speak."""
     server = servers().first()
     if server is None:
-        return {"http": "", "grpc": "", "torchserve": ""}
-    return {"http": server.http_url, "grpc": server.grpc_url, "torchserve": inference_address()}
+        return {"http": "", "grpc": ""}
+    others = {one.name: one.address() for one in client_protocols()}
+    return {"http": server.http_url, "grpc": server.grpc_url, **others}
 
 
 def _asks_handler(version: Version | None, signature: Signature) -> bool:
-    """Whether a request is what a handler of TorchServe's is sent: bytes in, bytes out, with a type."""
+    """Whether a request is what the handler of an archive is sent: bytes in, bytes out, with a type."""
     tensors = [*signature.get("inputs", []), *signature.get("outputs", [])]
     is_data = [(row["name"], row["datatype"]) for row in tensors] == [("data", "BYTES")] * 2
     return is_data and version is not None and "archive" in version.details
-
-
-def _snippets(torchserves: bool, decoupled: bool, torchserve: str) -> list[tuple[str, str]]:
-    """Return the kinds of code that can ask the model, as (kind, label). torchserves: it is a handler or a workflow."""
-    own = [("predictions", "curl, TorchServe")] if torchserves and torchserve else []
-    return [*own, *(row for row in SNIPPETS if row[0] == "grpc" or not decoupled)]

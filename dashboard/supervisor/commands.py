@@ -6,17 +6,16 @@ import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from django.conf import settings
 
+from dashboard.servers.additions import additions
 from dashboard.servers.bundled_flags import flag, is_on
 from dashboard.servers.server_state import BUILD
 from dashboard.shared.environment import BASE_DIR
 from dashboard.shared.exceptions import Invalid
 from dashboard.shared.heartbeat import heard_since_last
 from dashboard.shared.model_logs import model_logs_folder
-from dashboard.supervisor import torchserve
 from dashboard.supervisor.probes import probe_grpc, probe_http
 from dashboard.supervisor.process import Probe, ProcessSpec, Stop
 from repository.core import shutdown
@@ -135,9 +134,7 @@ def _server() -> ProcessSpec:
             and await probe_http(host, settings.SERVER_METRICS_PORT, "/metrics")
         )
 
-    where: dict[str, Any] = {}
-    if settings.TORCHSERVE_CONFIG is not None:
-        where = {"folder": torchserve.working_folder(), "environment": {"PYTHONPATH": torchserve.python_path()}}
+    folder = next((folder for one in additions() if (folder := one.working_folder()) is not None), BASE_DIR)
     return _spec(
         "server",
         "inference server",
@@ -145,8 +142,14 @@ def _server() -> ProcessSpec:
         make_probe=lambda: answers,
         stop=((signal.SIGTERM, _server_stop_s()),),
         model_logs=model_logs_folder(),
-        **where,
+        folder=folder,
+        environment={} if folder == BASE_DIR else {"PYTHONPATH": _python_path()},
     )
+
+
+def _python_path() -> str:
+    """Return PYTHONPATH for a server that does not run in the project's folder."""
+    return os.pathsep.join(filter(None, (str(BASE_DIR), os.environ.get("PYTHONPATH", ""))))
 
 
 def _server_stop_s() -> float:
@@ -181,8 +184,8 @@ def server_arguments() -> list[str]:
         "--model-environment": "bounded",  # ours has keys and the database's address
         "--strict-devices": str(settings.STRICT_DEVICES).lower(),
     }
-    if settings.TORCHSERVE_CONFIG is not None:
-        arguments["--ts-config"] = settings.TORCHSERVE_CONFIG
+    for addition in additions():
+        arguments |= addition.flags()
     if settings.TRAFFIC_REMOTES is not None:
         arguments["--traffic-remotes"] = settings.TRAFFIC_REMOTES
     if settings.REQUIRE_TOKENS:

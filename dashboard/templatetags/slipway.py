@@ -161,7 +161,7 @@ def sentence(text: str) -> str:
 
 @register.filter
 def numbered(versions: Collection[int], archive_versions: Mapping[int, str]) -> str:
-    """Return versions as a list, each with TorchServe's own one behind it where it has one: "2, 3 (1.0)"."""
+    """Return versions as a list, each with its archive's own one behind it where it has one: "2, 3 (1.0)"."""
     named = {number: f"{number} ({own})" for number in versions if (own := archive_versions.get(number))}
     return ", ".join(named.get(number, str(number)) for number in versions)
 

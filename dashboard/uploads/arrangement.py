@@ -1,7 +1,7 @@
 """From the files of an upload to a version folder: archives unpacked, wrappers taken off, the model file named by us.
 
 What may be uploaded: one model file; the files of a version; a model's folder with config.pbtxt and one version folder; a
-zip of any of these; for an ensemble its config.pbtxt alone. A TorchServe archive stays packed, whatever it is packed as.
+zip of any of these; for an ensemble its config.pbtxt alone. A backend's archive stays packed, whatever it is packed as.
 """
 
 import os
@@ -10,17 +10,17 @@ from pathlib import Path, PurePosixPath
 
 from django.conf import settings
 
+from dashboard.catalog.archives import readers
 from dashboard.models import Upload
 from dashboard.shared.exceptions import Invalid
 from repository.config import model_config
-from repository.config.backends import FILENAME_OF_PACKED, FILENAME_OF_SUFFIX
+from repository.config.backends import FILENAME_OF_PACKED, FILENAME_OF_SUFFIX, FORMATS
 from repository.config.document import Document
 from repository.core.layout import CONFIG_FILE, parse_version
 from repository.files import archive, foreign_formats, storage
-from repository.torchserve import model_archive
-from repository.torchserve.model_archive import MANIFEST
 
 MAX_MODEL_FILE_BYTES = 16 << 20  # of one file beside the versions: labels, a vocabulary
+_MANIFESTS = {one.holds for one in FORMATS.values() if one.holds}  # each in an archive that lies unpacked
 _LITTER = ("__MACOSX", ".DS_Store", "Thumbs.db", "desktop.ini", "__pycache__")
 
 
@@ -92,7 +92,7 @@ def _unwrapped(folder: Path) -> Path:
 
 def _version_folder(root: Path) -> Path | None:
     """Return the one folder that is a version; None without one, and in an unpacked archive, whose folders are its own."""
-    if (root / MANIFEST).is_file():
+    if any((root / name).is_file() for name in _MANIFESTS):
         return None
     versions = [entry for entry in root.iterdir() if entry.is_dir() and parse_version(entry.name) is not None]
     if len(versions) > 1:
@@ -115,9 +115,9 @@ def _labels(config: Document | None) -> list[str]:
 def _renamed(names: list[str], config: Document | None) -> dict[str, str]:
     """The one model file of the folder gets the name that the server looks for, unless the configuration names it.
 
-    The files of a TorchServe archive that was unpacked keep theirs, which its manifest has.
+    The files of an archive that was unpacked keep theirs, which its manifest has.
     """
-    if MANIFEST in names:
+    if not _MANIFESTS.isdisjoint(names):
         return {}
     given = "" if config is None or config.mistake else config.message.default_model_filename
     known = {name: _our_name(name) for name in names if "/" not in name}
@@ -134,9 +134,9 @@ def _our_name(name: str) -> str:
 
 
 def _refuse_other_tar(files: dict[str, Path], renamed: dict[str, str]) -> None:
-    """Refuse a tar file that is no TorchServe archive: nothing but those stays packed."""
+    """Refuse a tar file that is no backend's archive: nothing but those stays packed."""
     for name in renamed:
-        if name.lower().endswith(tuple(FILENAME_OF_PACKED)) and model_archive.is_other_tar(files[name]):
+        if name.lower().endswith(tuple(FILENAME_OF_PACKED)) and any(one.is_foreign(files[name]) for one in readers()):
             raise Invalid(f"'{name}' cannot be served, because {foreign_formats.ARCHIVE.sentence}")
 
 

@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from dashboard.access.authorisation import Right, actor_of
 from dashboard.catalog import selectors as select
-from dashboard.catalog.model_archives import archive_at, archive_in
+from dashboard.catalog.archives import archive_in
 from dashboard.configuration.callers import callers_after
 from dashboard.configuration.clients import for_clients
 from dashboard.configuration.editor import base_release, editor_context, preview_of, preview_response, refusal_for
@@ -127,8 +127,7 @@ def _proposal(request: HttpRequest, found: Upload, typed: Document | None, base:
     if found.state != UploadState.INSPECTED:
         return {}
     review = upload_review(upload=found, document=typed, base_release=base)
-    path = archive_in(found.folder / "version")
-    archive = archive_at(path, request.GET.get("file", "")) if path else None
+    archive = archive_in(found.folder / "version", request.GET.get("file", ""))
     return {
         "proposal": found.proposal,
         "archive": archive,

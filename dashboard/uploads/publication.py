@@ -23,7 +23,7 @@ from django.db import transaction
 
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
-from dashboard.catalog.model_archives import facts_in
+from dashboard.catalog.archives import facts_in
 from dashboard.catalog.services import last_number_ever
 from dashboard.configuration.model_files import file_of_upload
 from dashboard.configuration.needs import beside_files, code_of_version

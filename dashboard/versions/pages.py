@@ -11,7 +11,7 @@ from django.utils.functional import SimpleLazyObject
 
 from dashboard.access.authorisation import Right, actor_of, requires
 from dashboard.catalog import selectors as select
-from dashboard.catalog.model_archives import archive_of
+from dashboard.catalog.archives import archive_of
 from dashboard.catalog.pages import model_context
 from dashboard.configuration.editor import base_release
 from dashboard.configuration.version_settings import fields_of_version, version_settings_apply, versions_with_settings
@@ -78,7 +78,7 @@ def _names_of(aliases: Mapping[str, int]) -> dict[int, list[str]]:
 
 @get("models/<str:name>/versions/<int:number>/model-archive", Right.VIEW)
 def model_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Show what the TorchServe archive of a version holds; ?file=NAME for one of its texts in place of the handler."""
+    """Show what the archive of a version holds; ?file=NAME for one of its texts in place of the handler."""
     head = model_context(name, "versions")
     version = select.version_get(head["model"], number)
     context = {**head, "version": version, "archive": archive_of(version, request.GET.get("file", ""))}

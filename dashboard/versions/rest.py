@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from dashboard.access.authorisation import Right
 from dashboard.catalog import selectors as select
-from dashboard.catalog.model_archives import archive_of
+from dashboard.catalog.archives import archive_of
 from dashboard.configuration.version_settings import fields_of_version, version_settings_apply
 from dashboard.jobs.rest import after_job
 from dashboard.jobs.serializers import JobSerializer
@@ -103,7 +103,7 @@ class ModelArchive(Endpoint):
         responses=serializers.ModelArchiveSerializer,
     )
     def get(self, request: Request, name: str, number: int) -> Response:
-        """What the TorchServe archive of a version holds: manifest, settings, files, and the handler's source up to 64 KiB."""
+        """What the archive of a version holds: manifest, settings, files, and the handler's source up to 64 KiB."""
         version = select.version_get(select.model_get(name), number)
         archive = archive_of(version, request.query_params.get("file", ""))
         return Response(serializers.ModelArchiveSerializer(archive).data)

@@ -39,7 +39,7 @@ class ArchiveSettingSerializer(serializers.Serializer[Any]):
     key = serializers.CharField()
     value = serializers.CharField()
     meaning = serializers.CharField(help_text="What it does here; empty for a key of the handler's own.")
-    served = serializers.BooleanField(help_text="False for what TorchServe acts upon and this server does not.")
+    served = serializers.BooleanField(help_text="False for what this server does not act upon.")
 
 
 class ArchivedFileSerializer(serializers.Serializer[Any]):
@@ -54,10 +54,10 @@ class ShownTextSerializer(serializers.Serializer[Any]):
 
 
 class ModelArchiveSerializer(serializers.Serializer[Any]):
-    """catalog.model_archives.ModelArchive"""
+    """catalog.archives.ModelArchive"""
 
     manifest = serializers.JSONField(source="manifest.whole", help_text="MAR-INF/MANIFEST.json, whole.")
-    handler_file = serializers.CharField(help_text="Empty for a handler that TorchServe brings.")
+    handler_file = serializers.CharField(help_text="Empty for a handler that the backend brings.")
     streams = serializers.BooleanField(help_text="Whether its code sends answers in several parts.")
     settings = ArchiveSettingSerializer(many=True)
     files = ArchivedFileSerializer(many=True)

@@ -37,13 +37,31 @@ class ModelFormat:
 
 
 @dataclass(frozen=True, slots=True)
+class ParameterControl:
+    """A parameter of a backend with an input of its own on the configuration page.
+
+    field: of the form. of_version: the name of the same setting of one version alone, "" for none.
+    """
+
+    key: str
+    field: str
+    label: str
+    hint: str
+    kind: Literal["text", "number", "switch"] = "text"
+    of_version: str = ""
+    version_hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class BackendKind:
     """A backend.
 
     class_path: "<module>:<class>" of the Backend, which the server imports when a model first needs it. formats: that it
     reads; the first one's file is its default. folder: in a version's folder it tells the backend, whatever lies beside it.
     platforms: Triton's names, beside those of the formats. parameters: those that are numbers or switches, with their rules.
-    runs: those that have code run, and how, in a sentence; a switch where it is on. in_place: those that need no reload.
+    runs: those that have code run, and how, in a sentence; a switch where it is on. instance_counts: those that are the number
+    of instances, which changes without a reload. controls: those with inputs on the configuration page, under `title`.
+    settings_file: what a version's archive says how it is served in, where the configuration does not.
     is_data: whether its files are data; those of any other backend count as code. own_process: whether its instances always run
     in processes of their own. cpu_instances: how many Triton starts of a model where none are configured.
     """
@@ -55,7 +73,10 @@ class BackendKind:
     platforms: tuple[str, ...] = ()
     parameters: Mapping[str, Rule] = field(default_factory=dict)
     runs: Mapping[str, str] = field(default_factory=dict)
-    in_place: tuple[str, ...] = ()
+    instance_counts: tuple[str, ...] = ()
+    title: str = ""
+    controls: tuple[ParameterControl, ...] = ()
+    settings_file: str = ""
     is_data: bool = False
     own_process: bool = False
     cpu_instances: int = 1
@@ -184,7 +205,42 @@ _DECLARED = (
             "torchserve.handler": "runs '{value}' as the handler of version {number}",
             "torchserve.install_py_dep_per_model": "installs the packages that version {number} names, for it to run",
         },
-        in_place=("torchserve.min_workers", "torchserve.max_workers"),  # their number is that of the instances
+        instance_counts=("torchserve.min_workers", "torchserve.max_workers"),
+        title="TorchServe",
+        controls=(
+            ParameterControl(
+                "torchserve.response_timeout_s",
+                "torchserve_response_timeout_s",
+                "Longest answer",
+                "seconds, then the worker is replaced (responseTimeout); empty = as the archive says, or 120",
+                "number",
+                "response_timeout_s",
+                "Seconds, then the worker is replaced",
+            ),
+            ParameterControl(
+                "torchserve.startup_timeout_s",
+                "torchserve_startup_timeout_s",
+                "Longest start",
+                "seconds for a worker to load the model (startupTimeout); empty = as the archive says, or 120",
+                "number",
+                "startup_timeout_s",
+                "Seconds for a worker to load the model",
+            ),
+            ParameterControl(
+                "torchserve.handler",
+                "torchserve_handler",
+                "Handler",
+                "such as handler.py or module:function; empty = the manifest’s",
+            ),
+            ParameterControl(
+                "torchserve.install_py_dep_per_model",
+                "torchserve_install",
+                "Install the archive’s requirements",
+                "Into an environment of the model’s own, when it loads. Takes the permission to upload code.",
+                "switch",
+            ),
+        ),
+        settings_file="model-config.yaml",
         own_process=True,
     ),
 )

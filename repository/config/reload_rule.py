@@ -17,7 +17,7 @@ from repository.config.own_parameters import OWN_PARAMETERS
 # none: the same in another form. versions: some come or go, those that stay are not touched. reload: built beside the old.
 Effect = Literal["none", "in_place", "versions", "reload"]
 
-_IN_PLACE = [key for kind in KINDS.values() for key in kind.in_place]
+_IN_PLACE = [key for kind in KINDS.values() for key in kind.instance_counts]
 
 
 def effect(old: ModelConfig, new: ModelConfig) -> Effect:

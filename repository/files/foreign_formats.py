@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
-from repository.config.backends import FILENAME_OF_PACKED, FILENAME_OF_SUFFIX, formats_text
+from repository.config.backends import FILENAME_OF_PACKED, FILENAME_OF_SUFFIX, FORMATS, formats_text
 from repository.core.layout import CONFIG_FILE
 
 HEAD_BYTES = 512  # from the beginning of a file, by which it is recognised
@@ -17,6 +17,7 @@ POINTER_BYTES = 1024  # a pointer of Git LFS is shorter
 # Files that may hold a model, by endings and names; other files beside them belong to it.
 MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, *FILENAME_OF_PACKED, ".zip")
 MODEL_NAMES = (CONFIG_FILE,)
+ARCHIVE_ENDINGS = [end for one in FORMATS.values() if one.holds for end in (*one.suffixes, *one.packed)]
 _SERVED = f"{formats_text(is_data=True)}, {formats_text(is_data=False)}"
 
 
@@ -383,6 +384,7 @@ def as_json() -> dict[str, Any]:
     return {
         "model_endings": MODEL_ENDINGS,
         "model_names": MODEL_NAMES,
+        "archive_endings": ARCHIVE_ENDINGS,
         "head_bytes": HEAD_BYTES,
         "formats": [{**asdict(one), "sentence": one.sentence} for one in FOREIGN_FORMATS],
     }

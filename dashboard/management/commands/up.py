@@ -8,9 +8,10 @@ from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
 from dashboard.models import Server
+from dashboard.servers.additions import Listener, listeners, ports_by_host
 from dashboard.shared import heartbeat
 from dashboard.shared.startup import check_database, one_sentence
-from dashboard.supervisor import commands, torchserve
+from dashboard.supervisor import commands
 from dashboard.supervisor.preflight import check_ports, lock_data_folder
 from dashboard.supervisor.process import ProcessSpec
 from dashboard.supervisor.readiness import wait_for_models
@@ -29,10 +30,10 @@ class Command(BaseCommand):
                 lock = lock_data_folder(settings.DATA_DIR)
                 commands.check_server_flags()
                 check_ports(settings.DASHBOARD_HOST, commands.ports())
-                for host, ports in torchserve.ports_by_host().items():
+                self._listeners = listeners()
+                for host, ports in ports_by_host(self._listeners).items():
                     check_ports(host, ports)
                 check_database()
-                self._torchserve = torchserve.listeners()
                 prepared = prepare()
                 specs = commands.process_specs()
         except KeyboardInterrupt:
@@ -112,7 +113,7 @@ class Command(BaseCommand):
             ("Inference, HTTP", f"http://{host}:{settings.SERVER_HTTP_PORT}"),
             ("Inference, gRPC", f"{host}:{settings.SERVER_GRPC_PORT}"),
             ("Metrics", f"http://{host}:{settings.SERVER_METRICS_PORT}/metrics"),
-            *((one.title, f"{one.scheme}://{_shown(one)}" if one.scheme else _shown(one)) for one in self._torchserve),
+            *((one.title, f"{one.scheme}://{_shown(one)}" if one.scheme else _shown(one)) for one in self._listeners),
             ("Logs", str(settings.LOG_DIR)),
         )
         width = max(len(what) for what, _ in lines)
@@ -121,6 +122,6 @@ class Command(BaseCommand):
         self.stdout.flush()
 
 
-def _shown(listener: torchserve.Listener) -> str:
+def _shown(listener: Listener) -> str:
     host = f"[{listener.host}]" if ":" in listener.host else listener.host
     return f"{host}:{listener.port}"

@@ -32,9 +32,9 @@ import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wi
  * @property {number} max_batch rows that one request may have; 0 where the model takes no batches
  * @property {boolean} own_signatures whether another version may have another signature
  * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string, class_names: string }} addresses of REST; VERSION in the second is one's name
- * @property {{ http: string, grpc: string, torchserve: string }} server its addresses; "" for what it does not speak
- * @property {boolean} handler whether a request is what a handler of TorchServe's is sent
- * @property {Record<string, string>} archive_versions TorchServe's own version of each version that is an archive
+ * @property {{ http: string, grpc: string, torchserve?: string }} server its addresses; "" for what it does not speak
+ * @property {boolean} handler whether a request is what an archive's handler is sent
+ * @property {Record<string, string>} archive_versions the archive's own version of each version that is one
  * @property {string} log the page with what the model logs
  * @property {boolean} token whether the server asks for one
  * @property {Record<string, string[]>} labels output -> names of its classes

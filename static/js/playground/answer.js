@@ -32,7 +32,7 @@ const MAGIC = /** @type {[string, number[]][]} */ ([["image/png", [0x89, 0x50, 0
  * @param {number} took milliseconds from the browser and back
  * @param {(output: string) => string[] | undefined} labels the names of an output's classes
  * @param {(output: string) => void} [name] asks for such names
- * @param {boolean} [handler] whether a handler of TorchServe's answered
+ * @param {boolean} [handler] whether an archive's handler answered
  * @returns {HTMLElement[]}
  */
 export function answerView(answer, took, labels, name, handler = false) {

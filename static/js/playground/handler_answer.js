@@ -1,4 +1,4 @@
-// What a handler of TorchServe's answered, by its type: JSON for reading, a picture, a text, or a file; with the status, reason and
+// What an archive's handler answered, by its type: JSON for reading, a picture, a text, or a file; with the status, reason and
 // headers that the handler set.
 
 import { el, icon } from "../core/dom.js";

@@ -1,4 +1,4 @@
-// What a handler of TorchServe's is sent: JSON, a text, a picture or any file, with its type, by which the handler's side decodes it.
+// What an archive's handler is sent: JSON, a text, a picture or any file, with its type, by which the handler's side decodes it.
 
 import { el } from "../core/dom.js";
 import { size } from "../core/format.js";

@@ -15,7 +15,7 @@ import { base64, binaryOf, requestBody } from "./wire.js";
  * @property {string} model
  * @property {string} version a number or an alias; "" for the one that the server chooses by itself
  * @property {{ http: string, grpc: string, torchserve?: string }} server its addresses
- * @property {Record<string, string>} [archive_versions] TorchServe's own version of each version that is an archive
+ * @property {Record<string, string>} [archive_versions] the archive's own version of each version that is one
  * @property {boolean} [workflow] whether the model is a workflow of TorchServe's
  * @property {boolean} token whether the server asks for a token
  * @property {boolean} decoupled whether the model answers with a stream

@@ -22,6 +22,7 @@ import { missingWeights } from "./onnx.js";
  * @typedef {object} FormatTable
  * @property {string[]} model_endings
  * @property {string[]} model_names
+ * @property {string[]} archive_endings of archives that a backend reads packed
  * @property {number} head_bytes
  * @property {ForeignFormat[]} formats the more exact ones first
  */
@@ -56,8 +57,8 @@ export async function judge(files, table) {
   const models = files.filter(({ path }) => mayHoldModel(path, table));
   if (!models.length) return noModel(files, table);
   for (const { file, path } of models) {
-    // An archive of TorchServe's holds whatever its handler reads.
-    const kind = endsAs(path, [".mar", ".tar.gz", ".tgz"]) ? await noArchive(file, table) : await byContent(file, table);
+    // A backend's archive holds whatever its code reads.
+    const kind = endsAs(path, table.archive_endings) ? await noArchive(file, table) : await byContent(file, table);
     if (kind && (models.length === 1 || endsAs(path, [".onnx"]))) return { path, kind, missing: [] };
     const missing = endsAs(path, [".onnx"]) ? await missingWeights(file, path, files) : [];
     if (missing.length) return { path, kind: null, missing };
@@ -120,7 +121,7 @@ async function byContent(file, table) {
 }
 
 /**
- * Returns what a file is that is called an archive of TorchServe's; null for one that may be that.
+ * Returns what a file is whose name is that of a backend's archive; null for one that may be that.
  * @param {Blob} file
  * @param {FormatTable} table
  * @returns {Promise<ForeignFormat | null>}

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 def prepared(monkeypatch: pytest.MonkeyPatch) -> None:
     """The database of the tests lies in memory, and is migrated."""
     for name in ("check_database", "migrate"):
-        monkeypatch.setattr(f"dashboard.management.commands.import_torchserve.{name}", lambda: False)
+        monkeypatch.setattr(f"dashboard.imports.management.commands.import_torchserve.{name}", lambda: False)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from django.test import Client
 
 from dashboard.access.authorisation import Actor
+from dashboard.imports.bundled_server import PREDICTIONS
 from dashboard.models import Upload
-from dashboard.playground.torchserve import inference_address
 from dashboard.uploads.publication import upload_publish
 from tests.dashboard.conftest import text_of, version_from
 from tests.support.torchserve_archives import archive
@@ -96,4 +96,4 @@ def test_the_address_is_that_of_config_properties(written: str, address: str, se
     path = tmp_path / "config.properties"
     path.write_text(written)
     settings.TORCHSERVE_CONFIG = path
-    assert inference_address() == address
+    assert PREDICTIONS.address() == address

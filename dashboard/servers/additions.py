@@ -1,0 +1,55 @@
+"""What plugins add to the bundled server: flags, listeners beside its own, and the folder in which it runs."""
+
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.utils.module_loading import import_string
+
+from dashboard.plugins.table import PLUGINS
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where the server listens beside its own ports. setting: decides its port, such as "grpc_port in config.properties"."""
+
+    title: str
+    setting: str
+    host: str
+    port: int
+    scheme: str = ""  # of its address, "" for gRPC
+
+
+class ServerAddition(ABC):
+    @abstractmethod
+    def flags(self) -> Mapping[str, object]:
+        """Return flags of the server, with their values."""
+
+    @abstractmethod
+    def listeners(self) -> list[Listener]:
+        """Return where the server will listen, but for Unix sockets. Invalid: what says so cannot be used."""
+
+    @abstractmethod
+    def working_folder(self) -> Path | None:
+        """Return the folder in which the server runs, made where there is none; None leaves it in the project's."""
+
+
+@functools.cache
+def additions() -> tuple[ServerAddition, ...]:
+    return tuple(import_string(name) for plugin in PLUGINS for name in plugin.server_additions)
+
+
+def listeners() -> list[Listener]:
+    return [listener for addition in additions() for listener in addition.listeners()]
+
+
+def ports_by_host(listeners: Iterable[Listener]) -> dict[str, dict[str, int]]:
+    """Return, for each host, what `check_ports` takes; without ports that the system chooses."""
+    found: dict[str, dict[str, int]] = {}
+    for one in listeners:
+        ports = found.setdefault(one.host, {})
+        if one.port and not (one.scheme and one.port in ports.values()):  # APIs over HTTP may share a listener
+            ports[one.setting] = one.port
+    return found
