@@ -231,8 +231,8 @@ def _begins_as_zip(path: Path) -> bool:
 class _Zip(_Archive):
     def __init__(self, packed: zipfile.ZipFile, path: Path) -> None:
         self._packed = packed
-        zip_archive.check_bounds(packed.infolist(), path.stat().st_size, Limits())
-        self.sizes = {_plain_name(info.filename): info.file_size for info in packed.infolist() if not info.is_dir()}
+        zip_archive.check_bounds(packed.infolist(), path.stat().st_size, Limits())  # and that names are plain
+        self.sizes = {info.filename: info.file_size for info in packed.infolist() if not info.is_dir()}
 
     def _content(self, name: str) -> bytes:
         with self._packed.open(name) as file:

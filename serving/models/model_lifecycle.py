@@ -241,12 +241,13 @@ class ModelLifecycle:
     async def _plan(self, golden: Sequence[GoldenCheck], source: VersionSource) -> Change:
         """Complete the configuration of a version: most of its mistakes are found here, before any model is built."""
         version = self.versions.get(source.version)
-        if version is None:
-            version = self.versions[source.version] = ModelVersion(self._builder.statistics(source.version))
-        if version.model is not None and version.source is not None and version.source.key == source.key:
+        if version is None or version.model is None:
+            statistics = self._builder.statistics(source.version)
+            if version is None:
+                version = self.versions[source.version] = ModelVersion(statistics)
+            version.begin_load(statistics)
+        elif version.source is not None and version.source.key == source.key:
             return Change(version, source, None, built=False)
-        if version.model is None:
-            version.begin_load(self._builder.statistics(source.version))
         config = await self._builder.effective_config(source)
         asked = any(check.digest not in version.answered for check in golden)
         return Change(version, source, config, built=not version.takes_in_place(source, config, awake=asked))
