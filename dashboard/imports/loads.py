@@ -1,4 +1,4 @@
-"""What becomes of models that an import had loaded: which serve, which did not load and why, and whether anybody loads them."""
+"""The loads of imported models: which models serve, which did not load and why, and whether a server is there to load them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""Takes one archive over: it is published as an upload is, in the same steps, and its version says that it was imported.
+"""Imports one archive: it is published in the same steps as an upload, and its version says that it was imported.
 
-An upload that an import which was killed has begun is gone on with, whatever state it is in; a version that is there already is
-left as it is. So an import may run any number of times.
+An import may run any number of times: it continues the upload that a killed import has begun, whatever its state, and leaves a
+version that is there already as it is.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -41,7 +41,7 @@ FORMAT = "torchserve"
 
 @dataclass(frozen=True, slots=True)
 class ImportContext:
-    """What an import reads, who asked for it, and its job."""
+    """The source that an import reads, the person who asked for it, and its job."""
 
     source: Source
     actor: Actor
@@ -49,7 +49,7 @@ class ImportContext:
 
 
 class _Part(JobContext):
-    """The part of a job's work that is one upload's. It ends before the job is cancelled: no upload is left half-way."""
+    """The work of a job on one upload. It ends before the job is cancelled, because no upload is left half-way."""
 
     def __init__(self, whole: JobContext, upload: Upload) -> None:
         super().__init__(whole.job)
@@ -57,7 +57,7 @@ class _Part(JobContext):
         self._whole = whole
 
     def progress(self, percent: float, step: str = "") -> None:
-        """Keep the whole job's progress; say the step."""
+        """Write the step, and leave the progress to the whole job."""
         self._write(**({"step": step[:200]} if step else {}))
 
     def check_cancelled(self) -> None:
@@ -68,12 +68,12 @@ class _Part(JobContext):
 
 
 def shown_version(label: str) -> str:
-    """Return an archive's version as the database has it."""
+    """Return an archive's version, cut as the database has it."""
     return label[:100]
 
 
 def label_of(version: Version) -> str:
-    """Return the name that TorchServe's users know a version by; "" for one that is no archive."""
+    """Return the name by which TorchServe's users know a version; "" where it is no archive."""
     if version.format != FORMAT:
         return ""
     archive: Any = version.details.get("archive", {})
@@ -87,7 +87,7 @@ def present(model: Model | None, label: str) -> Version | None:
 
 
 def refuse_foreign(name: str, model: Model | None) -> None:
-    """Conflict where a model of that name is something else than archives."""
+    """Conflict where a model of that name has versions that are no archives."""
     if model is not None and any(row.format != FORMAT for row in model.versions.all()):
         refuse_twin(name)
 
@@ -99,8 +99,7 @@ def refuse_twin(name: str) -> NoReturn:
 
 
 def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None:
-    """Conflict where a version of that name is there, and was made from another archive. read: all of it is compared, and not
-    only its size."""
+    """Conflict where a version of that name was made from another archive. read: compare the content, not the size alone."""
     kept = adopted_fingerprint(found.model)["files"].get(f"{found.number}/{ARCHIVE}")
     if kept is None or found.state != VersionState.PUBLISHED or not version.path.is_file():
         return
@@ -112,7 +111,7 @@ def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None
 
 
 def version_import(context: ImportContext, model: SetUpModel, version: SetUpVersion) -> Version:
-    """Publish one archive, without loading it. DashboardError where that cannot be; then nothing of it is left."""
+    """Publish one archive, without loading it. DashboardError where it fails; nothing of it is left then."""
     overlay = own_settings(version, model, context.source.options, context.source.said)
     upload = None if version.workflow else context.source.uploads.get(version.archive)
     own = upload is None
@@ -132,7 +131,7 @@ def version_import(context: ImportContext, model: SetUpModel, version: SetUpVers
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield a new folder for as long as the block lasts. What a kill leaves of it goes with what uploads have left."""
+    """Yield a new folder for as long as the block lasts. One that a kill leaves is removed with the leftovers of uploads."""
     folder = Path(settings.STAGING_DIR) / str(uuid4())
     folder.mkdir()
     try:

@@ -1,8 +1,8 @@
-"""A TorchServe set-up becomes models: asked for, looked at beforehand, done as a job, gone on with.
+"""Imports a TorchServe set-up as models: the request, the preview, the job, and the job that continues it.
 
-Each archive becomes a version, numbered in the order of the versions' own names, which stay to be seen. When all versions of a
-model are published, they are served as TorchServe did, the default version by the alias `default`, in one more release. A model
-that was there before, or that people have gone on with since, is left as it is but for the versions that it lacks.
+Each archive becomes a version, numbered in the order of the archives' own versions, which pages show beside the numbers. When
+all versions of a model are published, they are served as TorchServe did, the default version by the alias `default`, in one
+more release. A model that was there before, or that people have changed since, only gets the versions that it lacks.
 """
 
 from collections import Counter
@@ -66,7 +66,7 @@ Outcome = Literal["taken", "there", "failed", "would"]
 
 
 class Row(TypedDict):
-    """What came of one archive. number: of its version in the repository.
+    """The outcome of one archive. number: of its version in the repository.
 
     loaded: whether it serves; None where nobody asked for that, or no server was there to load it.
     """
@@ -81,7 +81,7 @@ class Row(TypedDict):
 
 
 class Report(TypedDict):
-    """What came of all of them. told: where the set-up was read from; notes: what of it means nothing here."""
+    """The outcome of all archives. told: where the set-up was read from. notes: which of its settings have no effect here."""
 
     told: list[str]
     notes: list[str]
@@ -110,7 +110,7 @@ def asked(
     properties: str = "",
     names: Mapping[str, str] | None = None,
 ) -> StoreParams:
-    """Return what a job of that begins with, checked. names: of the archives, where an earlier job knew them."""
+    """Return the checked parameters of the job. names: of the archives, where an earlier job knew them."""
     for right in (Right.UPLOAD_DATA, Right.UPLOAD_CODE):
         require(actor, right)
     if bool(folder) == bool(uploads):
@@ -134,7 +134,7 @@ def asked(
 
 
 def import_resume(*, job: Job, actor: Actor) -> Job:
-    """Make a job that goes on where one that was cancelled, or failed, has ended; what is published already stays."""
+    """Make a job that continues one that was cancelled or failed; published versions stay."""
     if job.kind != KIND:
         raise NotFound(f"job {job.pk} is no import")
     if job.state not in ENDED:
@@ -252,7 +252,7 @@ def _complaint(failed: int, archives: int, unloaded: Sequence[str]) -> str:
 
 
 class _Run:
-    """One run of an import: what came of each archive is in `rows`, in the job's log and in its result at once."""
+    """One run of an import. The outcome of each archive is in `rows`, in the job's log and in its result at once."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class _Run:
         self._began: set[str] = set()  # models that this import has changed
 
     def workflow(self, workflow: SetUpWorkflow) -> None:
-        """Take the nodes over, then the ensemble; not that where a node is missing."""
+        """Import the nodes, then the ensemble unless a node is missing."""
         with workflows.nodes_of(workflow, self._source.options) as nodes:
             taken = [self.model(node) for node in nodes]
         failed = next((node.name for node, whole in zip(nodes, taken, strict=True) if not whole), "")
@@ -283,7 +283,7 @@ class _Run:
         self._serve(name, lambda: workflows.ensemble_serve(workflow, self._context.actor, load=self._load))
 
     def model(self, model: SetUpModel) -> bool:
-        """Take the versions of a model over, and have them served as they were. Return whether all of them are there."""
+        """Import the versions of a model, and have them served as they were. Return whether all of them are there."""
         rows = []
         for version in model.versions:
             self._begin(f"{model.name}, version {version.version}")
@@ -308,7 +308,7 @@ class _Run:
         return row
 
     def _serve(self, name: str, serve: Callable[[], str]) -> None:
-        """Have a model served; `serve` does nothing where that was done before, and returns what there is to say."""
+        """Have a model served. `serve` does nothing where that was done before, and returns a line for the log."""
         served = AuditEntry.objects.filter(action=ACTION, model_name=name)
         before = served.count()
         self.tell(serve())
@@ -317,7 +317,7 @@ class _Run:
             self._record()
 
     def _record(self) -> None:
-        """Write the import's one line of the last changes, with what it has changed so far."""
+        """Write the one audit entry of the import, with the models that it has changed so far."""
         job = self._context.job_context.job
         names = sorted(self._began)
         shown = ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
@@ -327,7 +327,7 @@ class _Run:
         )
 
     def wait_for_loads(self) -> list[str]:
-        """Wait until what is to be served serves, or has failed to load; return what has failed."""
+        """Wait until each model that is to be served serves or has failed to load; return the names of those that failed."""
         loads = to_wait_for(row["model"] for row in self._rows if row["outcome"] in ("taken", "there"))
         whole, failed = len(loads.waiting), []
         while loads.waiting:
@@ -368,7 +368,7 @@ class _Run:
 
 
 def _actor(job: Job, params: StoreParams) -> Actor:
-    """Return who asked, with the rights of now."""
+    """Return the person who asked, with their present rights."""
     if params.get("system"):
         return SYSTEM
     if job.created_by is None:
@@ -411,7 +411,7 @@ def _import_ensemble(context: ImportContext, workflow: SetUpWorkflow, failed: st
 
 
 def _ensemble_there(workflow: SetUpWorkflow) -> Row | None:
-    """Return the row of a workflow that is there already, None for one that is to come. Conflict: it cannot."""
+    """Return the row of a workflow that is there already, None for a new one. Conflict: it cannot be imported."""
     name = workflow.spec.name
     row = Model.objects.filter(name=name).first()
     _refuse_unmanaged(name, row)
@@ -427,8 +427,8 @@ def _refuse_unmanaged(name: str, row: Model | None) -> None:
 
 
 def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -> Row | None:
-    """Return the row of a version that is there already, None for one that is to come. Conflict: it cannot. read: archives are
-    compared whole."""
+    """Return the row of a version that is there already, None for a new one. Conflict: it cannot be imported. read: compare the
+    content of archives."""
     _refuse_unmanaged(version.model, row)
     refuse_foreign(version.model, row)
     found = present(row, version.version)

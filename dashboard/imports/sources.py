@@ -1,7 +1,7 @@
-"""Where a set-up of TorchServe's is read from, and what of its properties counts for its models.
+"""Reads a set-up of TorchServe from a folder or from uploads, and the properties of it that matter to models.
 
 A command may name any file. From the page and over REST come only folders that SLIPWAY_IMPORT_FOLDERS names, and archives that
-were uploaded; nothing there leads out of those folders, and no variable of the dashboard's environment is put in.
+were uploaded; no link leads out of those folders, and no variable of the dashboard's environment is inserted.
 """
 
 import os
@@ -51,7 +51,7 @@ _OF_MODELS = (
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A set-up as it was read. said: the names of the properties that it gives. told: where all of it comes from."""
+    """A set-up as it was read. said: the names of its properties. told: sentences that say where it was read from."""
 
     set_up: SetUp
     options: TorchServeOptions

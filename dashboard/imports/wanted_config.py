@@ -1,4 +1,4 @@
-"""What config.pbtxt of an imported model says, from the settings that TorchServe served its versions with."""
+"""Makes config.pbtxt of an imported model from the settings with which TorchServe served its versions."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def settings_of(version: SetUpVersion, options: TorchServeOptions, said: frozens
 
 
 def _all_settings(version: SetUpVersion, options: TorchServeOptions, said: frozenset[str]) -> ModelConfig:
-    """Return a version's settings so that nothing of them comes from elsewhere."""
+    """Return all settings of a version, so that none is left to the model or the archive."""
     gpus = machine_gpus() if options.number_of_gpu is None else options.number_of_gpu
     workers = version.workers or 1
     config = overlay(version.settings, workers, version.in_archive, gpus, options)
@@ -59,7 +59,7 @@ def document_of(proposed: Document, settings: ModelConfig) -> Document:
 
 
 def own_settings(version: SetUpVersion, model: SetUpModel, options: TorchServeOptions, said: frozenset[str]) -> str:
-    """Return what a version's folder has to say, because its settings are not the model's; "" where they are."""
+    """Return the overlay of a version whose settings differ from the model's; "" where they are the same."""
     other = speaks_for(model)
     if settings_of(version, options, said) == settings_of(other, options, said):
         return ""

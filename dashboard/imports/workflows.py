@@ -1,5 +1,4 @@
-"""Takes a workflow over: each node becomes a model, as the server's registration makes them, and an ensemble of its name runs
-them."""
+"""Imports a workflow: each node becomes a model, as where the server registers it, and an ensemble of its name runs them."""
 
 import hashlib
 from collections.abc import Iterator
