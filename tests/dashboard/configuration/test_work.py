@@ -27,7 +27,6 @@ from repository.config.text import dropped_comments
 from repository.config.validation import validate
 from repository.core import golden
 from repository.core.errors import InvalidConfig
-from repository.torchserve import java_properties
 from tests.dashboard.client_that_goes import asking, go
 from tests.support.work_meter import grows_evenly
 
@@ -260,8 +259,6 @@ OTHERS: dict[str, tuple[int, Callable[[int], Callable[[], Any]]]] = {
     "steps of a rollout": (200, lambda n: form(n, "step_weight=x&step_bake=x")),
     "guardrails of a rollout": (200, lambda n: form(n, "guardrail_metric=x&guardrail_limit=x")),
     "files of an upload": (300, lambda n: lambda: _checked_files(folders(n))),
-    "properties of TorchServe": (300, lambda n: lambda: java_properties.parse(lines(n, "key_#=1"))),
-    "a property of many lines": (300, lambda n: lambda: java_properties.parse("a=" + lines(n, "x\\"))),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 from repository.torchserve import java_properties
 from repository.torchserve.options import ListenAddress, TorchServeOptions
 from repository.torchserve.properties import KNOWN, InvalidProperties, read, torchserve_options
+from tests.support.work_meter import grows_evenly
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -162,3 +163,8 @@ def test_a_key_without_a_value_has_its_default_and_an_ipv6_address_may_stand_in_
     assert found.grpc_inference_address == "127.0.0.1"
     assert found.grpc_management_address == "::1"
     assert found.header_key_sequence_id == "ts_request_sequence_id"
+
+
+def test_many_properties_and_lines_take_work_that_grows_evenly() -> None:
+    assert grows_evenly(lambda n: lambda: java_properties.parse("".join(f"key_{key}=1\n" for key in range(n))), 300)
+    assert grows_evenly(lambda n: lambda: java_properties.parse("a=" + "x\\\n" * n), 300)
