@@ -42,7 +42,7 @@ client = Client(SERVER_NAME="localhost")
 client.force_login(get_user_model().objects.create_superuser("ada"))
 from dashboard.models import Job
 old = Job.objects.create(kind="import", title="Import", state="failed", result={"rows": [{}]})
-pages = "/ /models/ /models/new /jobs/ /metrics /rollouts/ /servers/ /settings/ /activity/".split()
+pages = "/ /models/ /models/new /jobs/ /rollouts/ /servers/ /settings/ /activity/".split()
 for address in (*pages, f"/jobs/{old.pk}/"):
     print(address, client.get(address).status_code)
 assert b"Import a model store" not in client.get("/models/").content

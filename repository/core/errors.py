@@ -63,7 +63,7 @@ class InvalidArchive(RepositoryError):
 
 
 class InvalidWorkflow(InvalidArchive):
-    """A malformed archive of a workflow. kind: TorchServe's Java class of the error, which clients read."""
+    """A malformed archive of a workflow. kind: the Java class of the error, which clients read."""
 
     def __init__(self, message: str, kind: str = "InvalidWorkflowException") -> None:
         super().__init__(message)
