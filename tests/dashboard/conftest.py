@@ -83,7 +83,7 @@ def person(db: None) -> Callable[..., Any]:
 
 @pytest.fixture
 def actor(person: Callable[..., Any]) -> Actor:
-    """Somebody who may do everything but administer."""
+    """A person with every right but that of an administrator."""
     return Actor(user=person("operate", "upload_data", "upload_code", name="olga"))
 
 

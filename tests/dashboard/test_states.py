@@ -197,7 +197,7 @@ def test_what_publishing_was_asked_for_is_read_as_it_was_written() -> None:
 
 
 def test_rows_of_earlier_releases_are_read_as_they_are() -> None:
-    """As 0.1 wrote them, while a publication was under way."""
+    """Release 0.1 wrote such rows while a publication was under way."""
     asked = {"config_text": None, "base_release": 2, "strict": False, "note": "n", "make_live": True, "load": False}
     stored = {**asked, "rights": ["VIEW", "OPERATE"], "number": 4, "actor": 1}
     publication = Publication.from_json(stored)

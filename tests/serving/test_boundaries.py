@@ -1,4 +1,4 @@
-"""Whatever is raised between the loop and a model: its requests are answered once, its instance runs on, it can be unloaded."""
+"""After any exception between the loop and a model, each request has one answer, the instance runs on, the model unloads."""
 
 import asyncio
 import contextlib
@@ -205,7 +205,7 @@ async def _bring_to_its_end(asked: Asked, boundary: Boundary) -> None:
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("name", BOUNDARIES)
-async def test_whatever_a_boundary_raises_its_request_is_answered_and_its_instance_runs_on(
+async def test_after_an_exception_at_a_boundary_the_request_is_answered_and_the_instance_runs_on(
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

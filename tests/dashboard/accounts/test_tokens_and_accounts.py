@@ -110,7 +110,7 @@ def test_a_right_that_its_person_loses_is_lost_to_the_token_at_once_and_shown_so
     assert browser.get("/settings/").content.decode().count("not yours any more") == 1
 
 
-def test_whoever_is_not_signed_in_may_do_nothing() -> None:
+def test_a_person_who_is_not_signed_in_may_do_nothing() -> None:
     assert not any(NOBODY.may(right) for right in Right)
 
 

@@ -62,7 +62,7 @@ def test_the_pages_offer_a_viewer_nothing_that_is_refused(
     assert 'data-act="run"' in page
 
 
-def test_whatever_else_a_viewer_was_given_is_not_theirs(person: Callable[..., Any]) -> None:
+def test_a_viewer_loses_every_other_right(person: Callable[..., Any]) -> None:
     somebody = person("operate", "upload_code", name="una")
     somebody.groups.add(Group.objects.get(name=VIEWERS))
     assert not any(Actor(user=somebody).may(right) for right in Right if right is not Right.VIEW)

@@ -1,4 +1,4 @@
-"""Somebody deletes a model, or an example, in the moment in which another person does something with it: a 404, no 500."""
+"""A request for a model or an example that another person deletes at the same time is a 404, no 500."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""With very many rows every page stays small: as many queries as with a few, and no more bytes than load quickly."""
+"""With very many rows, a page takes as many queries as with a few, and no more bytes than load quickly."""
 
 import gzip
 import re

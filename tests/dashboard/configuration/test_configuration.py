@@ -198,7 +198,7 @@ def test_one_click_returns_to_an_earlier_text(model: Model, actor: Actor, data_f
     assert on_disk(data_folder).read_text() == Document.read(CONFIG).stamped(3)
 
 
-def test_who_edited_an_old_text_is_told_and_sees_both(model: Model, actor: Actor) -> None:
+def test_an_editor_of_an_old_text_is_warned_and_sees_both(model: Model, actor: Actor) -> None:
     config_apply(model=model, document=Document.read(CONFIG + "# mine\n"), actor=actor, base_release=1)
     with pytest.raises(Outdated, match="2 is the current one") as reported:
         config_apply(model=model, document=Document.read(CONFIG + "# theirs\n"), actor=actor, base_release=1)

@@ -43,7 +43,7 @@ def post(client: Client, text: str, base: int) -> tuple[int, str]:
     return answer.status_code, answer.content.decode()
 
 
-def test_whoever_was_slower_sees_both_changes_and_keeps_the_own_text(model: Model, me: Client, base: int) -> None:
+def test_the_slower_of_two_editors_sees_both_changes_and_keeps_their_text(model: Model, me: Client, base: int) -> None:
     status, page = post(me, MINE, base)
     assert status == 409
     assert "came while you edited" in page
@@ -73,7 +73,7 @@ def test_after_a_text_with_mistakes_the_page_still_notices_what_others_did(model
     assert post(me, MINE, base)[0] == 409
 
 
-def test_who_may_only_look_gets_the_text_and_no_form(model: Model, as_person: Callable[..., Client]) -> None:
+def test_a_viewer_gets_the_text_and_no_form(model: Model, as_person: Callable[..., Client]) -> None:
     page = text_of(as_person(), PAGE)
     assert "The widest ReLU of the house" in page
     assert "<textarea" not in page

@@ -173,10 +173,10 @@ def test_what_would_run_code_is_not_uploaded_and_published_without_the_permissio
 
 
 @pytest.mark.parametrize("name", ATTACKS)
-def test_whoever_publishes_what_would_run_code_needs_the_permission_then(
+def test_publishing_code_needs_the_permission_at_that_time(
     name: str, inspected: Inspected, person: Callable[..., Any], marker: Path, data_folder: Path
 ) -> None:
-    """It was theirs when they uploaded the files, and is not any more."""
+    """The person had the permission when they uploaded the files, and has lost it since."""
     user = person("upload_data", "upload_code", "operate", name="una")
     extra, text = ATTACKS[name](marker)
     upload = inspected({"1/model.onnx": relu_bytes(), **extra}, by=Actor(user=user))
@@ -199,7 +199,7 @@ def test_whoever_publishes_what_would_run_code_needs_the_permission_then(
 
 
 def test_the_attacks_are_real(inspected: Inspected, actor: Actor, tmp_path: Path, data_folder: Path) -> None:
-    """With the permission they run in the server: so what is refused above is worth refusing."""
+    """With the permission, the code runs in the server, which shows that the refusals above are needed."""
     markers = {}
     for name in ("a compiled module", "a packed environment", "a custom configuration"):
         markers[name] = tmp_path / name.replace(" ", "_") / "it ran"
@@ -325,7 +325,9 @@ def test_the_page_says_which_permission_is_missing_and_because_of_what(
     assert "backend 'python' runs 'x' of version 1" in answer.json()["refused"]
 
 
-def test_whoever_may_is_told_that_it_runs_code(inspected: Inspected, actor: Actor, server: Server) -> None:
+def test_a_person_with_the_permission_reads_that_it_runs_code(
+    inspected: Inspected, actor: Actor, server: Server
+) -> None:
     upload = inspected({"model.py": b"class TritonPythonModel:\n    def execute(self, requests):\n        return []\n"})
     browser = Client()
     browser.force_login(actor.user)

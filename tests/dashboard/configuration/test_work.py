@@ -1,4 +1,4 @@
-"""Whatever text, list or form a person sends, what comes of it takes work in proportion to its length."""
+"""A text, a list or a form that a person sends takes work in proportion to its length."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What clients sent is shown to who may operate: one rule, whoever asks, wherever it was kept."""
+"""Clients' data is shown to people with the right to operate, by one rule, wherever it is kept."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -156,7 +156,7 @@ def test_bytes_and_numbers_that_json_lacks_are_kept(api: APIClient, data_folder:
     assert kept[1]["base64"] == "AwAAAGEAYg=="
 
 
-def test_who_may_not_operate_reads_examples_and_changes_none(
+def test_a_person_without_the_right_to_operate_reads_examples_and_changes_none(
     api: APIClient, relu_model: Model, person: Callable[..., Any]
 ) -> None:
     keep(api)

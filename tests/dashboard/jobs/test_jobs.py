@@ -1,4 +1,4 @@
-"""A job runs once at a time, whoever announces it how often, and outlives its worker."""
+"""A job runs once at a time, however often it is announced, and outlives its worker."""
 
 import contextlib
 import os
@@ -260,7 +260,7 @@ def manage(environment: dict[str, str], *arguments: str, stdin: str = "") -> str
 
 
 def states(environment: dict[str, str]) -> tuple[str, str]:
-    """Of the job and of the upload."""
+    """The states of the job and of the upload."""
     with contextlib.closing(
         sqlite3.connect(f"{environment['SLIPWAY_DATA']}/db.sqlite3", timeout=PATIENCE_S)
     ) as database:

@@ -1,4 +1,4 @@
-"""Whoever sends a hundred slow requests through the dashboard waits for them; nobody else does."""
+"""A person who sends a hundred slow requests through the dashboard waits for them, and no other person does."""
 
 import asyncio
 import re
@@ -122,7 +122,7 @@ def test_those_who_wait_for_the_last_slot_are_let_in_person_by_person() -> None:
     assert (shares._taken, shares._waiting) == ({}, {})
 
 
-def test_whoever_has_too_many_waiting_is_told_so_and_nobody_else() -> None:
+def test_a_person_with_too_many_waiting_requests_is_refused_and_no_other() -> None:
     shares = FairShares(slots=4, share=1, waiting=1)
     with ExitStack() as held_slots:
         held_slots.enter_context(shares.slot(1))

@@ -179,7 +179,7 @@ def test_examples_that_do_not_fit_a_version_are_named_before_it_is_made_live(
     assert "Does not fit" in text_of(operator, "/models/relu/playground")
 
 
-def test_which_clients_break_is_told_with_both_signatures_before_a_version_is_made_live(
+def test_a_page_names_the_clients_that_a_live_version_would_break_with_both_signatures(
     model: Model,
     wider: Version,
     actor: Actor,

@@ -219,7 +219,7 @@ class Story:
         await self.server_comes(client)
 
     async def watch_goes(self, client: AsyncServerClient) -> None:
-        """As a SIGKILL would end it: whatever it was at is left where it stood."""
+        """End the process as a SIGKILL would: its work is left half done."""
         if self.watching is not None:
             self.watching.cancel()
             await asyncio.gather(self.watching, return_exceptions=True)

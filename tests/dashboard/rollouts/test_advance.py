@@ -72,7 +72,7 @@ def look(server: Server, word: Any = None, instance: str = "a") -> Rollout:
 
 
 def time_passes(model: Model, seconds: float) -> None:
-    """It is so much later."""
+    """Let so many seconds pass, by moving all times back."""
     for span in ReleaseSpan.objects.filter(model=model):
         span.started_at -= timedelta(seconds=seconds)
         span.ended_at = span.ended_at and span.ended_at - timedelta(seconds=seconds)
@@ -332,7 +332,7 @@ def test_a_shadow_with_a_time_is_stopped_after_it(model: Model, actor: Actor, se
     assert (stopped.state, stopped.reason) == ("done", "Stopped by system.")
 
 
-def test_whoever_is_killed_between_text_and_commit_of_a_step_takes_it_whole_the_next_time(
+def test_a_process_killed_between_text_and_commit_of_a_step_takes_it_whole_the_next_time(
     rollout: Rollout, model: Model, server: Server, monkeypatch: pytest.MonkeyPatch
 ):
     before = newest_release(model)

@@ -69,7 +69,7 @@ def changed(value: Any, chance: random.Random) -> Any:
     return chance.choice(ODD_NUMBERS)
 
 
-def test_whatever_a_server_counts_the_pages_are_shown(
+def test_the_pages_are_shown_for_any_counts_of_a_server(
     canary: Rollout, server: Server, as_person: Callable[..., Client]
 ) -> None:
     """What no server can have counted is not kept; anything else can be reckoned with."""
@@ -220,7 +220,7 @@ def test_pause_resume_promote_keep_and_unload_are_buttons(canary: Rollout, as_pe
     assert "Version 1 was unloaded" in page
 
 
-def test_whoever_may_only_look_can_do_nothing(canary: Rollout, as_person: Callable[..., Client]) -> None:
+def test_a_viewer_can_change_nothing(canary: Rollout, as_person: Callable[..., Client]) -> None:
     client, at = as_person(), f"/models/relu/rollouts/{canary.name}"
     assert "Roll back" not in text_of(client, RELEASES)
     assert "Roll back" not in text_of(client, f"{at}/")

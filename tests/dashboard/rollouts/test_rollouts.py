@@ -423,7 +423,7 @@ def _acts(rollout: Rollout, actor: Actor) -> dict[str, Callable[[], object]]:
 
 
 @pytest.mark.parametrize("act", ["start", "advance", "promote", "abort", "roll_back", "unload_old"])
-def test_whoever_is_killed_between_text_and_commit_has_done_nothing(
+def test_a_process_killed_between_text_and_commit_has_done_nothing(
     model: Model, actor: Actor, act: str, monkeypatch: pytest.MonkeyPatch
 ):
     """The text is on disk, and the transaction never ended: what comes next takes it back and does the whole."""

@@ -1,4 +1,4 @@
-"""Whatever is sent to a route of rollouts is taken or refused with a sentence: nothing fails, nothing is half done."""
+"""Every input to a route of rollouts is taken whole or refused with a sentence."""
 
 import json
 from collections.abc import Iterator

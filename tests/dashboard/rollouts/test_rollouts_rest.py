@@ -1,4 +1,4 @@
-"""Rollouts over REST: every act, its rights, and what is told of arms, guardrails and mismatches."""
+"""Rollouts over REST: every action, its right, and the figures of arms, guardrails and mismatches."""
 
 from typing import Any
 
@@ -77,9 +77,7 @@ def test_figures_and_mismatches_are_told_as_a_server_told_them(model: Model, api
     assert AuditEntry.objects.filter(action="rollout.forget").exists()
 
 
-def test_who_may_only_look_moves_no_requests_and_sees_no_inputs(
-    model: Model, api: APIClient, person: Any, server: Server
-):
+def test_a_viewer_moves_no_requests_and_sees_no_inputs(model: Model, api: APIClient, person: Any, server: Server):
     name = post(api, "", {"candidate": 2, "kind": "shadow"}, 201)["rollout"]["name"]
     mismatches_store(rollout=Rollout.objects.get(), server=server, rows=[mismatch(1, score=0.5)])
     viewer = APIClient()

@@ -108,7 +108,7 @@ def test_a_data_folder_that_cannot_be_used_ends_every_process_with_one_sentence(
 
 @pytest.fixture(scope="module")
 def namespace() -> tuple[str, ...]:
-    """Begins a command line that may mount what nobody else sees."""
+    """The beginning of a command line that may mount a file system which no other process sees."""
     command = ("unshare", "--map-root-user", "--mount")
     mount = [*command, "mount", "-t", "tmpfs", "tmpfs", "/mnt"]
     if shutil.which("unshare") is None or subprocess.run(mount, capture_output=True).returncode:

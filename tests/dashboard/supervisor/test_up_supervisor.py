@@ -173,7 +173,7 @@ def test_nothing_is_restarted_once_it_is_to_end(tmp_path: Path):
     ids=["killed", "stopped"],
 )
 def test_a_guardian_that_ends_or_hangs_is_replaced(tmp_path: Path, number: int, hung_after_s: float, how: str):
-    """That the new one knows what runs: tests/dashboard/supervisor/test_up.py."""
+    """tests/dashboard/supervisor/test_up.py shows that the new guardian knows the running processes."""
     harmed: list[int] = []
 
     def replaced(changes: Changes) -> bool:
@@ -193,7 +193,7 @@ async def always() -> bool:
 
 
 def guardians() -> list[int]:
-    """Of this process."""
+    """The guardians that this process started."""
     children = psutil.Process().children()
     return [child.pid for child in children if guardian.__file__ in command_line(child.pid)]
 

@@ -1,4 +1,4 @@
-"""What is announced and never sent is bounded, told in short, and given back."""
+"""Bytes that are announced and never sent are bounded, listed in short, and given back."""
 
 from collections.abc import Callable
 from typing import Any

@@ -21,7 +21,7 @@ def owner(actor: Any) -> Client:
 
 @pytest.fixture
 def to_a_worker(settings: Any, monkeypatch: pytest.MonkeyPatch, relu: Version) -> None:
-    """As if every version from now on were large, and the archive on another disk."""
+    """Treat every version from now on as large, and the archive as on another disk."""
     settings.AT_ONCE_BYTES = 0
     monkeypatch.setattr("repository.files.storage.same_disk", lambda one, other: False)
 

@@ -259,7 +259,7 @@ def test_killed_when_all_is_recorded_the_job_gets_its_outcome(
 def test_what_was_taken_back_meanwhile_is_not_placed(
     already: int, published: Publish, received: Callable[..., Upload], actor: Actor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when a worker was taken for lost and its job ended, but goes on just then."""
+    """A worker was taken for lost and its job ended, and just then it goes on."""
     for _ in range(already):
         published()
     upload = as_inspected(received({"model.onnx": relu_bytes()}))
@@ -301,7 +301,7 @@ def test_what_was_cancelled_leaves_nothing_and_can_be_published_again(
 
 @pytest.fixture
 def to_a_worker(settings: Any) -> None:
-    """As if every version were large."""
+    """Treat every version as large."""
     settings.AT_ONCE_BYTES = 0
 
 

@@ -35,7 +35,7 @@ def second(published: Callable[..., Version]) -> Version:
 
 @pytest.fixture
 def to_a_worker(settings: Any, monkeypatch: pytest.MonkeyPatch, second: Version) -> None:
-    """As if every version were large, and the archive on another disk."""
+    """Treat every version as large, and the archive as on another disk."""
     settings.AT_ONCE_BYTES = 0
     monkeypatch.setattr(storage, "same_disk", lambda one, other: False)
 

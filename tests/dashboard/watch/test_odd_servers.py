@@ -73,7 +73,7 @@ STATS: dict[str, Any] = {
 
 
 class OddServer(ThreadingHTTPServer):
-    """Answers what it is told to, whatever is asked of it."""
+    """A server that gives the same answer to every request."""
 
     daemon_threads = True
     status = 200
@@ -170,7 +170,7 @@ async def reported(call: Callable[[AsyncServerClient], Any], server: Server) -> 
 
 
 @pytest.mark.parametrize("status", [200, 400, 503])
-def test_whatever_it_answers_is_a_result_or_one_sentence(odd: OddServer, status: int) -> None:
+def test_every_answer_of_a_server_is_a_result_or_one_sentence(odd: OddServer, status: int) -> None:
     row, chance = odd.row(), random.Random(status)
     bodies = [json.dumps(index).encode() for index in INDEXES] + [b"", b"{", b"\xff", b"[" * 50_000, b"NaN"]
     bodies.append(b'{"error": "\\u001b[2J\\u202eon"}')
@@ -243,7 +243,7 @@ def test_a_server_that_ends_its_own_tasks_ends_no_others(
     assert "ZeroDivisionError" in ServerState.objects.get(server=wrong).last_reason
 
 
-def test_whatever_its_feed_tells_it_is_watched_on(odd: OddServer) -> None:
+def test_a_server_with_an_odd_feed_is_watched_on(odd: OddServer) -> None:
     """Each event of a feed with one part of it changed: the collector reads on, or says in one sentence why it cannot."""
     row, chance = odd.row(), random.Random(5)
 

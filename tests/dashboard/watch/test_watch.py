@@ -217,7 +217,7 @@ def test_what_was_changed_by_hand_is_not_loaded_before_somebody_adopts_it(
         inference.start()
 
     def largest_batch() -> int:
-        """As the server says it: 0 while it does not answer."""
+        """The server's own figure; 0 while it does not answer."""
         try:
             answer = httpx.get(f"{server.http_url}/v2/models/{model.name}/config", timeout=PATIENCE_S)
         except httpx.HTTPError:

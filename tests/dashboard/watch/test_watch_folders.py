@@ -21,7 +21,7 @@ __all__ = ["inference"]
 def test_a_version_folder_that_goes_and_comes_back_is_missed_and_served_again(
     inference: FixedServer, published: Callable[..., Version], count: int
 ) -> None:
-    """With another version beside it, which the server then serves in its place."""
+    """Where there is another version, the server serves that meanwhile."""
     for _ in range(count):
         version = published(load=True)
     folder, aside = Path(settings.MODEL_REPOSITORY, "relu", str(count)), Path(settings.STAGING_DIR, "aside")

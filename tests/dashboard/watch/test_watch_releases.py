@@ -150,7 +150,7 @@ def test_a_configuration_that_changes_nothing_else_is_another_release_without_a_
 def test_a_text_that_lost_its_stamp_gets_it_back_before_it_is_loaded(
     published: Callable[..., Version], inference: FixedServer
 ) -> None:
-    """As that of a release of before there were any, or after a person has taken it away."""
+    """Releases of before there were stamps have none, and a person may have taken one away."""
     model = published(load=True).model
     on_disk = Path(settings.MODEL_REPOSITORY, "relu", "config.pbtxt")
     on_disk.write_text(Document.read(on_disk.read_text()).text)
@@ -275,7 +275,7 @@ def test_a_load_that_is_asked_for_during_a_retry_is_an_attempt_of_its_own(
 def test_the_last_good_release_serves_while_the_wanted_one_waits_for_a_person(
     inference: FixedServer, published: Callable[..., Version], actor: Actor
 ):
-    """As where it ended the server again and again."""
+    """The wanted release has ended the server again and again."""
     model, server = published(load=True).model, inference.row()
     second = published()
     watch(server, (inference.start, serves(model, 1)))

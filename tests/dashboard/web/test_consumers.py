@@ -29,7 +29,7 @@ Scenario = Callable[[], Coroutine[Any, Any, None]]
 
 @pytest.fixture
 def cookie() -> bytes:
-    """Of a browser that signed in."""
+    """The cookie of a browser that signed in."""
     client = Client()
     client.force_login(get_user_model().objects.create_user("ada"))
     return f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}".encode()
@@ -53,7 +53,7 @@ ADDRESSES = ("/ws/changes/", "/ws/live/", "/ws/jobs/1/", "/ws/servers/local/log/
 
 
 @pytest.mark.parametrize("path", ADDRESSES)
-def test_whoever_is_not_signed_in_is_refused(path: str, server: Server):
+def test_a_person_who_is_not_signed_in_is_refused(path: str, server: Server):
     async def scenario() -> None:
         connected, _ = await connect(path).connect(PATIENCE_S)
         assert not connected
@@ -134,7 +134,7 @@ def test_a_log_begins_with_its_last_lines_and_follows(server: Server, cookie: by
         path.unlink()
 
 
-def test_who_signs_out_is_shown_no_more(server: Server, cookie: bytes, monkeypatch: pytest.MonkeyPatch):
+def test_a_person_who_signs_out_is_shown_no_more(server: Server, cookie: bytes, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(websockets, "REVALIDATE_S", 0.05)
     key = cookie.decode().partition("=")[2]
 

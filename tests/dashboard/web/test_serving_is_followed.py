@@ -1,4 +1,4 @@
-"""Whatever a page says of what serves lies in a part that refreshes itself: nothing of it stays as it was until a reload."""
+"""The parts of a page that say which versions serve refresh themselves."""
 
 import re
 from pathlib import Path

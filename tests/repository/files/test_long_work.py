@@ -15,7 +15,7 @@ CONTENT = b"weights" * 1000
 
 
 class Heard(Progress):
-    """Writes down what it is told; `until(steps, done)` ends the work."""
+    """Records the progress that it hears of; `until(steps, done)` ends the work."""
 
     def __init__(self, until: Callable[[list[str], int], bool] = lambda steps, done: False) -> None:
         self.whole = self.done = 0

@@ -1,4 +1,4 @@
-"""Which processes count as alive: those that wait for a CPU too, and not those that are stopped or sleep for ever."""
+"""A process that waits for a CPU counts as alive; one that is stopped or sleeps for ever does not."""
 
 import os
 import signal

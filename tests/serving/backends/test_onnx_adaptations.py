@@ -88,7 +88,7 @@ def test_names_of_classes_may_be_words_and_a_file_may_import_no_operators_but_th
 
 
 def test_probabilities_of_a_model_made_with_fp64_are_served_too(tmp_path):
-    """As skl2onnx exports what was trained with numpy's default."""
+    """skl2onnx exports such a model when it was trained with numpy's default type."""
     nodes = [classifier(), helper.make_node("Cast", ["scores"], ["exact"], to=TensorProto.DOUBLE)]
     maps = zip_map()
     maps.input[0] = "exact"

@@ -369,7 +369,7 @@ def test_a_file_of_many_weights_is_described_without_reading_them(tmp_path):
 
 @pytest.mark.parametrize("seed", range(30))
 def test_damaged_files_end_in_one_sentence(seed, tmp_path):
-    """Whatever a byte or two of damage makes of a file, reading it ends in a description or in a sentence."""
+    """A file with one or two damaged bytes is either described or refused with a sentence."""
     random = np.random.default_rng(seed)
     content = bytearray(external_model("w.bin", where="branch").SerializeToString())
     for _ in range(1 + seed % 3):

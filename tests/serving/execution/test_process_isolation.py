@@ -69,7 +69,7 @@ def test_a_killed_process_is_restarted(tmp_path):
 
 
 def load_error(folder: Path) -> ServingError:
-    """Of a model file that is cut off after its configuration was completed from it."""
+    """The error of a model file that is cut off after its configuration was completed from it."""
     spec = spec_of(folder)
     spec.model_file.write_bytes(spec.model_file.read_bytes()[:100])
     backend = make_backend(spec)

@@ -1,4 +1,4 @@
-"""Whatever a client sends, reading it takes work in proportion to its length: four times as much takes four times the work."""
+"""Parsing takes work in proportion to the length of a message: four times the length, four times the work."""
 
 import asyncio
 import gzip

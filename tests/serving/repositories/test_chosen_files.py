@@ -1,4 +1,4 @@
-"""Which configuration and which file a model is loaded with: --model-config-name, cc_model_filenames; and how often."""
+"""Which configuration and which file a model is loaded with (--model-config-name, cc_model_filenames), and how often."""
 
 import pytest
 from tritonclient.grpc.model_config_pb2 import ModelConfig

@@ -1,4 +1,4 @@
-"""The rate limiter against a model of it: whatever instances want and withdraw, none waits for what nobody holds."""
+"""The rate limiter against a model of it: no instance waits for resources that none holds."""
 
 from collections import Counter, deque
 from collections.abc import Callable
@@ -108,7 +108,7 @@ class LimiterMachine(RuleBasedStateMachine):
         self.callbacks.popleft()()
 
     def dispatch(self, holder: int) -> None:
-        """As a scheduler does: ask for an instance that is idle and has something to execute."""
+        """Ask for the resources of an idle instance that has something to execute, as a scheduler does."""
         wants = holder in self.demands and self.work[holder] and holder not in self.running
         if wants and self.limiter.acquire(holder, lambda: self.dispatch(holder)):
             self.work[holder] -= 1

@@ -181,7 +181,7 @@ async def test_a_state_of_strings_begins_with_those_that_are_given_and_empty_one
     ids=["a number", "cut off", "no strings", "too short", "too many"],
 )
 async def test_a_file_that_is_no_strings_of_the_state_gives_empty_ones(tmp_path, caplog, content, expected, warned):
-    """Of numbers the first are taken as well; Triton loads a model with any file of strings, and begins with empty ones."""
+    """A file of numbers may be too long; Triton loads a model with any file of strings, and begins with empty strings."""
     remembers(tmp_path, 'data_file: "texts"').write_bytes(content)
     async with core(tmp_path, load_model=("remembers",)) as server:
         inputs = {"IN": np.array([b"x"], object)}

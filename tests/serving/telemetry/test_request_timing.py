@@ -1,4 +1,4 @@
-"""A request that asks is told how long it waited and how long its batch took; no other answer carries a word of it."""
+"""The answer says how long the request waited and how long its batch took, if the request asks for that."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Who may call TorchServe's APIs, and what a server remembers for the next one."""
+"""Which tokens open TorchServe's APIs, and the snapshot that a server leaves for its next start."""
 
 import json
 import signal

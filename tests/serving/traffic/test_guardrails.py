@@ -77,7 +77,7 @@ def test_errors_that_both_arms_have_accuse_nobody() -> None:
 
 
 def test_a_candidate_that_refuses_what_the_stable_version_answers_is_found() -> None:
-    """It was made for other inputs: to the server each request looks like the client's mistake."""
+    """The candidate was made for other inputs, so that each request looks like the client's mistake."""
     arms = Arms(ERRORS)
     for _ in range(10):
         serve(arms.stable, 400)
@@ -197,7 +197,7 @@ def test_one_request_that_takes_long_is_no_standstill() -> None:
 
 
 def test_a_candidate_whose_clients_give_up_before_it_answers_is_found() -> None:
-    """It hangs, and no client waits for as long as would show it."""
+    """The candidate hangs, and its latency is unknown, because no client waits for its answer."""
     arms = Arms(ERRORS, LATENCY)
     serve(arms.stable, 4000)
     give_up(arms.stable, 40, ms=3)  # as clients do for reasons of their own

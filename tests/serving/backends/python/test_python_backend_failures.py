@@ -229,7 +229,7 @@ def test_a_process_that_ends_between_requests_costs_no_request(tmp_path, caplog)
 
 
 def test_a_process_that_is_started_again_stays_on_the_cores_of_its_instance(tmp_path):
-    """Whoever finds it dead is another thread, which may run elsewhere."""
+    """Another thread, which may run on other cores, notices the end of the process."""
     spec = spec_of(written_model(tmp_path, IDENTITY))
     core = {min(os.sched_getaffinity(0))}
     made: list[BackendInstance] = []

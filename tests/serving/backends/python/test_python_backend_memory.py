@@ -243,7 +243,7 @@ COUNTED = """
 
 
 def test_a_process_that_was_killed_leaves_no_shared_memory_in_use(tmp_path: Path) -> None:
-    """As Triton's own test of restarts looks: what is free is the same before and after."""
+    """Triton's own test of restarts checks the same: as much shared memory is free afterwards as before."""
     pbtxt = """backend: "python" max_batch_size: 1 input { name: "IN" data_type: TYPE_INT64 dims: 1 }
         output { name: "OUT" data_type: TYPE_INT64 dims: 1 }"""
     python_model(tmp_path, "counted", COUNTED, pbtxt)

@@ -52,7 +52,7 @@ def test_a_client_that_pings_too_often_is_sent_away(repository: Path) -> None:
 
 @pytest.mark.parametrize("size", [1 << 10, 300 << 10])
 def test_a_stock_client_keeps_its_stream_while_responses_come_slowly(repository: Path, size: int) -> None:
-    """It pings to measure the bandwidth, once for what it has received, and opens the windows again with each ping."""
+    """The client pings to measure the bandwidth, and opens the windows again with each ping."""
     answers: queue.Queue[tuple[Any, Any]] = queue.Queue()
     with frontends(repository) as server, triton.InferenceServerClient(server.grpc) as client:
         client.start_stream(lambda result, error: answers.put((result, error)))

@@ -262,7 +262,7 @@ tame_frames = st.sampled_from(
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(frames=st.lists(st.one_of(wild_frames, tame_frames, st.binary(max_size=40)), max_size=12), data=st.data())
-def test_whatever_is_sent_the_connection_ends_cleanly_and_others_are_served(
+def test_after_any_input_the_connection_ends_cleanly_and_others_are_served(
     server: ServerProcess, frames: list[bytes], data: st.DataObject
 ) -> None:
     sent = b"".join(frames)

@@ -1,4 +1,4 @@
-"""Which connections make room where descriptors are short, and how often that is looked at."""
+"""Which connections are closed when descriptors run short, and how often the server checks."""
 
 import asyncio
 import socket

@@ -1,4 +1,4 @@
-"""Batches and workers: what is joined, how a failure is told to each, and what becomes of a worker that hangs or ends."""
+"""Batches and workers: which requests form a batch, how each learns of a failure, and how a worker is replaced."""
 
 import asyncio
 import json

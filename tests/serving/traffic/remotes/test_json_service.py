@@ -29,7 +29,7 @@ RESPONSE = {"sum": "result.sum", "label": "result.labels.0"}
 
 
 def fastapi(received: Received) -> Any:
-    """As the service that a team has written in a weekend: one row in, one result out."""
+    """A service such as a team writes in a weekend: one row in, one result out."""
     total = sum(received.json["features"])
     return {"result": {"sum": total, "labels": [f"sum of {total:g}"]}}
 
