@@ -164,7 +164,7 @@ def test_a_date_that_is_none_is_said(history: Server, as_person: Callable[..., C
     assert "Published version 2" not in text_of(as_person(), "/activity/?to=2025-06-09")
 
 
-def test_what_happened_is_told_over_rest(history: Server, api: APIClient):
+def test_the_events_are_read_over_rest(history: Server, api: APIClient):
     answer = api.get("/api/v1/activity", {"what": "failures", "page_size": 2}).json()
     assert answer["count"] == 3
     assert [row["text"] for row in answer["results"]] == [ALL[2], ALL[4]]

@@ -91,7 +91,7 @@ def test_parameters_are_keys_and_values_without_those_that_have_a_place_of_their
         ([{"key": "slipway.residency", "value": "{}"}], "parameters[0].key"),
     ],
 )
-def test_a_parameter_that_cannot_be_one_is_told_of_at_its_row(rows: list[dict[str, str]], field: str) -> None:
+def test_the_error_of_a_wrong_parameter_stands_at_its_row(rows: list[dict[str, str]], field: str) -> None:
     with pytest.raises(FieldError) as refused:
         laid("", parameters=rows)
     assert refused.value.field == field
@@ -119,7 +119,7 @@ def test_a_warm_up_sample_of_ones_own_keeps_its_inputs() -> None:
     assert (changed.count, list(changed.inputs["x"].dims)) == (5, [9, 4])
 
 
-def test_a_warm_up_sample_without_inputs_to_make_it_from_is_told_of() -> None:
+def test_a_warm_up_sample_without_inputs_is_reported() -> None:
     with pytest.raises(FieldError) as refused:
         laid("max_batch_size: 8", warmups=[{"content": "zeros"}])
     assert refused.value.field == "warmups[0].content"

@@ -138,7 +138,7 @@ def test_an_import_that_was_killed_anywhere_goes_on(store: Path, monkeypatch: py
     assert AuditEntry.objects.filter(action="version.publish").count() == 2
 
 
-def test_what_cannot_be_taken_is_told_and_disturbs_nothing_else(store: Path) -> None:
+def test_an_archive_that_cannot_be_taken_over_is_reported_and_disturbs_no_other(store: Path) -> None:
     (store / "broken.mar").write_bytes(b"no archive")
     archive(store / "again.mar", "noop", version="1.0", handler="def handle(data, context): return []")
     with pytest.raises(CommandError, match=r"2 of 4 archives could not be taken over") as failure:

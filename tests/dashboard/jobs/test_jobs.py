@@ -81,7 +81,7 @@ def test_a_job_announced_twice_runs_once(job: Job, kind: dict[str, Any]) -> None
     assert len(runs) == 1
 
 
-def test_an_expected_failure_is_told_whole_and_an_unexpected_one_is_not(
+def test_an_expected_failure_is_shown_whole_and_an_unexpected_one_is_not(
     job: Job, kind: dict[str, Any], unqueued: list[int]
 ) -> None:
     def fail(error: Exception) -> Any:

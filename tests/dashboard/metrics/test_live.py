@@ -135,7 +135,9 @@ def test_refused_requests_are_errors(inference: FixedServer, server: Server):
     asyncio.run(scenario())
 
 
-def test_the_share_of_the_cache_is_told_of_models_that_have_one(inference: FixedServer, server: Server, tmp_path: Path):
+def test_the_share_of_the_cache_is_shown_for_models_that_have_one(
+    inference: FixedServer, server: Server, tmp_path: Path
+):
     model_factory.onnx_identity(tmp_path / "models", "identity", dims=[1], extra="response_cache { enable: true }")
     inference.start("--cache-config=local,size=1000000")
 

@@ -98,7 +98,7 @@ def test_a_failed_release_stays_failed_while_it_is_tried_again_by_itself(
     assert states(model) == ["checking"]
 
 
-def test_a_new_wish_forgets_what_failed_before_and_a_failure_of_an_old_one_is_not_told(
+def test_a_new_wish_forgets_earlier_failures_and_a_failure_of_an_old_wish_is_not_shown(
     model: Model, actor: Actor, server: Server
 ) -> None:
     old = model.generation
@@ -206,7 +206,7 @@ def test_a_sleeping_version_serves_and_a_failing_one_does_not(model: Model, serv
     assert states(model) == ["wanted"]
 
 
-def test_the_steps_of_a_check_are_told_while_it_runs(model: Model, server: Server) -> None:
+def test_the_steps_of_a_check_are_shown_while_it_runs(model: Model, server: Server) -> None:
     release = releases(model)[0]
     life.began(release=release, server=server)
     at = {"release": 1, "step": "golden", "done": 1, "of": 3}

@@ -149,7 +149,7 @@ def test_what_json_tells_apart_is_another_value(one: str, other: str, same: bool
     assert same_meaning(parameter("x", one), parameter("x", other)) is same
 
 
-def test_a_parameter_too_deep_for_json_is_told_apart_as_a_text() -> None:
+def test_a_parameter_too_deep_for_json_is_shown_as_a_text() -> None:
     deep = CONFIG + f'parameters {{ key: "slipway.x" value {{ string_value: "{"[" * 200_000}" }} }}\n'
     assert same_meaning(Document.read(deep).stamped(1), Document.read(deep).stamped(2))
     assert not same_meaning(deep, deep.replace("max_batch_size: 8", "max_batch_size: 4"))

@@ -247,7 +247,7 @@ def test_a_candidate_that_does_not_load_ends_the_rollout(model: Model, actor: Ac
     assert ReleaseCheck.objects.filter(release=release).exists()
 
 
-def test_a_step_that_a_server_loads_no_more_is_told_as_trouble(rollout: Rollout, model: Model, server: Server):
+def test_a_step_that_a_server_loads_no_more_is_shown_as_trouble(rollout: Rollout, model: Model, server: Server):
     life.lost(server=server, at=timezone.now())
     life.failed(release=newest_release(model), server=server, error="'http://other' is not listed.")
     stuck = look(server)

@@ -263,7 +263,7 @@ def test_charts_are_of_one_server_that_is_named(
     assert as_person().get(f"{at}?server=none").status_code == 404
 
 
-def test_a_rollback_is_told_with_its_reason_and_what_answers(
+def test_a_rollback_is_shown_with_its_reason_and_the_version_that_answers(
     canary: Rollout, server: Server, as_person: Callable[..., Client]
 ) -> None:
     figures(canary, server, stable=900, candidate=100, errors=20, guardrails=[guardrail("breached")])

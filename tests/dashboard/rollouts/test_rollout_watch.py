@@ -18,7 +18,7 @@ from tests.dashboard.rollouts.reports import rollout_report
 pytestmark = pytest.mark.django_db
 
 
-def test_one_that_cannot_be_looked_at_holds_up_no_other_and_is_told_once(
+def test_a_rollout_that_cannot_be_advanced_holds_up_no_other_and_is_reported_once(
     model: Model, actor: Actor, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     other = Model.objects.create(name="other")

@@ -363,7 +363,7 @@ def test_another_server_can_be_the_candidate_or_the_stable_one(model: Model, act
         ),
     ],
 )
-def test_what_is_wrong_with_a_plan_is_told_with_its_field_and_what_to_write(
+def test_a_wrong_plan_is_refused_with_its_field_and_the_remedy(
     model: Model, actor: Actor, remotes: Path, given: dict[str, Any], field: str, sentence: str
 ):
     with pytest.raises(Invalid) as raised:

@@ -43,7 +43,7 @@ def test_a_rollout_is_led_over_rest_from_its_start_to_its_end(model: Model, api:
     assert api.get(f"{ADDRESS}/r-none").status_code == 404
 
 
-def test_what_is_wrong_is_told_with_its_field(model: Model, api: APIClient):
+def test_an_error_names_its_field(model: Model, api: APIClient):
     for given, sentence in (
         ({"candidate": "two"}, "expected 'candidate' to be the number of a version or"),
         ({"candidate": 2, "plan": [1]}, "expected 'plan' to be an object"),

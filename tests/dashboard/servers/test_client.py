@@ -52,7 +52,7 @@ def test_a_refusal_has_the_servers_own_words(server: Server):
     assert "no-such-model" in orjson.loads(answer.body)["error"]
 
 
-def test_why_a_load_failed_is_told_without_the_protocols_words_before_it(server: Server, tmp_path: Path):
+def test_the_reason_of_a_failed_load_is_shown_without_the_protocols_prefix(server: Server, tmp_path: Path):
     with fixed_server(tmp_path / "models") as inference:
         model_factory.onnx_identity(tmp_path / "models", "cut")
         (tmp_path / "models" / "cut" / "1" / "model.onnx").write_bytes(b"\x08")

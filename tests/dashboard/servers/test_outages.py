@@ -48,7 +48,7 @@ def test_other_processes_and_models_that_fail_are_no_outage(server: Server):
     assert outage_sentence([server]) == ""
 
 
-def test_charts_are_told_of_outages_and_mark_failures(server: Server):
+def test_charts_mark_outages_and_failures(server: Server):
     happened(server, 300, "crashed", message="It was killed.")
     happened(server, 240, "restarted", message="It is back.")
     happened(server, 100, "model_failed", model_name="digits", message="No memory.")

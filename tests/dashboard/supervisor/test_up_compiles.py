@@ -119,7 +119,7 @@ def test_a_build_under_way_ends_with_up_however_that_ends(up: Up, checkout: Path
         wait_until(lambda: not build.is_running(), what="the build has ended")
 
 
-def test_what_cannot_be_compiled_is_told_once_and_disturbs_nothing(up: Up) -> None:
+def test_a_module_that_cannot_be_compiled_is_reported_once_and_disturbs_nothing(up: Up) -> None:
     up.environment["CC"] = "no-such-compiler"
     up.start()
     wait_until(lambda: FAILED in up.output, BEHIND_S, "it is told")

@@ -119,7 +119,7 @@ def ask_for_models_that_nobody_loads(up: Up) -> None:
             assert error.value.status() == "StatusCode.NOT_FOUND"
 
 
-def test_a_stopped_watcher_worker_or_dashboard_is_replaced_and_told_and_a_lost_job_runs_again(up: Up):
+def test_a_stopped_watcher_worker_or_dashboard_is_replaced_and_reported_and_a_lost_job_runs_again(up: Up):
     seen = last_event(up)
     before = {name: stop(up, name) for name in ("watch", "worker", "dashboard")}
     up.query(

@@ -92,7 +92,7 @@ def test_the_last_words_of_a_process_that_gives_up_are_told(tmp_path: Path):
     assert sentence.endswith("Its last words: the port is taken")
 
 
-def test_a_server_that_native_code_ends_is_told_with_the_model_and_the_last_words(tmp_path: Path):
+def test_a_server_that_native_code_ends_is_reported_with_the_model_and_the_last_words(tmp_path: Path):
     code = (
         f"import faulthandler, os, sys; sys.path.insert(0, {str(ROOT)!r}); faulthandler.enable(); "
         "from pathlib import Path; from serving.execution.crash_trace import runner; "

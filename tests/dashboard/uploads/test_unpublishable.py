@@ -87,7 +87,7 @@ def test_every_kind_has_a_remedy_and_reads_as_one_sentence() -> None:
         (b"\xef\xbb\xbf<html>", "web_page", "download the file itself"),
     ],
 )
-def test_what_was_downloaded_in_place_of_a_model_is_told_as_what_it_is(
+def test_a_download_in_place_of_a_model_is_named_as_one(
     inspected: Callable[..., Upload], content: bytes, format: str, said: str
 ) -> None:
     upload = inspected({"model.onnx": content})
@@ -96,7 +96,7 @@ def test_what_was_downloaded_in_place_of_a_model_is_told_as_what_it_is(
 
 
 @pytest.mark.parametrize("page", ["<!doctype html>\n<html><title>Sign in</title>", "\ufeff<html>"])
-def test_a_web_page_in_place_of_a_configuration_is_told_as_one(
+def test_a_web_page_in_place_of_a_configuration_is_named_as_one(
     inspected: Callable[..., Upload], api: APIClient, page: str
 ) -> None:
     upload = inspected({"m/config.pbtxt": page.encode(), "m/1/model.onnx": relu_bytes()})

@@ -175,7 +175,7 @@ def test_one_version_alone_has_nothing_to_compare_with(published: Publish, as_pe
         (f"a=v{'9' * 400}&b=v1", 400, "expected 'a'"),
     ],
 )
-def test_a_wrong_question_is_told_in_a_sentence(
+def test_a_wrong_question_is_refused_with_a_sentence(
     model: Model, as_person: Callable[..., Client], api: APIClient, asked: str, status: int, said: str
 ) -> None:
     answer = api.get(f"/api/v1/models/relu/compare?{asked}")

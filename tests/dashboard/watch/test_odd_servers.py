@@ -188,7 +188,7 @@ def test_every_answer_of_a_server_is_a_result_or_one_sentence(odd: OddServer, st
             asyncio.run(reported(chance.choice(calls[1:]), row))
 
 
-def test_an_index_whose_version_is_no_number_is_told_of_that_server_alone(
+def test_an_index_whose_version_is_no_number_is_reported_of_that_server_alone(
     odd: OddServer, inference: FixedServer, tmp_path: Path
 ) -> None:
     """Both sides run: a good server and odd ones, watched by the same program."""

@@ -209,7 +209,7 @@ def test_every_operation_says_what_it_does_and_which_right_it_takes() -> None:
         assert said["x-right"], where
 
 
-def test_a_client_that_asks_too_often_is_told_to_wait(api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_asks_too_often_has_to_wait(api: APIClient, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.clear()
     monkeypatch.setattr(UserThrottle, "rate", "2/min", raising=False)
     codes = [api.get(url("me")).status_code for _ in range(3)]

@@ -196,7 +196,7 @@ def test_a_browser_hears_signs_of_life_while_nothing_changes(db: None) -> None:
     async_to_sync(scenario)()
 
 
-def test_a_browser_is_told_the_mark_and_then_each_table_that_changes(db: None) -> None:
+def test_a_browser_gets_the_mark_and_then_each_table_that_changes(db: None) -> None:
     heartbeat.beat("watch")
     socket = browser(get_user_model().objects.create_user("ada"))
 

@@ -298,7 +298,7 @@ def test_the_history_of_charts_is_bounded(server: Server, as_person: Callable[..
         ({"username": "ADMIN-1", "password": "a long first secret"}, "person-name-error"),
     ],
 )
-def test_a_person_who_cannot_be_added_is_told_of_at_the_field_and_what_was_typed_stays(
+def test_the_reason_why_a_person_cannot_be_added_stands_at_the_field_and_the_input_stays(
     as_person: Callable[..., Client], sent: dict[str, str], error: str
 ) -> None:
     administrator = as_person(is_superuser=True)

@@ -40,7 +40,7 @@ def test_a_version_has_its_own_settings_and_no_other_version_does() -> None:
         ("{", "is not JSON"),
     ],
 )
-def test_what_cannot_be_is_told_with_the_version(said: str, reason: str) -> None:
+def test_an_impossible_setting_is_refused_with_the_version(said: str, reason: str) -> None:
     problems = validation.validate(config(said), complete=False)
     assert [problem.field for problem in problems] == ['parameters["slipway.version_settings"]']
     assert reason in problems[0].message

@@ -83,7 +83,7 @@ def test_bounds_on_files_and_bytes_hold(tmp_path: Path, limits: Limits) -> None:
         extract(path, tmp_path / "out", limits)
 
 
-def test_a_disk_without_room_is_told_so(tmp_path: Path) -> None:
+def test_a_disk_without_room_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoSpace):
         extract(archive(tmp_path, {"a": b"x"}), tmp_path / "out", Limits(reserve=1 << 60))
 

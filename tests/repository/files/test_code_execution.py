@@ -144,7 +144,7 @@ def test_content_can_say_nothing(content: bytes, tmp_path: Path) -> None:
     assert not code_in("weights.bin", tmp_path / "weights.bin")
 
 
-def test_what_comes_back_is_told_apart_from_what_is_there(model: Path) -> None:
+def test_returning_code_is_distinguished_from_present_code(model: Path) -> None:
     there = code_execution.contents_of(model)
     config = model_config.parse('backend: "python"')
     assert len(code_execution.runs(config, there) - code_execution.runs(config, there.without(2))) == 1

@@ -160,7 +160,7 @@ def test_an_archived_version_is_not_lost_to_another_of_its_number(repository: Mo
 
 
 @pytest.mark.usefixtures("two_disks")
-def test_a_disk_without_room_beside_its_reserve_is_told_before_a_byte_is_copied(
+def test_a_disk_without_room_beside_its_reserve_is_refused_before_a_byte_is_copied(
     repository: ModelRepository, source: Path
 ) -> None:
     stage(repository, source, Heard())

@@ -121,7 +121,7 @@ def test_links_in_a_source_are_refused(repository: ModelRepository, source: Path
     assert repository.models() == []
 
 
-def test_a_full_disk_is_told_before_anything_is_written(repository: ModelRepository, source: Path) -> None:
+def test_a_full_disk_is_refused_before_anything_is_written(repository: ModelRepository, source: Path) -> None:
     repository.reserve = 1 << 60
     with pytest.raises(NoSpace) as caught:
         publish_version(repository, name="digits", version=1, source=source)

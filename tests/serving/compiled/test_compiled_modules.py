@@ -202,7 +202,7 @@ def test_the_compiler_may_be_named_with_arguments(compiler: str, monkeypatch: py
     compile_serving._check_compiler()
 
 
-def test_a_compiler_that_is_not_there_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_compiler_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "no-such-compiler -pipe")
     with pytest.raises(SystemExit, match="a C compiler or Python's header files are missing"):
         compile_serving._check_compiler()

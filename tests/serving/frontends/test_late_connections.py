@@ -32,7 +32,7 @@ def test_an_answer_over_a_late_connection_says_that_it_closes(tmp_path: Path) ->
     assert asyncio.run(main())["connection"] == "close"
 
 
-def test_a_late_connection_of_grpc_is_told_to_go(tmp_path: Path) -> None:
+def test_a_late_connection_of_grpc_is_sent_goaway(tmp_path: Path) -> None:
     async def main() -> int:
         async with core(tmp_path) as server:
             options = Options(model_repository=(tmp_path,), grpc_address="127.0.0.1", grpc_port=0)

@@ -274,7 +274,7 @@ PULL, DOWNLOAD = "run `git lfs pull`", "download the file itself"
         ({"model.py": b"x = 1", "config.pbtxt": PAGE}, "config.pbtxt", DOWNLOAD),
     ],
 )
-def test_what_was_downloaded_in_place_of_a_file_is_told_as_what_it_is(beside, named, remedy, tmp_path):
+def test_a_download_in_place_of_a_file_is_named_as_one(beside, named, remedy, tmp_path):
     """Two numbers of weights fit into a pointer: without a look at it the model would be served with its letters."""
     for name, content in beside.items():
         path = tmp_path / name
@@ -284,7 +284,7 @@ def test_what_was_downloaded_in_place_of_a_file_is_told_as_what_it_is(beside, na
     assert named in error
 
 
-def test_a_pointer_in_an_archive_of_torchserve_is_told(tmp_path):
+def test_a_pointer_in_an_archive_of_torchserve_is_named(tmp_path):
     with zipfile.ZipFile(tmp_path / "model.mar", "w") as archive:
         manifest = {"model": {"modelName": "m", "handler": "image_classifier", "serializedFile": "weights.pt"}}
         archive.writestr("MAR-INF/MANIFEST.json", json.dumps(manifest))

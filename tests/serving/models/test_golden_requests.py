@@ -66,7 +66,7 @@ def row(server, model="scale", version="1"):
     return next(one for one in index_rows(server) if (one.name, one.version) == (model, version))
 
 
-async def test_a_model_that_answers_as_expected_is_switched_to_and_the_steps_are_told(tmp_path):
+async def test_a_model_that_answers_as_expected_is_switched_to_and_the_steps_are_reported(tmp_path):
     model_factory.onnx_scale(tmp_path, factor=2.0)
     async with core(tmp_path) as server:
         report = await server.load_model("scale", golden=[golden([2.0]), golden([2.0, 4.0], 1.0, 2.0, name="two")])
@@ -379,7 +379,7 @@ async def test_a_load_that_finds_nothing_changed_leaves_the_drain_before_it_show
         await until(lambda: row(server, "sleeper").loading is None, "the end of the drain")
 
 
-async def test_what_is_not_there_is_told_without_steps(tmp_path):
+async def test_a_missing_model_is_reported_without_steps(tmp_path):
     async with core(tmp_path) as server:
         with pytest.raises(LoadStopped, match="no model of that name is there") as caught:
             await server.load_model("nobody")

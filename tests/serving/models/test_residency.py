@@ -78,7 +78,7 @@ async def test_requests_that_wait_for_the_load_are_answered_in_order_and_may_be_
         assert [float(answer.outputs["OUTPUT0"][0, 0]) for _, answer in answered[1:]] == [0, 3, 9, 12, 15]
 
 
-async def test_when_the_load_fails_all_who_wait_are_told_why_and_a_later_request_tries_again(tmp_path, monkeypatch):
+async def test_a_failed_load_fails_all_waiting_requests_and_a_later_request_tries_again(tmp_path, monkeypatch):
     monkeypatch.setattr("serving.models.sleeping_model.RETRY_S", 0.05)
     folder = model_factory.onnx_scale(tmp_path, extra=asking_for("on_demand"))
     async with core(tmp_path, model_control_mode="none") as server:
@@ -96,7 +96,7 @@ async def test_when_the_load_fails_all_who_wait_are_told_why_and_a_later_request
         assert await factor(server, "scale") == 2
 
 
-async def test_a_wrong_request_to_a_sleeping_model_is_told_what_is_wrong(tmp_path):
+async def test_a_wrong_request_to_a_sleeping_model_is_refused_with_the_reason(tmp_path):
     model_factory.onnx_scale(tmp_path, extra=asking_for("on_demand"))
     async with core(tmp_path, model_control_mode="none") as server:
         with pytest.raises(ServingError) as caught:

@@ -87,7 +87,7 @@ def test_apis_with_one_address_share_a_listener(tmp_path: Path) -> None:
             unix.close()
 
 
-def test_models_of_a_repository_are_served_and_told_and_not_managed(tmp_path: Path) -> None:
+def test_models_of_a_repository_are_served_and_listed_and_not_managed(tmp_path: Path) -> None:
     repository = tmp_path / "models"
     model(repository, "tells", handler=TELLS, version="1.0-beta")
     (tmp_path / "config.properties").write_text(

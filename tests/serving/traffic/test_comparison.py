@@ -105,7 +105,7 @@ def test_the_first_class_of_each_row_is_compared() -> None:
     assert (half.top1_compared, half.top1_agreed) == (3, 2)
 
 
-def test_what_differs_is_told_without_what_a_client_was_answered() -> None:
+def test_a_difference_is_described_without_the_clients_answer() -> None:
     """Everybody who sees the rollout reads it; the answers are clients' data."""
     stable, candidate = np.array([[0, 0, 9.25]] * 2, np.float32), np.array([[0, 8.75, 0]] * 2, np.float32)
     rows, row = of(stable, candidate, classes=("y",)), of(stable[:1], candidate[:1], classes=("y",))

@@ -48,7 +48,7 @@ def test_a_window_that_has_not_filled_holds_all_there_is() -> None:
     assert figures.window().errors == 1
 
 
-def test_requests_that_stay_without_an_answer_are_told() -> None:
+def test_requests_that_stay_without_an_answer_are_named() -> None:
     figures = ArmFigures(60)
     for _ in range(4):
         figures.begin()

@@ -203,7 +203,7 @@ async def test_mirrors_are_dropped_where_requests_of_clients_wait_or_memory_is_s
     assert client.candidate.asked == []
 
 
-async def test_what_the_candidate_says_in_place_of_an_answer_is_counted_by_what_it_means_and_told() -> None:
+async def test_a_refusal_of_the_candidate_is_counted_by_its_meaning_and_shown() -> None:
     client = Client()
     for refuses in (unavailable("no room"), NoAnswer("it has not answered"), invalid("7 is no age")):
         client.candidate.refuses = refuses

@@ -94,7 +94,7 @@ def test_a_counter_that_begins_anew_is_read_from_there() -> None:
     assert list(reader.readings.stable) == [(3, 10), (3, 10)]
 
 
-def test_a_metric_that_is_not_there_is_a_problem_that_is_told() -> None:
+def test_a_missing_metric_is_a_problem_that_is_shown() -> None:
     reader = PageReader(Guardrail(metric="prometheus", name="unsafe", ratio=2.0), arms(), Readings(60))
     reader.read('unsafe{model="chat",version="1"} 3\n')
     assert (

@@ -122,7 +122,7 @@ def test_a_planted_difference_is_found_with_its_figures_and_the_worst_inputs(sha
     assert shadowed.mismatches() == []
 
 
-def test_large_tensors_of_mismatches_are_told_as_bytes_which_readers_of_examples_read() -> None:
+def test_large_tensors_of_mismatches_are_sent_as_bytes_which_readers_of_examples_read() -> None:
     array = np.random.default_rng(4).random((1, 100_000)).astype(np.float32)
     texts = np.array([[b"a", b"\0\xff"] * 600], np.object_)
     mismatch = Mismatch(7, 1.5, 2.0, 1.0, "why", {"x": array, "t": texts}, {"y": array[:, :2]}, {"y": array[:, :2]}, 1)
@@ -134,7 +134,7 @@ def test_large_tensors_of_mismatches_are_told_as_bytes_which_readers_of_examples
     assert len(json.dumps(row)) < 1.5 * array.nbytes
 
 
-def test_a_candidate_on_a_second_server_is_asked_where_it_is_listed_and_its_key_is_told_to_nobody_else(
+def test_a_candidate_on_a_listed_server_is_asked_and_its_key_is_sent_to_no_other(
     shadowed: Shadowed, tmp_path: Path
 ) -> None:
     onnx_scale(tmp_path, "other", factor=3.0)

@@ -133,7 +133,7 @@ def test_a_damaged_row_is_passed_over_and_the_others_are_known(
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"chat": 1}', '{"chat": {"rollout": "r-1", "arms": ["a", "b"]}}'])
-def test_a_damaged_file_is_told_and_nothing_is_known(
+def test_a_damaged_file_is_reported_and_remembers_nothing(
     path: Path, content: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path.with_name("traffic.stable.json").write_text(content)

@@ -59,7 +59,7 @@ def cut_off(peer: Peer) -> bool:
 
 
 @pytest.mark.parametrize("said", [b"", PREFACE[:10], PREFACE])
-def test_a_peer_that_never_sends_its_settings_is_told_and_dropped(
+def test_a_peer_that_never_sends_its_settings_gets_goaway_and_is_dropped(
     tmp_path: Path, said: bytes, shorten: Callable[..., None]
 ) -> None:
     shorten(1.5, "PREFACE_TIMEOUT_S")

@@ -74,7 +74,7 @@ def test_each_subscriber_gets_the_values_changed_since_its_last_event(
         assert len(subscriber.next()[1]["models"]) < 5
 
 
-def test_a_change_of_state_is_told(http_server: ServerProcess, subscriber: Subscriber) -> None:
+def test_a_change_of_state_is_an_event(http_server: ServerProcess, subscriber: Subscriber) -> None:
     subscriber.next()
     subscriber.next()
     http_server.post("/v2/repository/models/identity_uint16/unload")

@@ -160,7 +160,7 @@ def test_an_array_in_another_place_shifts_none() -> None:
         assert read(content.encode())[2] == json.loads(values)
 
 
-def test_answers_of_equal_headers_are_told_apart() -> None:
+def test_answers_of_equal_headers_are_distinguished() -> None:
     """Everything in a response may vary where its header stays the same."""
     header, *_ = read(body())
     seen = set()

@@ -94,7 +94,7 @@ def test_json_is_decoded_and_a_form_has_bytes(handlers: Apis) -> None:
         (b"short", 503, "number of batch response mismatched"),
     ],
 )
-def test_a_handler_that_fails_is_told_in_torchserves_words(
+def test_a_handler_that_fails_is_reported_in_torchserves_words(
     handlers: Apis, act: bytes, status: int, message: str
 ) -> None:
     answer = predict(handlers, act)

@@ -92,14 +92,14 @@ def test_an_archive_that_cannot_be_served_says_why(contents: dict[str, Any], sen
 
 
 @pytest.mark.parametrize(("text", "sentence"), [("a: [", "cannot be read (line 1)"), ("- 1", "must be a mapping")])
-def test_settings_that_are_none_count_as_not_said_and_are_told(text: str, sentence: str, tmp_path: Path) -> None:
+def test_text_that_is_no_setting_is_ignored_and_named(text: str, sentence: str, tmp_path: Path) -> None:
     files = {"model-config.yaml": text}
     report = inspect(archive(tmp_path / "cats.mar", files=files, configFile="model-config.yaml"))
     assert said(report, "error") == []
     assert any(sentence in warning for warning in said(report, "warning"))
 
 
-def test_a_setting_that_cannot_be_used_counts_as_not_said_and_is_told(tmp_path: Path) -> None:
+def test_an_unusable_setting_is_ignored_and_named(tmp_path: Path) -> None:
     report = inspect(archive(tmp_path / "cats.mar", config={"batchSize": "many", "deviceType": "tpu"}))
     assert said(report, "error") == []
     (warning,) = said(report, "warning")

@@ -56,7 +56,7 @@ async def test_one_exception_fails_its_whole_batch_and_no_other(tmp_path: Path) 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("body", [b"hang", b"exit"])
-async def test_a_worker_that_hangs_or_ends_is_replaced_and_its_request_told(body: bytes, tmp_path: Path) -> None:
+async def test_a_worker_that_hangs_or_ends_is_replaced_and_its_request_fails(body: bytes, tmp_path: Path) -> None:
     model(tmp_path, "sizes", handler=SIZES, config={"responseTimeout": 3})
     async with core(tmp_path, load_model=("sizes",)) as server:
         before = (await ask(server, "sizes", b"a")).split()[1]

@@ -171,7 +171,7 @@ async def test_a_handler_says_status_type_and_headers_of_an_answer(tmp_path: Pat
     ],
 )
 @pytest.mark.asyncio
-async def test_a_handler_that_fails_is_told_in_both_protocols_words(
+async def test_a_handler_that_fails_is_reported_in_both_protocols_words(
     body: str, status: int, reason: str, sentence: str, tmp_path: Path
 ) -> None:
     model(tmp_path, "fails", handler=f"def handle(data, context):\n    if data is None: return\n    {body}\n")

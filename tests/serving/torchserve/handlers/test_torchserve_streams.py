@@ -83,7 +83,7 @@ async def test_a_stream_that_fails_ends_with_the_handlers_error_behind_what_was_
 
 
 @pytest.mark.asyncio
-async def test_a_handler_whose_configuration_says_that_it_does_not_stream_is_told_what_to_set(tmp_path: Path) -> None:
+async def test_a_handler_configured_not_to_stream_is_refused_with_the_setting_to_change(tmp_path: Path) -> None:
     pbtxt = 'backend: "torchserve"\nmodel_transaction_policy { decoupled: false }\n'
     model(tmp_path, "streams", handler=STREAMS, pbtxt=pbtxt)
     async with core(tmp_path, load_model=("streams",)) as server:

@@ -70,7 +70,7 @@ async def test_headers_without_an_end_are_given_up(tmp_path: Path, first: bytes,
         await model.close()
 
 
-async def test_another_protocol_than_http_is_told_in_one_sentence(tmp_path: Path) -> None:
+async def test_another_protocol_than_http_is_named_in_one_sentence(tmp_path: Path) -> None:
     async def switches(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n")
         await writer.drain()

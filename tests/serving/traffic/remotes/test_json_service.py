@@ -211,7 +211,7 @@ async def test_a_template_that_does_not_fit_the_model_is_refused(
     assert said in caught.value.message
 
 
-async def test_what_clients_ask_wrong_is_told_before_anything_is_sent(tmp_path: Path) -> None:
+async def test_wrong_requests_of_clients_are_refused_before_anything_is_sent(tmp_path: Path) -> None:
     with service(fastapi) as other:
         model = model_at(tmp_path, other.url)
         with pytest.raises(ServingError) as caught:

@@ -63,7 +63,7 @@ async def test_every_datatype_comes_back_as_it_went(http_server: ServerProcess, 
 
 
 @pytest.mark.parametrize("protocol", ["v2", "v2-grpc"])
-async def test_a_model_that_is_not_there_and_one_with_other_tensors_are_told_apart(
+async def test_a_missing_model_and_one_with_other_tensors_have_different_errors(
     http_server: ServerProcess, tmp_path: Path, protocol: str
 ) -> None:
     given = {"INPUT0": tensor("FP32")}

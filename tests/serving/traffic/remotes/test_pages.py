@@ -30,7 +30,7 @@ async def test_a_page_is_read_with_its_query_and_the_listed_headers(tmp_path: Pa
         await pages.close()
 
 
-async def test_what_is_wrong_with_a_query_is_told(tmp_path: Path) -> None:
+async def test_a_wrong_query_is_refused_with_the_reason(tmp_path: Path) -> None:
     with service(lambda received: (400, {}, b'{"status": "error", "error": "parse error"}')) as prometheus:
         pages = RemotePages(allow_list(tmp_path, {prometheus.url: {}}), RequestMemory(1 << 20))
         with pytest.raises(ServingError, match="HTTP 400: parse error"):
