@@ -212,7 +212,7 @@ output [ { name: "y" data_type: TYPE_FP32 dims: [ 4 ] } ]
 
 
 def as_inspected(upload: Upload, **proposal: Any) -> Upload:
-    """What the inspection of relu_bytes() leaves."""
+    """The result of the inspection of relu_bytes()."""
     version = upload.folder / "version"
     version.mkdir()
     (version / "model.onnx").write_bytes((upload.folder / "files" / "0").read_bytes())

@@ -27,7 +27,7 @@ class FixedServer:
         self.process: ServerProcess | None = None
 
     def addresses(self) -> dict[str, str]:
-        """As the columns of its row."""
+        """The addresses, by the columns of its row."""
         return {
             "http_url": f"http://{HOST}:{self._http}",
             "grpc_url": f"{HOST}:{self._grpc}",
@@ -66,7 +66,7 @@ class FixedServer:
 
 @contextmanager
 def fixed_server(repository: Path) -> Iterator[FixedServer]:
-    """Not started yet; ended with the block."""
+    """A server that is not started yet, and ends with the block."""
     repository.mkdir(exist_ok=True)
     server = FixedServer(repository)
     try:

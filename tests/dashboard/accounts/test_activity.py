@@ -1,4 +1,4 @@
-"""What happened, on its page, over REST and as a file: people, servers and failures in one order of time."""
+"""Activity on its page, over REST and as a file: people, servers and failures in one order of time."""
 
 import csv
 import io

@@ -49,7 +49,7 @@ def full_disk(token: ApiToken, settings: Any, small_disk: Path) -> Path:
 
 
 def changes(token: ApiToken, actor: Actor, root: Actor) -> dict[str, Callable[[], Any]]:
-    """Each thing that changes who may infer."""
+    """Every change of the tokens that may infer."""
     return {
         "revoking": lambda: token_revoke(token=token, actor=actor),
         "making": lambda: token_create(user=actor.user, actor=actor, name="another", rights=["infer"]),

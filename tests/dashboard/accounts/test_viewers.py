@@ -1,4 +1,4 @@
-"""The group of people who only look: it is there from the beginning, and whoever is in it sees everything and does nothing."""
+"""The group of viewers exists from the beginning; its members see everything and change nothing."""
 
 import re
 from collections.abc import Callable

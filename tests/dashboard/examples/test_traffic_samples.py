@@ -1,4 +1,4 @@
-"""Requests of live traffic are shown to whoever confirms that they may see them, and kept only when somebody keeps them."""
+"""Requests of live traffic are shown to people who confirm that they may see them, and kept only when somebody asks."""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager

@@ -27,7 +27,7 @@ def three(published: Callable[..., Version]) -> list[Version]:
 
 
 def said(model: Model) -> tuple[list[int], dict[str, int]]:
-    """What the newest release serves and how it calls that, by its text as by its columns."""
+    """The versions and aliases of the newest release, by its text and by its columns."""
     release = newest_release(model)
     assert aliases_of(model_config.parse(release.text)) == release.aliases
     return release.versions, release.aliases

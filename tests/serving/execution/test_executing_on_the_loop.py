@@ -1,4 +1,4 @@
-"""Short executions run on the event loop's own thread: when they begin to, when they stop, and what it leaves as it was."""
+"""Short executions run on the event loop's own thread: when that begins, when it stops, and that nothing else changes."""
 
 import asyncio
 import contextlib

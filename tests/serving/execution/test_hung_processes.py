@@ -1,4 +1,4 @@
-"""A model's process that hangs is noticed as one that ends is: told, replaced, its requests answered."""
+"""A model's process that hangs is treated as one that ends: it is reported and replaced, and its requests are answered."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""A library that ends the server from native code: what the server leaves says which model and which file it was at."""
+"""When a library ends the server from native code, the server's last words name the model and the file."""
 
 import http.client
 import signal

@@ -36,7 +36,7 @@ def golden(expected, *values, model="scale", seconds=30.0, name="one", flat=Fals
 
 
 def prepared(name, asked, expected, output="OUTPUT0", seconds=30.0):
-    """What is asked, with the one output that is expected."""
+    """A golden request with the one output that it expects."""
     request, digest = ExampleRequest([], [], {}), f"{asked.inputs} {expected}"
     golden = GoldenRequest(name, request, [from_array(output, expected)], digest, Tolerance(), seconds)
     return GoldenCheck(golden, asked)

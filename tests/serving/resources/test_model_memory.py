@@ -1,4 +1,4 @@
-"""What each model holds: its files, or what its processes hold; told in statistics, metrics and the live feed."""
+"""The memory of each model, in statistics, metrics and the live feed: its files, or the memory of its processes."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""What is worked out of an ensemble's configuration takes time in proportion to its steps."""
+"""Reading an ensemble's configuration takes time in proportion to its steps."""
 
 import sys
 from collections.abc import Callable

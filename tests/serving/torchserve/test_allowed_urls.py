@@ -1,4 +1,4 @@
-"""What allowed_urls lets in, attacked from outside: archives come from one folder and one address, and nothing else runs."""
+"""Attacks on allowed_urls: archives come from one folder and one address, and no other code runs."""
 
 import http.server
 import os
@@ -39,7 +39,7 @@ class _Archives(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Tests need no log of requests."""
 
 
 @pytest.fixture(scope="module")

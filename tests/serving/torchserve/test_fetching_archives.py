@@ -51,7 +51,7 @@ class _Files(http.server.BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Tests need no log of requests."""
 
 
 @pytest.fixture(scope="module")

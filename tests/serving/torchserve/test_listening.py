@@ -1,4 +1,4 @@
-"""Where TorchServe's APIs are served, and what of config.properties reaches them and the handlers."""
+"""The addresses of TorchServe's APIs, and the settings of config.properties that reach them and the handlers."""
 
 import http.client
 import json

@@ -15,7 +15,7 @@ BREACH = Breach("r-1", 0, "errors: 9 % failed", 1.5)
 
 
 def _kept(path: Path, model: str, breach: Breach = BREACH) -> None:
-    """By a server that has ended since."""
+    """Breaches that were kept by a server which has ended since."""
     breaches = Breaches(path)
     breaches.keep(model, breach)
     breaches.close()

@@ -276,7 +276,7 @@ def test_the_stable_version_is_remembered_where_it_gets_no_requests_any_more() -
 
 
 def compare(arms: Arms, seconds: int, compared: int, disagreed: int, failed: int = 0) -> GuardrailState:
-    """So many mirrors in each second."""
+    """Compare so many mirrored answers in each second."""
     assert arms.shadow is not None
     for _ in range(seconds):
         arms.shadow.compared += compared

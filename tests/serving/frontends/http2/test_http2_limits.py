@@ -1,4 +1,4 @@
-"""What a hostile or broken peer may cost: floods end its connection, memory stays bounded, others are unaffected."""
+"""A hostile or broken peer costs little: floods end its connection, memory stays bounded, others are unaffected."""
 
 import os
 import random

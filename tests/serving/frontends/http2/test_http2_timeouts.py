@@ -50,7 +50,7 @@ def shorten(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def cut_off(peer: Peer) -> bool:
-    """Without reading: whether the server has hung up."""
+    """Whether the server has hung up, found out without reading."""
     try:
         peer.send(window_update(0, 1))
     except OSError:

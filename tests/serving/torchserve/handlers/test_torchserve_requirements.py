@@ -29,7 +29,7 @@ class _Index(http.server.BaseHTTPRequestHandler):
         self.send_error(404)
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Tests need no log of requests."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Other servers that mean no good, or do not answer: what they may take of this one, and what of other servers they hold up."""
+"""Hostile and silent remote servers: they take a bounded part of this server, and hold up no other remote."""
 
 import asyncio
 import contextlib
