@@ -29,7 +29,7 @@ class Nowhere(AsyncWebsocketConsumer):
 
 # channels routes with django.urls.path, which Django types for views alone.
 websocket_urlpatterns: list[URLPattern] = [
-    path("ws/changes/", ChangesConsumer.as_asgi(following=Changes())),  # type: ignore[arg-type]
+    path("ws/changes/", ChangesConsumer.as_asgi(changes=Changes())),  # type: ignore[arg-type]
     path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),  # type: ignore[arg-type]
     path("ws/jobs/<int:pk>/", JobConsumer.as_asgi()),  # type: ignore[arg-type]
     path("ws/servers/<str:name>/log/", LogConsumer.as_asgi()),  # type: ignore[arg-type]

@@ -216,10 +216,10 @@ def test_a_browser_gets_the_mark_and_then_each_table_that_changes(db: None) -> N
     async_to_sync(scenario)()
 
 
-def test_nobody_looks_at_the_marks_when_nobody_follows() -> None:
+def test_nobody_looks_at_the_marks_when_nobody_subscribes() -> None:
     async def scenario() -> None:
-        following = Changes()
-        with following.follow(), following.follow():
+        tables = Changes()
+        with tables.subscribe(), tables.subscribe():
             looking = [task for task in asyncio.all_tasks() if task.get_name() == "changes of tables"]
             assert len(looking) == 1
         await asyncio.wait(looking, timeout=PATIENCE_S)
