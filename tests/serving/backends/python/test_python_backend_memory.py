@@ -40,7 +40,7 @@ def reset_peak(pid: int) -> int:
 
 
 def memory_files(pid: int) -> list[str]:
-    """The memory files that a process maps or holds open."""
+    """The memory files that a process maps. The test's own may have those of servers that other tests keep in it."""
     maps = Path(f"/proc/{pid}/maps").read_text()
     return [line for line in maps.splitlines() if "memfd:slipway" in line]
 
@@ -88,19 +88,19 @@ def test_an_output_stays_the_same_while_it_is_referred_to(tmp_path):
 
 
 def test_memory_is_used_again_and_does_not_pile_up(tmp_path):
-    array = np.ones((1, 300_000), np.float32)
+    array, before = np.ones((1, 300_000), np.float32), set(memory_files(os.getpid()))
     with python_instance(tmp_path, IDENTITY) as instance:
         for size in (10, 1000, 100_000, 300_000):
             infer(instance, array[:, :size])
         [child] = new_descendants()
         for _ in range(50):
             infer(instance, array)
-        assert len(memory_files(os.getpid())) <= 4
+        assert len(set(memory_files(os.getpid())) - before) <= 4
         assert len(memory_files(child)) <= 4
 
 
 def test_nothing_lies_in_dev_shm_nor_open_after_closing(tmp_path):
-    mapped, files = named_memory(os.getpid()), open_files()
+    mapped, before, files = named_memory(os.getpid()), set(memory_files(os.getpid())), open_files()
     with python_instance(tmp_path, IDENTITY) as instance:
         infer(instance, np.ones((1, 100_000), np.float32))
         [child] = new_descendants()
@@ -108,7 +108,7 @@ def test_nothing_lies_in_dev_shm_nor_open_after_closing(tmp_path):
         assert not named_memory(child)
         assert named_memory(os.getpid()) <= mapped
     wait_until(lambda: open_files() <= files, what="the end of every descriptor")
-    assert not memory_files(os.getpid())
+    assert set(memory_files(os.getpid())) <= before
 
 
 def test_ten_starts_and_ends_leave_no_descriptor(tmp_path):
