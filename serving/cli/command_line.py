@@ -116,7 +116,7 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.own_flags = set(OWN_FLAGS)  # and those of plugins
+        self.own_flags = set(OWN_FLAGS)  # plugins add theirs
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:  # argparse's own, untyped
         found = super()._get_option_tuples(option_string)

@@ -31,8 +31,8 @@ from serving.server.inference_server import InferenceServer
 log = logging.getLogger(__name__)
 
 _WATCH_S = 1.0
-MAX_STREAMS = 8192  # of all connections together
-MIN_STREAMS = 16  # that each connection may have in any case
+MAX_STREAMS = 8192  # open streams of all connections together
+MIN_STREAMS = 16  # open streams that each connection may always have
 
 
 class _ForwardedConnection(Connection[CallHead]):
@@ -75,7 +75,7 @@ class GrpcServer:
         self._connections: set[Connection[CallHead]] = set()
         self._listeners: list[asyncio.Server] = []
         self._watcher: asyncio.Task[None] | None = None
-        self._tls: ssl.SSLContext | None = None  # of the sockets of start_on
+        self._tls: ssl.SSLContext | None = None  # for the sockets of `start_on` and `serve`
 
     async def start(self) -> None:
         """Listen; OSError where the address cannot be bound."""

@@ -90,7 +90,7 @@ class InferenceServer:
         self._started = False
         self._complete = False  # the repositories have been listed, and their models were loaded, or failed
         self._stopping = False  # not ready any more
-        self._draining = False  # and refuses requests
+        self._draining = False  # requests are refused
         self._poller: asyncio.Task[None] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------------

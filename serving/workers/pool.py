@@ -26,7 +26,7 @@ from serving.workers.worker_process import WorkerProcess
 log = logging.getLogger(__name__)
 
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 30.0  # before a worker is started again
-_LONG_RUN_S = 20.0  # after which the delays begin anew
+_LONG_RUN_S = 20.0  # a run of this length resets the delay
 _FAILED_STARTS = 3  # in a row, after which the server gives up starting
 
 

@@ -33,7 +33,7 @@ class WorkerLink(LinkConnection):
         self._reader = RequestReader(requests)
         self._in_flight: dict[int, InFlightRequest] = {}
         self._answers: list[tuple[object, ...]] = []
-        self._clogged = False  # the worker takes no answers any more, as one that is stopped
+        self._clogged = False  # the worker has stopped taking answers, as a stopped process does
         self._unsent: set[int] = set()  # requests whose trace waits for the client to take the answer
         self._on_closed = on_closed
 

@@ -26,10 +26,10 @@ from serving.workers.worker_link import WorkerLink
 log = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-_SILENT_S = 1.0  # without a sign of life, after which the core accepts for it
-_HUNG_S = 10.0  # after which it is killed, or --process-heartbeat-timeout-secs where that is less
-_END_S = 2.0  # in which it ends by itself when it is asked to
-_START_S = 60.0  # in which it gives its first sign of life
+_SILENT_S = 1.0  # after so long without a heartbeat the core accepts for it
+_HUNG_S = 10.0  # after so long it is killed; less where --process-heartbeat-timeout-secs is less
+_END_S = 2.0  # for it to end by itself when it is asked to
+_START_S = 60.0  # for its first heartbeat
 
 Sockets = Mapping[str, Sequence[socket.socket]]  # "http", "grpc" -> listening sockets
 
@@ -188,7 +188,7 @@ class WorkerProcess:
         self._loop.remove_reader(self._control)
         self._control.close()
         self._control = None
-        link, self._link = self._link, None  # its shared memory goes when nobody views it
+        link, self._link = self._link, None  # its shared memory is freed with the last view of it
         if link is not None and link.transport is not None:
             link.transport.abort()
         self._over.set_result(None)

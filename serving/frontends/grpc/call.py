@@ -99,7 +99,7 @@ class Call(MessageStream):
         self.began_ns = 0 if services.access is None else time.monotonic_ns()  # for the log of calls
         self.method = method
         self.headers_sent = False
-        self.ending: Group | None = None  # the calls with this one's deadline
+        self.ending: Group | None = None  # the calls that share this deadline
         self.compressing: CompressionQueue | None = None  # large messages to send
 
     # -- for subclasses ----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ _READ_HEADERS = frozenset(("te", "content-type", "grpc-encoding"))  # their valu
 _HEADER_SIZE = 128  # bytes that a header takes beside its text
 _KEPT_NAMES = 256
 _KEPT_NAME_SIZE = 64  # bytes
-_NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # of fields that are no pseudo-fields and not forbidden
+_NAMES: BoundedCache[bytes, str] = BoundedCache(_KEPT_NAMES)  # decoded names of allowed fields, without pseudo-fields
 
 
 @dataclass

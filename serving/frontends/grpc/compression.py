@@ -15,7 +15,7 @@ from serving.frontends.shared.compression import WINDOW_BITS, MemoryHolder, TooL
 from serving.frontends.shared.worker_threads import in_thread
 from serving.resources.request_memory import RequestMemory
 
-LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # of --grpc-infer-response-compression-level, for zlib
+LEVELS = {"none": 0, "low": 1, "medium": 6, "high": 9}  # --grpc-infer-response-compression-level -> zlib's level
 COMPRESSED_FROM = 256  # bytes; smaller messages gain nothing
 COMPRESSED_ON_LOOP = 64 << 10  # bytes; larger messages would hold up other calls
 

@@ -13,7 +13,7 @@ from serving.frontends.grpc.response_encoder import RequestIdentity, encode_with
 from serving.frontends.grpc.status import CallError, Status
 from serving.frontends.http2.stream import Buffer, StreamConnection
 
-MAX_PENDING_REQUESTS = 256  # of one stream: the client may send so many before it takes the answers
+MAX_PENDING_REQUESTS = 256  # requests that a client may send on one stream before it takes the answers
 
 
 class InferCall(Call):
@@ -92,9 +92,9 @@ class StreamInferCall(Call):
         super().__init__(connection, stream_id, head, services, method)
         self.began_ns = 0  # since when it waits for a request
         self.pending: dict[_PendingRequest, None] = {}
-        self.in_order: deque[_PendingRequest] = deque()  # those whose responses wait for their turn
+        self.in_order: deque[_PendingRequest] = deque()  # requests whose responses wait for their turn
         self.flow = ResponseFlow()
-        self.queued_bytes = 0  # of the flow, in `outgoing`
+        self.queued_bytes = 0  # bytes of the flow that wait in `outgoing`
         self.flushing = False
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
@@ -134,7 +134,7 @@ class StreamInferCall(Call):
         return not self.pending
 
     def drained(self) -> None:
-        if self.compressing:  # it calls this itself when it is done
+        if self.compressing:  # the queue calls this method when it is done
             return
         self.flow.taken(self.queued_bytes)
         self.queued_bytes = 0
@@ -219,7 +219,7 @@ class _PendingRequest:
             self.trace.sending()
         if final:
             self.done = True
-            self.request = None  # which refers to this object
+            self.request = None  # it refers to this object
         if self.ordered:
             call.flush()
         else:

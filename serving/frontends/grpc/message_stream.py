@@ -37,7 +37,7 @@ class MessageReader:
     def __init__(self, max_size: int, encoding: str) -> None:
         self._max_size = max_size
         self._encoding = encoding
-        self._unread = bytearray()  # without the large message
+        self._unread = bytearray()  # received bytes, apart from those of a large message
         self._large: memoryview | None = None
         self._filled = 0
         self._compressed = 0
@@ -147,11 +147,11 @@ class MessageStream(Stream):
         self.head = head
         self.memory = memory
         self.max_message_size = max_message_size
-        self.answered = False  # the final status is decided: what still comes is ignored
+        self.answered = False  # the final status is decided: later messages are ignored
         self.reading = False
         self.reader: MessageReader | None = None  # None while each piece was exactly one message
         self.memory_taken = 0  # bytes
-        self.message_memory = 0  # those for the message that is being handed over
+        self.message_memory = 0  # bytes taken for the message that is being handed over
         self.decompressing: asyncio.Task[None] | None = None
 
     # -- for subclasses ----------------------------------------------------------------------------------------------

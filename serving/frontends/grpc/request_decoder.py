@@ -31,7 +31,7 @@ from serving.frontends.shared.forwarded_headers import forward_headers
 
 _KEPT = 1024  # heads, and forms
 _KEPT_SIZE = 4096  # bytes of a head
-_MAX_FIELDS = 16_384  # of one request: each costs a little time, and protobuf some memory
+_MAX_FIELDS = 16_384  # fields of a request: each costs a little time, and protobuf some memory
 
 # field number << 3 | wire type 2 (length-delimited)
 _MODEL_NAME = 1 << 3 | 2
@@ -122,7 +122,7 @@ class RequestDecoder:
         form = self._forms.get(key)
         if form is None:
             return self._decode_unknown(body, start, id_at, stop, headers)
-        copied = isinstance(body, bytes)  # which is aligned then
+        copied = isinstance(body, bytes)  # the tensors are aligned copies then
         inputs = {}
         at = stop
         for name, dtype, shape, before, size in form.tensors:

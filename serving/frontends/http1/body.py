@@ -19,7 +19,7 @@ MAX_OVERHEAD = 16 << 10  # bytes of chunk lines beyond what chunks of a few byte
 _SMALL_CHUNK = re.compile(rb"([0-9a-fA-F]{1,3})\r\n")
 _LOOKED_AT = 16 << 10  # bytes; more than one small chunk has
 _LINE = 16  # bytes of chunk line that a chunk may have beside twice its data
-ALIGNMENT = 64  # of the binary part of a large body, so that tensors can be views of it
+ALIGNMENT = 64  # bytes; aligns the binary part of a large body, so that tensors can be views of it
 
 
 class ChunkedBody:

@@ -26,7 +26,7 @@ MAX_PIPELINED = 32  # requests of one connection under way at once; further ones
 # Bytes after the last request of a connection: old clients send a few; more wait unread.
 MAX_SURPLUS = 16 << 10
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # before the first head of a connection
+UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # the last head before the first one has come
 
 
 class Connections:
@@ -366,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         incoming = self._incoming
         if incoming is not None and incoming.head.expects_continue and not incoming.received:
-            transport.write(CONTINUE)  # which had to wait for the answers before it
+            transport.write(CONTINUE)  # it had to wait for earlier answers
         if (self._pending or not self._reading) and not self._consuming:
             self._resume()
 

@@ -92,7 +92,7 @@ class Exchange:
         self.memory_taken = 0  # bytes of the server's memory for requests that this one has
         self.chunks: list[Chunk] = []  # encoded, waiting for the answers before it
         self.done = False
-        self.status = 0  # of a stream that has begun
+        self.status = 0  # the status of a stream that has begun
         self.chunked = False  # the answer has no known length, and the client reads it in chunks
         self.on_drained: Callable[[], None] | None = None
         self.on_abandoned: Callable[[Exchange], None] | None = None

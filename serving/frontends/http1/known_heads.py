@@ -90,5 +90,5 @@ class KnownHeads(Generic[T]):
         found = head, attached
         self._exact.remember(data, found)
         lines = data.split(b"\r\n")
-        if len(lines) == len(head.headers) + 3:  # no name twice
+        if len(lines) == len(head.headers) + 3:  # no name is repeated
             self._heads.remember((lines[0], len(lines)), _KnownHead(lines, found))

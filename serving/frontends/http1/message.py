@@ -149,7 +149,7 @@ class _Collector:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self.count += 1
-        if self.count > MAX_HEADERS:  # to be refused: nothing is kept
+        if self.count > MAX_HEADERS:  # it will be refused: nothing is kept
             return
         written = name.decode("latin-1")
         key = written.lower()

@@ -43,7 +43,7 @@ _REPLENISH_BELOW = STREAM_WINDOW // 2
 
 PREFACE_TIMEOUT_S = 10.0
 STALLED_TIMEOUT_S = 60.0  # for a peer that reads nothing
-CLOSE_TIMEOUT_S = 5.0  # for a peer that takes nothing of the rest
+CLOSE_TIMEOUT_S = 5.0  # for a peer that does not take the rest of the output
 DRAIN_NOTICE_S = 1.0
 
 _OUR_SETTINGS = h2.settings(
@@ -119,7 +119,7 @@ class Connection(FrameReader, Generic[Head]):
         self.receive_window = STREAM_WINDOW
         self.companion: Companion | None = None
         self._draining = self._refusing = False
-        self._since = time.monotonic()  # of the state that a timeout watches: preface, stalled, closing
+        self._since = time.monotonic()  # begin of the state that a timeout watches: preface, stalled, closing
         self._taken = 0  # `taken_by_peer` at that time, where it is stalled
         self._handlers = {
             h2.PRIORITY: self._on_priority,

@@ -200,10 +200,10 @@ class ForwardedStream(Stream):
         self._fields = fields
         self._origin = OriginConnection.of(connection, connect)
         self._origin_id = 0
-        self.origin_ended = False  # it has answered, or nobody wants its answer any more
+        self.origin_ended = False  # the origin has answered, or its answer is not wanted any more
         self._window = STREAM_WINDOW  # bytes that the origin takes
         self._unsent = bytearray()  # bytes that it does not take yet
-        self._ends = False  # the request ends after those
+        self._ends = False  # the request ends after `_unsent`
         self._untaken = 0  # bytes of the answer that the client has not taken
         self._given = 0  # bytes that the client has taken and the origin does not know of
 

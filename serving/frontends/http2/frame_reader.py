@@ -41,7 +41,7 @@ RECEIVED_FRAME_SIZE = 256 * 1024  # our SETTINGS_MAX_FRAME_SIZE
 # What is longer has no use, and is collected before it is looked at.
 _LONGEST = {DATA: RECEIVED_FRAME_SIZE, HEADERS: RECEIVED_FRAME_SIZE, CONTINUATION: RECEIVED_FRAME_SIZE}
 MAX_CONTINUATIONS = 16
-_FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # of a HEADERS frame: whether it is a block and nothing else
+_FORM = FLAG_END_HEADERS | FLAG_PADDED | FLAG_PRIORITY  # in HEADERS: whether it is one whole block and no more
 _read_header = FRAME_HEADER.unpack_from
 Pieces = NDArray[np.uint8]  # [number, bytes of each]
 _RUN_OF = 4096  # bytes of a DATA frame from which on a run of equal frames is looked for

@@ -61,7 +61,7 @@ class Keepalive:
         self._settings = settings
         self._opened = self._heard_at = now
         self._traffic: object = None
-        self._ping_sent_at = 0.0  # the ping of ours that is not answered yet; 0 for none
+        self._ping_sent_at = 0.0  # when our unanswered ping was sent; 0 for none
         self._pings_without_data = 0
         self._peer_ping_at = float("-inf")
         self._peer_traffic: object = None

@@ -12,8 +12,8 @@ from serving.frontends.http2.frames import ConnectionFailure, ErrorCode
 
 BUCKET_SIZE = 2000.0  # frames; more than the streams of a connection, all of which may be cancelled at once
 REFILL_PER_S = 200  # frames
-WINDOW_UPDATES_PER_FRAME = 4  # for the stream and the connection, for each frame sent and each stream opened
-MAX_PENDING_REQUESTS = 1024  # on all streams of a connection that carry several
+WINDOW_UPDATES_PER_FRAME = 4  # for each frame that was sent and each stream that was opened
+MAX_PENDING_REQUESTS = 1024  # of all streams of a connection that carry several requests
 MAX_UNREAD_REPLIES = 64 * 1024  # bytes
 
 

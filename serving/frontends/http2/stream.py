@@ -162,7 +162,7 @@ class FrameWriter:
         self.paused = False  # the transport takes no more for now
         self.frames_sent = 0  # DATA and HEADERS, without the tiny frames that the peer's windows force
         self._transport = transport
-        self._window = DEFAULT_WINDOW  # of the connection
+        self._window = DEFAULT_WINDOW  # bytes that the connection may send
         self._waiting: dict[int, Stream] = {}
 
     def send(

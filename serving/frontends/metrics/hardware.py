@@ -17,7 +17,7 @@ from serving.resources.sampling import Sample
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-GpuHandle = object  # of NVML; opaque
+GpuHandle = object  # NVML's, opaque
 
 _CHILDREN_LISTED = Path("/proc/thread-self/children").exists()  # CONFIG_PROC_CHILDREN
 

@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
 SLOW_ABOVE = 256 << 10  # bytes not yet taken: such a subscriber is passed over until it catches up
-MAX_SUBSCRIBERS = 64  # with a key, and as many without
-MAX_OF_ADDRESS = 16  # without a key, of one address
+MAX_SUBSCRIBERS = 64  # subscribers with a key, and as many without one
+MAX_OF_ADDRESS = 16  # subscribers without a key from one address
 
 Stamp = tuple[int, VersionStatus]  # changes with a model's values
 JsonObject = dict[str, object]
@@ -45,7 +45,7 @@ class LiveFeed:
         self._hardware = hardware
         self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> the stamps that it was sent last
         self._sent_traffic: dict[Exchange, dict[ModelIdentifier, bytes]] = {}
-        self._addresses: dict[Exchange, str] = {}  # of each subscriber; "" of one with a key
+        self._addresses: dict[Exchange, str] = {}  # the address of each subscriber; "" for one with a key
         self._timer: asyncio.Task[None] | None = None
         self._first_events: set[asyncio.Task[None]] = set()  # being made
         hello = {

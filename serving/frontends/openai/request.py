@@ -12,7 +12,7 @@ from repository.config.text_generation import TextGeneration
 from serving.frontends.openai.errors import WrongField
 from serving.frontends.rest.json_body import JsonObject
 
-MAX_CHOICES = 128  # of one request: answers to each prompt times prompts
+MAX_CHOICES = 128  # answers of one request: prompts times answers to each
 MAX_STOPS = 16
 MAX_STOP = 256  # characters
 

@@ -111,7 +111,7 @@ class InferHeader:
     priority: int = 0
     timeout_us: int = 0
     sequence: SequencePosition = NO_SEQUENCE
-    rules: dict[str, OutputRule] = field(default_factory=dict)  # of outputs to classify or to put into shared memory
+    rules: dict[str, OutputRule] = field(default_factory=dict)  # for outputs to classify or to put into shared memory
     all_binary: bool = False  # no output is asked for as JSON
     outlines: BoundedCache[str, ResponseOutline] = field(default_factory=lambda: BoundedCache(8))
 

@@ -34,12 +34,12 @@ MARK_TEXT = f'"{MARK}"'.encode()
 _DATA = b'"data":'
 _DATA_MARK = _DATA + MARK_TEXT
 _KEY = re.compile(b'"data"')
-MAX_DEPTH = 32  # of an array's nesting
+MAX_DEPTH = 32  # levels of nested arrays
 _BRACKET = ord("[")
 _OPENING = re.compile(rb" ?(\[{1,%d})" % MAX_DEPTH)
 _END = re.compile(b"]")
 _KEY_SIZE = 6
-MAX_ARRAYS = 4096  # of one request
+MAX_ARRAYS = 4096  # arrays of one request
 # Kind of numpy's dtype -> simdjson's name of a buffer, and the dtype that it has.
 _BUFFER_KINDS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
     "f": ("d", np.dtype(np.float64)),
@@ -49,7 +49,7 @@ _BUFFER_KINDS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
 SIMDJSON_FROM = 2048  # bytes; below, orjson is faster
 SMALL_TEXT = 1024  # bytes of an array; below, Python objects are faster than numpy's checks of all elements
 MAX_TENSORS = 4096  # inputs or outputs of one request
-MAX_PARAMETERS = 4096  # of one request, or of one of its tensors
+MAX_PARAMETERS = 4096  # parameters of a request, or of one of its tensors
 MAX_PARAMETERS_TEXT = 1 << 20  # bytes
 _REQUEST = ("id", "parameters", "inputs", "outputs")
 _TENSOR = ("name", "datatype", "shape", "data", "parameters")

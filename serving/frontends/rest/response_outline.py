@@ -38,7 +38,7 @@ class ResponseOutline:
         for name, array in response.outputs.items():
             row = datatype_of(array)
             output: dict[str, object] = {"name": name, "datatype": row.name, "shape": array.shape}
-            if name in elsewhere:  # without parameters: else NVIDIA's C++ client wants a binary_data_size among them
+            if name in elsewhere:  # without parameters, in which NVIDIA's C++ client would want a binary_data_size
                 writers.append((None, None, False))
             elif not is_binary(name):
                 output["data"] = _MARK
@@ -46,7 +46,7 @@ class ResponseOutline:
             else:
                 sized = row.itemsize > 0
                 output["parameters"] = {"binary_data_size": array.nbytes if sized else _MARK}
-                small = sized and array.nbytes <= COPIED_BYTES and array.shape  # without a shape it may be a scalar
+                small = sized and array.nbytes <= COPIED_BYTES and array.shape  # an empty shape may be that of a scalar
                 writers.append((np.ndarray.tobytes if small else raw_bytes, None, not sized))
             outputs.append(output)
         value: dict[str, object] = {"model_name": response.model_name, "model_version": str(response.model_version)}

@@ -105,7 +105,7 @@ class ProgressWatch:
             if awaited is Awaited.RESPONSE:
                 span_s = MAKE_ROOM_S if makes_room else span_s
                 done = done if taken is None else taken
-                before = before if was_paused is self._paused else None  # which counted something else
+                before = before if was_paused is self._paused else None  # the old value counted something else
             if (
                 before is None
                 or before[0] is not awaited

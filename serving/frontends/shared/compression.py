@@ -31,9 +31,9 @@ class Inflater:
         self.made = bytearray()
         self._data = memoryview(data)
         self._position = 0
-        self._left = b""  # of the piece that is being read
+        self._left = b""  # the unread rest of the current piece
         self._inflater = zlib.decompressobj(WINDOW_BITS[encoding])
-        self.done = False  # the stream has ended, or the data
+        self.done = False  # the stream or the data has ended
 
     @property
     def complete(self) -> bool:

@@ -8,10 +8,10 @@ import resource
 import time
 from typing import Protocol
 
-_RESERVED_PART, _LEAST_RESERVED, _MOST_RESERVED = 8, 32, 256  # of the descriptors: for files, models and processes
+_RESERVED_PART, _LEAST_RESERVED, _MOST_RESERVED = 8, 32, 256  # descriptors kept for files, models and processes
 _LOOK_FROM = 4  # descriptors are counted once connections have a fourth of them
-_LOOK_S = 1e-5  # for each connection, between two looks at all descriptors
-_BUSY_S = 0.25  # until the next look where no connection could be closed
+_LOOK_S = 1e-5  # between two counts of all descriptors, for each connection
+_BUSY_S = 0.25  # until the next count where no connection could be closed
 
 
 class OpenConnection(Protocol):
@@ -75,7 +75,7 @@ def _limit() -> int:
 def _close_idlest(count: int) -> bool:
     """Close at most `count` idle connections, the idlest first; return whether there was one."""
     found = [(idle, one) for one in _open if (idle := one.idle_s()) is not None]
-    found.sort(key=lambda pair: -pair[0])  # the older one where both have been idle as long
+    found.sort(key=lambda pair: -pair[0])  # stable: of two that are equally idle the older one
     for _, one in found[:count]:
         _open.pop(one, None)
         one.close_idle()

@@ -96,7 +96,7 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
         job.abandoned = True
         raise
     finally:
-        del job  # for the same reason
+        del job  # or an error, whose traceback has this frame, would refer to itself
 
 
 def checkpoint() -> None:

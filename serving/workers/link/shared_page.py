@@ -65,7 +65,7 @@ class SharedRequestMemory(RequestMemory):
 
     def __init__(self, limit: int, page: SharedPage, slot: int) -> None:
         super().__init__(limit)
-        self.inflating = asyncio.Semaphore(1)  # of each process: they inflate side by side
+        self.inflating = asyncio.Semaphore(1)  # for this process alone: processes inflate side by side
         self._page = page
         self._slot = slot
         page.forget(slot)

@@ -12,10 +12,10 @@ from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes, seriali
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
 INLINE = 8 << 10  # bytes; copying fewer twice costs less than a place in shared memory
-ALIGNMENT = 16  # of tensors one after the other, as of the data of a bytes object
+ALIGNMENT = 16  # bytes; of tensors one after the other, as of a bytes object's data
 
 DTYPES: dict[str, "np.dtype[Any]"] = {row.dtype.char: row.dtype for row in DATATYPES.values()}
-DTYPES |= {"q": np.dtype(np.int64), "Q": np.dtype(np.uint64)}  # the same as "l" and "L" here, where a library made them
+DTYPES |= {"q": np.dtype(np.int64), "Q": np.dtype(np.uint64)}  # "l" and "L" by the names that some libraries use
 TEXT = "OSU"  # kinds of BYTES
 
 Payload = bytes | tuple[int, int]  # the data, or the place and the size of it

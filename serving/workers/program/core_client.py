@@ -23,7 +23,7 @@ from serving.workers.link.requests import RequestDetails, RequestWriter
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.shared_page import SharedPage
 
-_RETRY_S = 0.002  # until the core has taken some of the connections that were passed to it
+_RETRY_S = 0.002  # between two tries to pass a connection to a core that is busy
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
@@ -174,7 +174,7 @@ class CoreClient(LinkConnection):
         if details is not None and details[1]:
             if isinstance(request.trace, _SentTrace):
                 request.trace.wanted = True
-            else:  # it came before this worker knew of traces
+            else:  # the request came before this worker knew of traces
                 self.answer_sent(number)
         if version is None:
             request.respond(None if outputs is None else read_error(outputs))

@@ -48,7 +48,7 @@ class WorkerInferCall(InferCall):
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
     ) -> None:
         super().__init__(connection, stream_id, head, services, method)
-        self.for_core: bytes | None = None  # the message
+        self.for_core: bytes | None = None  # the message, where the core has to decode it
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.for_core is not None:

@@ -70,7 +70,7 @@ class _CoreConnection(asyncio.Protocol):
         self._exchange: Exchange | None = None
         self._parser = httptools.HttpResponseParser(self)
         self._started = self._complete = self._keep_alive = self._paused = False
-        self._unsent: deque[memoryview] = deque()  # of the request's body
+        self._unsent: deque[memoryview] = deque()  # unsent parts of the request's body
         self._core_is_slow = False
 
     def begin(self, exchange: Exchange) -> None:
