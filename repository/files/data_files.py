@@ -317,4 +317,3 @@ _PROOFS: Mapping[str, Callable[[BinaryIO, int], bool]] = {
     ".webp": _begins(rb"RIFF....WEBP"),
 }
 _NAMES: Mapping[str, Callable[[BinaryIO, int], bool]] = dict.fromkeys(("license", "notice", "readme"), _is_text)
-ENDINGS = tuple(_PROOFS)

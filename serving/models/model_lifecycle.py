@@ -453,16 +453,12 @@ class ModelLifecycle:
                 return
             target = version.model
             if target is sleeping:
-                target = await self._load_awake(version, sleeping)
+                assert version.source is not None
+                with about(self.name, version.source.version):
+                    target = await self._load_for_request(version, sleeping, version.source)
             if target is None:
                 raise unavailable("it was unloaded")
             sleeping.hand_over(target)
-
-    async def _load_awake(self, version: ModelVersion, sleeping: SleepingModel) -> Model:
-        source = version.source
-        assert source is not None
-        with about(self.name, source.version):
-            return await self._load_for_request(version, sleeping, source)
 
     async def _load_for_request(self, version: ModelVersion, sleeping: SleepingModel, source: VersionSource) -> Model:
         version.state, version.reason = State.LOADING, ""

@@ -184,7 +184,9 @@ class ModelLoader:
             requested = lifecycle.requested
             self._models.set_requested(lifecycle, True)
             try:
-                reading, report = await self._read_and_load(lifecycle, config, files, golden)
+                reading = await self._read_model(model, config, files)
+                await self._load_steps(model, reading.sources)
+                report = await self._load_with_retries(lifecycle, reading.sources, golden)
             except LoadFailed as error:
                 lifecycle.error = error.reason
                 if isinstance(error, NotPolled):  # passed over, as in Triton: the server is ready without it
@@ -204,14 +206,6 @@ class ModelLoader:
             log.info("loaded '%s' version %s", model, ", ".join(str(source.version) for source in reading.sources))
             self._overrides.loaded(model, reading.override, reading.files, has_files=bool(files))
             return report
-
-    async def _read_and_load(
-        self, lifecycle: ModelLifecycle, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenCheck]
-    ) -> tuple[Reading, LoadReport]:
-        model = lifecycle.identifier
-        reading = await self._read_model(model, config, files)
-        await self._load_steps(model, reading.sources)
-        return reading, await self._load_with_retries(lifecycle, reading.sources, golden)
 
     async def _load_with_retries(
         self, lifecycle: ModelLifecycle, sources: list[VersionSource], golden: Sequence[GoldenCheck]
@@ -297,19 +291,16 @@ class ModelLoader:
 
     # -- steps of ensembles ----------------------------------------------------------------------------------------
     async def _load_steps(self, ensemble: ModelIdentifier, sources: list[VersionSource]) -> None:
+        names = dict.fromkeys(step for source in sources for step in step_models(source.config))
         try:
-            await self._load_missing_steps(ensemble, sources)
+            steps = [self._models.identify_step(name, ensemble.namespace, await self._find(name)) for name in names]
+            await self._refuse_cycle(ensemble, steps)
+            for step in steps:
+                lifecycle = self._models.get(step)
+                if lifecycle is None or lifecycle.default is None:
+                    await self.load_identified(step)
         except ServingError as error:
             raise LoadFailed(ensemble.name, error) from error
-
-    async def _load_missing_steps(self, ensemble: ModelIdentifier, sources: list[VersionSource]) -> None:
-        names = dict.fromkeys(step for source in sources for step in step_models(source.config))
-        steps = [self._models.identify_step(name, ensemble.namespace, await self._find(name)) for name in names]
-        await self._refuse_cycle(ensemble, steps)
-        for step in steps:
-            lifecycle = self._models.get(step)
-            if lifecycle is None or lifecycle.default is None:
-                await self.load_identified(step)
 
     async def _refuse_cycle(self, ensemble: ModelIdentifier, steps: Sequence[ModelIdentifier]) -> None:
         """Raise INVALID_ARG for an ensemble that would contain itself, by the steps of all models that are or will be loaded.

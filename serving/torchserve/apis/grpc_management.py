@@ -20,11 +20,11 @@ from serving.server.inference_server import InferenceServer
 from serving.torchserve.apis import messages
 from serving.torchserve.apis.authorisation import MANAGEMENT_GROUP as GROUP
 from serving.torchserve.apis.grpc_status import status_of_http
-from serving.torchserve.apis.management import described, elsewhere
+from serving.torchserve.apis.management import described, manageable
 from serving.torchserve.apis.replies import describe
 from serving.torchserve.registry.description import PAGE
 from serving.torchserve.registry.errors import TorchServeError, bad_request
-from serving.torchserve.registry.registrations import Outcome, Registrations
+from serving.torchserve.registry.registrations import Registrations
 from serving.torchserve.registry.source import TorchServeSource
 
 SERVICE = f"{messages.MANAGEMENT}.ManagementAPIsService"
@@ -59,7 +59,8 @@ class ManagementService:
 
     def find_method(self, path: str) -> Method:
         """Return the method of a path; for an unknown path one that answers UNIMPLEMENTED."""
-        return self._methods.get(path) or find_standard(path) or Method(path[:200], "", UnknownCall)
+        standard = METHODS.get(path) if path.startswith("/grpc.health.") else None
+        return self._methods.get(path) or standard or Method(path[:200], "", UnknownCall)
 
     # -- the methods -----------------------------------------------------------------------------------------------
     async def describe_model(self, request: Any) -> str:
@@ -83,32 +84,27 @@ class ManagementService:
             startup_timeout_s=request.startup_timeout or None,
             synchronous=request.synchronous,
         )
-        return _text(await registrations.register(asked))
+        return (await registrations.register(asked)).text
 
     async def scale_worker(self, request: Any) -> str:
         least = request.min_worker if request.min_worker > 0 else 1
         most = request.max_worker if request.max_worker > 0 else least
-        scaled = self._manageable().scale(
+        scaled = manageable(self._source).scale(
             request.model_name, request.model_version or None, least, most, request.synchronous
         )
-        return _text(await scaled)
+        return (await scaled).text
 
     async def set_default(self, request: Any) -> str:
-        return _text(await self._manageable().set_default(request.model_name, request.model_version))
+        return (await manageable(self._source).set_default(request.model_name, request.model_version)).text
 
     async def unregister_model(self, request: Any) -> str:
         registrations = self._changeable()
         if not request.model_name:
             raise bad_request("Parameter url is required.")
-        return _text(await registrations.unregister(request.model_name, request.model_version or None))
-
-    def _manageable(self) -> Registrations:
-        if self._source.registrations is None:
-            raise elsewhere()
-        return self._source.registrations
+        return (await registrations.unregister(request.model_name, request.model_version or None)).text
 
     def _changeable(self) -> Registrations:
-        registrations = self._manageable()
+        registrations = manageable(self._source)
         if not self._source.options.enable_model_api:
             raise TorchServeError(405, "ModelException", "Model API disabled")
         return registrations
@@ -124,15 +120,6 @@ async def _answered(call: Callable[[Any], Awaitable[str]], server: InferenceServ
             Status.PERMISSION_DENIED if description.status == 405 else status_of_http(description.status),
             f"{description.message}\n{name}",
         ) from None
-
-
-def find_standard(path: str) -> Method | None:
-    """Return a method of gRPC's own health service, which balancers ask; None for any other."""
-    return METHODS.get(path) if path.startswith("/grpc.health.") else None
-
-
-def _text(outcome: Outcome) -> str:
-    return outcome.text
 
 
 def _as_json(value: object) -> str:

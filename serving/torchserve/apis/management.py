@@ -189,7 +189,11 @@ def _named(exchange: Exchange) -> tuple[str, str | None]:
 def manageable(source: TorchServeSource) -> Registrations:
     """Return the registrations; refuse where a model repository is served instead."""
     if source.registrations is None:
-        raise elsewhere()
+        raise TorchServeError(
+            405,
+            "MethodNotAllowedException",
+            "The models of this server come from its model repository: change them there, or over the dashboard",
+        )
     return source.registrations
 
 
@@ -199,14 +203,6 @@ def changeable(source: TorchServeSource) -> Registrations:
     if not source.options.enable_model_api:
         raise not_allowed()
     return registrations
-
-
-def elsewhere() -> TorchServeError:
-    return TorchServeError(
-        405,
-        "MethodNotAllowedException",
-        "The models of this server come from its model repository: change them there, or over the dashboard",
-    )
 
 
 def _replied(outcome: Outcome) -> Reply:

@@ -73,17 +73,13 @@ def error_reply(error: Exception) -> Reply:
 
 def json_reply(value: object, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Reply:
     """Return a value as indented JSON with a final newline."""
-    return text_reply(orjson.dumps(value, option=orjson.OPT_INDENT_2), status, headers)
+    text = orjson.dumps(value, option=orjson.OPT_INDENT_2) + b"\n"
+    return Reply(status, (text,), "application/json", headers, closes=status >= 400)
 
 
 def status_reply(status: str, code: int = 200) -> Reply:
     """Return the reply of management calls and /ping."""
     return json_reply({"status": status}, code)
-
-
-def text_reply(json: bytes, status: int = 200, headers: Iterable[tuple[str, str]] = ()) -> Reply:
-    """Return a reply with this JSON and a final newline."""
-    return Reply(status, (json + b"\n",), "application/json", headers, closes=status >= 400)
 
 
 # -- the headers of every answer ---------------------------------------------------------------------------------------

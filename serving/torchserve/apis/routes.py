@@ -57,9 +57,12 @@ def inference_routes(api: InferenceApi) -> list[Route[object]]:
         api.targets.find(params["model"], params.get("version", ""), predicts=False)
         return json_reply(describe_model(params["model"]))
 
+    def ping(exchange: Exchange) -> Reply:
+        return status_reply("Healthy") if api.targets.healthy() else status_reply("Unhealthy", 500)
+
     rest = "{model}[/{version}[/{url_path*}]]"
     routes: list[Route[object]] = [
-        Route(ANY, "/ping[/{rest*}]", "health", bound(lambda exchange: _ping(api))),
+        Route(ANY, "/ping[/{rest*}]", "health", bound(ping)),
         Route(ANY, f"/predictions/{rest}", "inference", predict, large=True, encoded=True),
         Route(ANY, f"/explanations/{rest}", "inference", explain, large=True, encoded=True),
         *(
@@ -148,7 +151,3 @@ def _of_v2_client(exchange: Exchange) -> bool:
 def metrics_routes(page: MetricsPage) -> list[Route[object]]:
     """Return the routes of the metrics API."""
     return [Route(ANY, "/metrics[/{rest*}]", "metrics", bound(page.show))]
-
-
-def _ping(api: InferenceApi) -> Reply:
-    return status_reply("Healthy") if api.targets.healthy() else status_reply("Unhealthy", 500)

@@ -12,7 +12,7 @@ import io
 import json
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -174,11 +174,11 @@ def parameters_of(processor: "RequestProcessor") -> dict[str, ParameterValue]:
     """Return the type, status and headers that a handler has set, as parameters of the response."""
     parameters: dict[str, ParameterValue] = {}
     headers: list[tuple[str, str]] = []
-    for name, value in _items(processor.get_response_headers()):
-        if name.lower() == "content-type":
-            parameters["content_type"] = value
+    for name, value in processor.get_response_headers().items():
+        if str(name).lower() == "content-type":
+            parameters["content_type"] = str(value)
         else:
-            headers.append((name, value))
+            headers.append((str(name), str(value)))
     if headers:
         parameters["torchserve_headers"] = json.dumps(headers)
     status = processor.get_response_status_code()
@@ -188,7 +188,3 @@ def parameters_of(processor: "RequestProcessor") -> dict[str, ParameterValue]:
     if reason:
         parameters["torchserve_reason"] = reason
     return parameters
-
-
-def _items(headers: dict[str, str]) -> Iterable[tuple[str, str]]:
-    return ((str(name), str(value)) for name, value in headers.items())

@@ -42,14 +42,8 @@ class Descriptions:
     # -- the list --------------------------------------------------------------------------------------------------
     def page(self, limit: int, first: int) -> Description:
         """Return a page of the models, each by its default version, sorted by name."""
-        rows = sorted(self._listed())
-        if not 0 <= limit <= PAGE:
-            limit = PAGE
-        first = max(0, first)
-        last = first + limit
-        token = {"nextPageToken": str(last)} if last <= len(rows) else {}
-        models = [{"modelName": name, "modelUrl": url} for name, url in rows[first:last]]
-        return {**token, "models": models}
+        token, rows = page_of(sorted(self._listed()), limit, first)
+        return {**token, "models": [{"modelName": name, "modelUrl": url} for name, url in rows]}
 
     def _listed(self) -> Iterable[tuple[str, str]]:
         if self._registrations is not None:
@@ -220,6 +214,13 @@ class Descriptions:
             "gpu": False,
             "gpuUsage": "N/A",
         }
+
+
+def page_of(rows: list[tuple[str, str]], limit: int, first: int) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Return the token of the next page, and the rows of this one. The token is absent on the last page."""
+    first = max(0, first)
+    last = first + (limit if 0 <= limit <= PAGE else PAGE)
+    return {"nextPageToken": str(last)} if last <= len(rows) else {}, rows[first:last]
 
 
 def _url(name: str) -> str:

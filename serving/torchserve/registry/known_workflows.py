@@ -20,11 +20,10 @@ from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest, ParameterValue
 from serving.core.response import Answer, InferenceResponse
 from serving.server.inference_server import InferenceServer
+from serving.torchserve.registry.description import page_of
 from serving.torchserve.registry.errors import TorchServeError, server_error
 
 log = logging.getLogger(__name__)
-
-PAGE = 100
 
 
 class KnownWorkflow(Protocol):
@@ -51,15 +50,8 @@ class KnownWorkflows(ABC):
     # -- descriptions --------------------------------------------------------------------------------------------------
     def page(self, limit: int, first: int) -> dict[str, Any]:
         """Return a page of the workflows, sorted by name."""
-        urls = self.registered()
-        names = list(urls)
-        if not 0 <= limit <= PAGE:
-            limit = PAGE
-        first = max(0, first)
-        last = first + limit
-        token = {"nextPageToken": str(last)} if last <= len(names) else {}
-        rows = [{"workflowName": name, "workflowUrl": urls[name]} for name in names[first:last]]
-        return {**token, "workflows": rows}
+        token, rows = page_of(list(self.registered().items()), limit, first)
+        return {**token, "workflows": [{"workflowName": name, "workflowUrl": url} for name, url in rows]}
 
     def describe(self, name: str) -> list[dict[str, Any]]:
         found = self.find(name)
