@@ -62,7 +62,7 @@ def test_a_number_has_no_more_digits_than_it_needs() -> None:
 
 
 @given(st.lists(st.floats(width=32), min_size=1, max_size=6), st.lists(st.floats(width=32), min_size=1, max_size=6))
-def test_near_enough_is_what_numpy_calls_close(wanted: list[float], came: list[float]) -> None:
+def test_the_tolerance_is_that_of_numpys_isclose(wanted: list[float], came: list[float]) -> None:
     came = [*came, *wanted][: len(wanted)]
     expected, got = (Tensor("y", "FP32", (len(wanted),), elements) for elements in (wanted, came))
     verdict = compare([expected], {"y": got}, Tolerance(absolute=0.5, relative=0.25))
@@ -112,11 +112,11 @@ def test_integers_may_be_apart_by_the_absolute_tolerance() -> None:
         ({"y": tensor([1.0, 2.0])}, "output 'y' has shape [2], expected [1]"),
     ],
 )
-def test_an_answer_of_another_form_fails_with_what_is_other(got: dict[str, Tensor], said: str) -> None:
+def test_an_answer_of_another_form_fails_with_the_difference(got: dict[str, Tensor], said: str) -> None:
     assert compare([tensor([1.0])], got, Tolerance()).detail == said
 
 
-def test_what_json_cannot_carry_is_sent_behind_it() -> None:
+def test_values_that_json_cannot_carry_are_sent_behind_it() -> None:
     png = b"\x89PNG"
     rows = [
         {"name": "x", "datatype": "FP32", "shape": [2], "data": [1, 2]},
@@ -222,7 +222,7 @@ def test_every_float_has_digits_that_tell_two_numbers_apart() -> None:
         {"inputs": [{"name": "x\0", "datatype": "INT8", "shape": [0], "data": []}]},
     ],
 )
-def test_what_a_server_or_a_database_would_refuse_is_not_kept(more: dict[str, Any]) -> None:
+def test_parameters_that_a_server_or_a_database_would_refuse_are_not_kept(more: dict[str, Any]) -> None:
     inputs = [{"name": "x", "datatype": "INT8", "shape": [0], "data": []}]
     with pytest.raises(InvalidExample):
         read_request({"inputs": inputs, **more})

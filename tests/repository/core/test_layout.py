@@ -63,7 +63,7 @@ def test_only_folders_named_like_numbers_are_versions() -> None:
         assert parse_version(text) is None
 
 
-def test_looking_creates_nothing(repository: ModelRepository) -> None:
+def test_reading_creates_no_folders(repository: ModelRepository) -> None:
     assert repository.models() == []
     assert repository.versions("digits") == []
     assert not repository.has_version("digits", 1)

@@ -11,7 +11,7 @@ HOSTILE = (
 )
 
 
-def test_what_a_terminal_obeys_is_written_out() -> None:
+def test_characters_that_a_terminal_obeys_are_written_out() -> None:
     assert plain(HOSTILE) == (
         "\\x1b[2J\\x1b]0;title\\x07 \\x08\\x08gone \\x9b31m \\u202egnp.exe\\u2069 \\u2028forged \\x0d over \\x00 "
         "\\u200f \\ud800 \\x7f"

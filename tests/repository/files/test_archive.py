@@ -89,7 +89,7 @@ def test_a_disk_without_room_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"not an archive", b"PK\x03\x04" + bytes(100)])
-def test_what_is_no_archive_is_refused(tmp_path: Path, damage: bytes) -> None:
+def test_a_file_that_is_no_archive_is_refused(tmp_path: Path, damage: bytes) -> None:
     path = tmp_path / "upload.zip"
     path.write_bytes(damage)
     with pytest.raises(UnsafeArchive, match="not a zip archive"):

@@ -200,7 +200,7 @@ def test_attributes_are_read_in_linear_time(tmp_path: Path, body: bytes) -> None
 
 
 @pytest.mark.parametrize("kind", [tarfile.XHDTYPE, tarfile.XGLTYPE], ids=["of one", "of all that follow"])
-def test_what_stands_before_many_entries_is_not_kept(tmp_path: Path, kind: bytes) -> None:
+def test_headers_before_many_entries_are_not_kept(tmp_path: Path, kind: bytes) -> None:
     noise = random.Random(1).randbytes(2 << 20)  # lest it unpacks to too many times its size
     entries = (
         attributes(record(b"c%05d" % number, b"a" * 150_000), kind) + header(tarfile.REGTYPE, 0, f"f{number}")
@@ -212,7 +212,7 @@ def test_what_stands_before_many_entries_is_not_kept(tmp_path: Path, kind: bytes
     assert taken < 60
 
 
-def test_what_stands_before_entries_counts_as_what_they_unpack_to(tmp_path: Path) -> None:
+def test_headers_before_entries_count_by_their_unpacked_size(tmp_path: Path) -> None:
     one = attributes(record(b"c", b"a" * 900_000))
     path = tar_of(tmp_path / "model.mar", b"".join(one + header(tarfile.REGTYPE, 0, f"f{n}") for n in range(60)))
     with pytest.raises(UnsafeArchive, match="unpacks to more than 200 times its size"):
@@ -228,7 +228,7 @@ def test_a_size_below_zero_is_refused(tmp_path: Path, size: bytes) -> None:
         model_archive.read_archive(tar_of(tmp_path / "model.mar", bytes(entry) * 3))
 
 
-def test_what_python_and_pax_write_of_names_sizes_and_times_is_read(tmp_path: Path) -> None:
+def test_names_sizes_and_times_of_python_and_pax_are_read(tmp_path: Path) -> None:
     names = ["é" * 90 + "/" + "x" * 120, "plain", "folder/" + "y" * 200]
     with tarfile.open(tmp_path / "a.tar.gz", "w:gz", format=tarfile.PAX_FORMAT, pax_headers={"comment": "all"}) as file:
         for name in names:

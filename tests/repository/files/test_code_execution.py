@@ -40,7 +40,7 @@ def places(model: Path, text: str) -> list[str]:
         ('parameters { key: "execution_ENV_path" value { string_value: "x" } }', ['parameters["execution_ENV_path"]']),
     ],
 )
-def test_what_a_configuration_runs(model: Path, text: str, expected: list[str]) -> None:
+def test_each_setting_that_runs_code_is_found(model: Path, text: str, expected: list[str]) -> None:
     assert sorted(set(places(model, text))) == expected
 
 
@@ -72,7 +72,7 @@ def test_a_custom_configuration_counts_as_well(model: Path) -> None:
     assert places(model, "") == ["configs/mine.pbtxt: 1/w", "configs/mine.pbtxt: 2/w"]
 
 
-def test_files_that_arrive_are_data_only_where_something_names_them(model: Path) -> None:
+def test_new_files_are_data_only_where_something_names_them(model: Path) -> None:
     for name in ("weights", "more", "cc.onnx", "slipway.pbtxt"):
         (model / "1" / name).write_bytes(b"")
     beside = dict.fromkeys(
@@ -107,14 +107,14 @@ sequence_batching { state { input_name: "a" initial_state { data_file: "s" } } }
         "x.pb",
     ],
 )
-def test_a_name_can_say_code(name: str) -> None:
+def test_a_name_can_show_code(name: str) -> None:
     assert code_in(name)
 
 
 @pytest.mark.parametrize(
     "name", ["model.onnx", "weights.bin", "labels.txt", "vocab.json", "x.data", "so", "py", "README.md"]
 )
-def test_a_name_can_say_nothing(name: str) -> None:
+def test_a_name_can_leave_it_open(name: str) -> None:
     assert not code_in(name)
 
 
@@ -133,13 +133,13 @@ def test_a_name_can_say_nothing(name: str) -> None:
         bytes(257) + b"ustar\x0000",
     ],
 )
-def test_content_can_say_code(content: bytes, tmp_path: Path) -> None:
+def test_content_can_show_code(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(content)
     assert code_in("weights.bin", tmp_path / "weights.bin")
 
 
 @pytest.mark.parametrize("content", [b"", ONNX, b"no\r\nyes\r\n", b"cat\ndog\n", bytes(300), b"\x80\x3f\0\0" * 100])
-def test_content_can_say_nothing(content: bytes, tmp_path: Path) -> None:
+def test_content_can_leave_it_open(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "weights.bin").write_bytes(content)
     assert not code_in("weights.bin", tmp_path / "weights.bin")
 

@@ -145,7 +145,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_what_tools_write_beside_a_model_is_data(name: str, tmp_path: Path) -> None:
+def test_files_that_tools_write_beside_a_model_are_data(name: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(DATA[name])
     assert DataFiles().has(name, tmp_path / "file")
 
@@ -165,7 +165,7 @@ def test_the_bytes_that_one_question_reads_are_bounded(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("end", ["json", "txt", "spiece.model"])
-def test_a_text_beyond_what_is_read_is_not_known_to_be_data(end: str, tmp_path: Path) -> None:
+def test_a_text_too_long_to_be_read_is_not_known_to_be_data(end: str, tmp_path: Path) -> None:
     with (tmp_path / "large").open("wb") as file:
         file.truncate((64 << 20) + 1)
     assert not DataFiles().has(f"x.{end}", tmp_path / "large")

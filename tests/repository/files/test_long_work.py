@@ -69,14 +69,14 @@ def leftovers(repository: ModelRepository) -> list[Path]:
     ]
 
 
-def test_the_bytes_that_are_told_are_the_bytes_that_were_planned(repository: ModelRepository, source: Path) -> None:
+def test_the_bytes_of_progress_are_the_planned_ones(repository: ModelRepository, source: Path) -> None:
     heard = Heard()
     stage(repository, source, heard)
     assert heard.steps == ["Copying to the repository", "Hashing", "Flushing to the disk"]
     assert heard.done == heard.whole == 3 * (len(CONTENT) + 5)
 
 
-def test_what_lies_on_the_same_disk_is_not_copied(repository: ModelRepository, source: Path) -> None:
+def test_files_on_the_same_disk_are_not_copied(repository: ModelRepository, source: Path) -> None:
     heard = Heard()
     stage(repository, source, heard, move=True)
     assert heard.steps == ["Hashing", "Flushing to the disk"]
@@ -172,7 +172,7 @@ def test_a_disk_without_room_beside_its_reserve_is_refused_before_a_byte_is_copi
     assert repository.versions("digits") == [1]
 
 
-def test_what_killed_processes_left_is_cleared_away(repository: ModelRepository) -> None:
+def test_folders_of_killed_processes_are_removed(repository: ModelRepository) -> None:
     for place in (repository.staging, repository.root, repository.archive):
         (place / ".publish-left").mkdir(parents=True)
     with staging_folder(repository, repository.root) as work:

@@ -30,7 +30,7 @@ def put(store: Any, path: str, content: bytes) -> None:
     store.pipe_file(f"/models/{path}", content)
 
 
-def test_a_model_is_copied_and_only_what_changed_is_copied_again(store: Any, repository: RemoteRepository) -> None:
+def test_a_model_is_copied_and_only_changed_files_are_copied_again(store: Any, repository: RemoteRepository) -> None:
     put(store, "m/config.pbtxt", b"one")
     put(store, "m/1/model.onnx", b"1")
     repository.list_models()
@@ -71,7 +71,7 @@ def test_a_version_that_changes_while_it_is_copied_is_copied_again(
     assert [(folder / "1" / name).read_bytes() for name in "ab"] == [b"new", b"new"]
 
 
-def test_a_version_that_never_rests_is_not_taken(
+def test_a_version_that_keeps_changing_is_not_copied(
     store: Any, repository: RemoteRepository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, "m/1/a", b"0")

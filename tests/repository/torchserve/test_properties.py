@@ -47,7 +47,7 @@ def test_a_broken_escape_is_named_with_its_line() -> None:
         java_properties.parse("a=1\nb=\\u12x4")
 
 
-def test_what_is_written_is_read_back() -> None:
+def test_written_properties_are_read_back() -> None:
     values = {"a b": " x=y:z#!\\ ", "json": '{\n\t"ü": "😀"\n}', "": "empty key", "e": ""}
     assert java_properties.parse(javaproperties.dumps(values, comments="by hand")) == values
 
@@ -88,7 +88,7 @@ def test_models_are_json_over_several_lines(tmp_path: Path) -> None:
         ("load_models=https://host/x.mar?key=a", ("https://host/x.mar?key=a",)),
     ],
 )
-def test_what_is_loaded_at_start_has_several_forms(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
+def test_load_models_has_several_forms(tmp_path: Path, text: str, expected: tuple[str, ...]) -> None:
     assert options(tmp_path, text)[0].load_models == expected
 
 
@@ -137,7 +137,7 @@ def test_a_value_that_cannot_be_used_is_named(tmp_path: Path, text: str, message
     assert message in str(caught.value)
 
 
-def test_what_means_nothing_here_is_said_and_a_slip_is_named(tmp_path: Path) -> None:
+def test_properties_without_a_meaning_are_reported_and_misspelled_ones_named(tmp_path: Path) -> None:
     _, notes = options(tmp_path, "vmargs=-Xmx4g\njob_queue_sise=3\nprefer_direct_buffer=true\nenable_metrics_api=ja")
     assert notes == [
         "config.properties: vmargs has no meaning on this server: there is no Java virtual machine",

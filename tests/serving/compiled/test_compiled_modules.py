@@ -141,7 +141,7 @@ def test_without_a_build_the_sources_run(tree: Path) -> None:
     assert said(tree) == ["False", "interpreted", "SourceFileLoader"]
 
 
-def test_a_build_that_cannot_be_loaded_is_not_used_and_said(tree: Path) -> None:
+def test_a_build_that_cannot_be_loaded_is_not_used_and_reported(tree: Path) -> None:
     folder = build_folder(tree)
     folder.mkdir(parents=True)
     (folder / f"damaged{COMMON}{SUFFIX}").write_bytes(b"no library")
@@ -153,7 +153,7 @@ def test_a_build_that_cannot_be_loaded_is_not_used_and_said(tree: Path) -> None:
     assert "make compiled" in sentence
 
 
-def test_a_build_that_lacks_modules_is_not_used_and_said(tree: Path) -> None:
+def test_a_build_that_lacks_modules_is_not_used_and_reported(tree: Path) -> None:
     build_folder(tree).mkdir(parents=True)
     assert said(tree)[::2] == ["False", "SourceFileLoader"]
 

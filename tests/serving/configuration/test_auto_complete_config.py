@@ -33,7 +33,7 @@ def test_nothing_given_becomes_a_whole_configuration(add_sub):
     assert (group.name, group.count, group.kind) == ("add_sub", 2, ModelInstanceGroup.KIND_CPU)
 
 
-def test_what_is_given_is_not_touched(add_sub):
+def test_given_fields_are_not_changed(add_sub):
     given = config("max_batch_size: 2 instance_group { count: 3 kind: KIND_CPU }")
     before = given.SerializeToString()
     result = auto_complete_config(given, add_sub, 1)
@@ -137,7 +137,7 @@ def test_the_platform_names_the_backend(add_sub):
     assert completed(add_sub, 'platform: "onnxruntime_onnx"').backend == "onnxruntime"
 
 
-def test_a_folder_without_a_model_file_says_what_was_looked_for(tmp_path):
+def test_a_folder_without_a_model_file_names_the_expected_files(tmp_path):
     (tmp_path / "empty" / "1").mkdir(parents=True)
     with pytest.raises(ServingError, match=r"none of MAR-INF, model\.onnx, model\.pt") as refused:
         completed(tmp_path / "empty")

@@ -88,7 +88,7 @@ def test_a_path_that_is_not_there_is_status_1(tmp_path):
     assert done.stdout == ""
 
 
-def test_the_proposed_configuration_is_what_the_server_completes(onnx_file, tmp_path):
+def test_the_proposed_configuration_is_the_one_that_the_server_completes(onnx_file, tmp_path):
     proposed = model_config.parse(inspect(onnx_file, "adder")["config"])
     folder = tmp_path / "adder"
     (folder / "1").mkdir(parents=True)
@@ -162,7 +162,7 @@ def test_model_py_is_read_and_never_run(tmp_path):
         ("-" * 100000 + "1", "the source is no Python text"),
     ],
 )
-def test_what_is_wrong_with_model_py_is_said(source, expected, tmp_path):
+def test_problems_of_model_py_are_reported(source, expected, tmp_path):
     (tmp_path / "model.py").write_text(source)
     assert expected in errors(inspect(tmp_path / "model.py"))[0]
 
@@ -196,7 +196,7 @@ def safetensors() -> bytes:
         ("a.bin", b"\x00\xff" * 400, "unknown", "no format that this server knows"),
     ],
 )
-def test_what_is_no_model_is_said_in_one_sentence(name, content, format_, expected, tmp_path):
+def test_a_file_that_is_no_model_is_explained_in_one_sentence(name, content, format_, expected, tmp_path):
     (tmp_path / name).write_bytes(content)
     report = inspect(tmp_path / name)
     assert report["format"] == format_
@@ -218,7 +218,7 @@ def test_an_archive_that_leads_out_of_its_folder_is_named(tmp_path):
     assert errors(inspect(tmp_path / "models.zip")) == ["the archive holds '../../evil.py', which leads out of it"]
 
 
-def test_a_plan_is_recognised_and_what_is_missing_to_read_it_is_a_warning(tmp_path):
+def test_a_plan_is_recognised_and_a_missing_tensorrt_is_a_warning(tmp_path):
     (tmp_path / "model.engine").write_bytes(b"ftrt" + bytes(100))
     report = inspect(tmp_path / "model.engine")
     assert (report["format"], report["backend"], report["filename"]) == ("tensorrt", "tensorrt", "model.plan")
@@ -303,7 +303,7 @@ def test_a_model_folder_is_read_with_its_configuration_and_highest_version(tmp_p
     assert model_config.parse(report["config"]).HasField("version_policy")
 
 
-def test_the_signature_of_the_file_is_there_whatever_a_configuration_makes_of_it(onnx_file, tmp_path):
+def test_the_signature_of_the_file_does_not_depend_on_a_configuration(onnx_file, tmp_path):
     text = 'max_batch_size: 8 input { name: "INPUT0" data_type: TYPE_FP32 dims: [ 2, 2 ] reshape { shape: 4 } }\n'
     (tmp_path / "given.pbtxt").write_text(text + 'input { name: "INPUT1" }')
     report = json.loads(run(onnx_file, "--config", tmp_path / "given.pbtxt").stdout)
@@ -350,7 +350,7 @@ def test_a_folder_without_a_model_is_status_1(tmp_path):
     assert "the folder holds no model file" in done.stderr
 
 
-def test_a_folder_without_a_model_says_what_lies_in_it(tmp_path):
+def test_a_folder_without_a_model_is_explained_by_its_files(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "model.safetensors").write_bytes(safetensors())
     report = inspect(tmp_path)
@@ -390,7 +390,7 @@ def test_missing_weights_are_named_with_the_file_to_add(tmp_path):
     ("producer", "remedy"),
     [("pytorch", "dynamic_shapes="), ("tf2onnx", "--inputs x[-1,2]"), ("skl2onnx", "[None, n_features]")],
 )
-def test_a_batch_of_one_is_said_with_how_to_export_anew(producer, remedy, tmp_path):
+def test_a_batch_of_one_is_reported_with_the_lines_of_another_export(producer, remedy, tmp_path):
     tensors = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 2]) for name in ("x", "y")]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "graph", tensors[:1], tensors[1:])
     model = helper.make_model(graph, ir_version=9, producer_name=producer, opset_imports=[helper.make_opsetid("", 17)])
@@ -408,7 +408,7 @@ def test_a_folder_with_an_ensemble_is_one(tmp_path):
 
 
 # -- cost --------------------------------------------------------------------------------------------------------------
-def test_the_process_limits_itself_below_what_its_parent_allows(onnx_file):
+def test_the_process_limits_itself_below_its_parents_limits(onnx_file):
     code = (
         "import resource, serving.inspect as i; resource.setrlimit(resource.RLIMIT_CPU, (50, 60)); i.limit_resources(); "
         "print(*resource.getrlimit(resource.RLIMIT_CPU), resource.getrlimit(resource.RLIMIT_DATA)[0])"

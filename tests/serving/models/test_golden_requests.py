@@ -81,7 +81,7 @@ async def test_a_model_that_answers_as_expected_is_switched_to_and_the_steps_are
         ).steps == []  # nothing is built, nothing changes
 
 
-async def test_the_first_that_fails_keeps_what_serves(tmp_path):
+async def test_the_first_golden_request_that_fails_keeps_the_serving_model(tmp_path):
     model_factory.onnx_scale(tmp_path, factor=2.0)
     async with core(tmp_path, load_model=("scale",)) as server:
         before = server._manager.resolve("scale", "")
@@ -233,7 +233,7 @@ async def test_a_model_that_would_sleep_is_awake_for_its_golden_requests(tmp_pat
         assert await factor(server) == 2.0
 
 
-async def test_where_one_version_does_not_pass_none_is_switched_to(tmp_path):
+async def test_no_version_is_switched_where_one_does_not_pass(tmp_path):
     both = "version_policy { all {} }"
     model_factory.onnx_scale(tmp_path, factor=2.0, version=1)
     model_factory.onnx_scale(tmp_path, factor=5.0, version=2, extra=both)
@@ -251,7 +251,7 @@ def release(folder, number):
     (folder / "config.pbtxt").write_text(text + stamp)
 
 
-async def test_what_goes_on_serving_is_asked_what_it_has_not_answered_yet(tmp_path):
+async def test_a_model_that_keeps_serving_is_sent_only_new_golden_requests(tmp_path):
     folder = model_factory.onnx_scale(tmp_path, factor=2.0)
     async with core(tmp_path) as server:
         await checked(server, golden([2.0]))
@@ -344,7 +344,7 @@ async def test_a_check_that_raises_fails_the_load_alone(tmp_path, monkeypatch):
         assert (await checked(server, golden([2.0])))[0].passed
 
 
-async def test_what_golden_requests_find_is_not_tried_again(tmp_path):
+async def test_a_failed_golden_request_is_not_retried(tmp_path):
     model_factory.onnx_scale(tmp_path)
     async with core(tmp_path, model_load_retry_count=3) as server:
         error = await failed(server, golden([3.0]))

@@ -39,7 +39,7 @@ async def test_a_broken_model_of_the_ensembles_own_repository_is_not_replaced_in
         assert not server.ready()
 
 
-async def test_loading_a_name_loads_what_can_be_loaded_and_tells_of_the_rest(repositories):
+async def test_loading_a_name_loads_every_model_that_it_can_and_reports_the_others(repositories):
     for repository in repositories:
         (repository / "part" / "1" / "model.onnx").write_bytes(b"broken")
     async with core(repositories, model_namespacing=True) as server:

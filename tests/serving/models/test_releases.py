@@ -30,7 +30,7 @@ async def infer(server, name, version=""):
     return (await response(server, name, ONE, model_version=version)).model_version
 
 
-async def test_a_poll_takes_up_a_release_and_keeps_what_serves_where_that_fails(tmp_path):
+async def test_a_poll_loads_a_release_and_keeps_the_serving_one_where_that_fails(tmp_path):
     model_factory.onnx_scale(tmp_path, extra=stamp(1, champion=1))
     async with core(tmp_path, model_control_mode="poll") as server:
         before = server._manager.resolve("scale", "")

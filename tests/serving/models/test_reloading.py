@@ -34,7 +34,7 @@ async def test_a_model_serves_after_loading_and_is_refused_before(tmp_path):
         assert server.model_ready("scale")
 
 
-async def test_loading_what_has_not_changed_does_nothing(tmp_path):
+async def test_loading_an_unchanged_model_does_nothing(tmp_path):
     model_factory.onnx_scale(tmp_path)
     async with core(tmp_path, load_model=("scale",)) as server:
         before = server._manager.resolve("scale", "")
@@ -289,7 +289,7 @@ async def test_one_version_that_fails_fails_the_load_and_none_of_the_new_ones_se
 
 
 @pytest.mark.parametrize("late", [True, False], ids=["found while it is built", "found in its configuration"])
-async def test_a_reload_of_which_one_version_fails_leaves_what_served(tmp_path, late):
+async def test_a_reload_in_which_one_version_fails_keeps_the_old_models(tmp_path, late):
     """A changed version that could be loaded is let go of too: the versions of a load belong together."""
     everything = "version_policy { all {} }"
     folder = model_factory.onnx_scale(tmp_path, factor=1.0, extra=everything)
@@ -332,7 +332,7 @@ async def test_without_a_configuration_a_strict_server_passes_a_model_over_and_i
             assert caught.value.code is Code.NOT_FOUND
 
 
-async def test_folders_that_are_no_versions_are_said(tmp_path, caplog):
+async def test_folders_that_are_no_versions_are_logged(tmp_path, caplog):
     folder = model_factory.onnx_scale(tmp_path)
     for name in ("003", "abc", "warmup", "configs", ".old"):
         (folder / name).mkdir()

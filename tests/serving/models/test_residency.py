@@ -207,7 +207,7 @@ async def test_a_shadow_wakes_no_candidate_for_which_others_would_have_to_sleep(
         assert shadow.dropped["memory"] == dropped
 
 
-async def test_a_server_that_ends_waits_for_what_goes_to_sleep(tmp_path, monkeypatch):
+async def test_a_server_that_ends_waits_for_models_that_go_to_sleep(tmp_path, monkeypatch):
     freeing, freed = threading.Event(), threading.Event()
     monkeypatch.setattr(allocator, "_return_memory", lambda: freeing.set() or freed.wait(PATIENCE_S))
     async with watched(tmp_path, monkeypatch, 1.5) as server:

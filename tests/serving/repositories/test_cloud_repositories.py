@@ -104,7 +104,7 @@ def test_a_half_written_upload_is_never_served(store: ObjectStore, tmp_path: Pat
         assert versions(server) == {"1": "READY"}
 
 
-def test_what_serves_outlives_the_network_and_returns_to_polling(store: ObjectStore, tmp_path: Path) -> None:
+def test_serving_models_outlive_the_network_and_polling_resumes(store: ObjectStore, tmp_path: Path) -> None:
     folder = onnx_scale(tmp_path / "made", factor=2.0)
     store.put_folder(folder, "production/scale")
     with serve(address(store), tmp_path / "cache", *POLL) as server:
@@ -120,7 +120,7 @@ def test_what_serves_outlives_the_network_and_returns_to_polling(store: ObjectSt
         assert server.log.count("cannot be reached") == 1
 
 
-def test_a_load_request_takes_what_is_newest(store: ObjectStore, tmp_path: Path) -> None:
+def test_a_load_request_loads_the_newest_files(store: ObjectStore, tmp_path: Path) -> None:
     with serve(address(store), tmp_path / "cache", *EXPLICIT, "--repository-poll-secs=600") as server:
         assert server.post("/v2/repository/models/scale/load")[0] == 404
         store.put_folder(onnx_scale(tmp_path / "made", factor=2.0), "production/scale")
@@ -144,7 +144,7 @@ def test_the_copies_lie_where_tritons_variable_says(store: ObjectStore, tmp_path
         assert list((tmp_path / "mounted").glob("slipway-models-*/**/scale/1/model.onnx"))
 
 
-def test_the_index_names_what_is_in_the_bucket_before_it_is_loaded(store: ObjectStore, tmp_path: Path) -> None:
+def test_the_index_names_models_of_the_bucket_before_they_are_loaded(store: ObjectStore, tmp_path: Path) -> None:
     with serve(address(store), tmp_path / "cache", *EXPLICIT) as server:
         store.put_folder(onnx_scale(tmp_path / "made"), "production/scale")
         wait_until(lambda: versions(server) == {"": ""}, what="the model in the index")
@@ -168,7 +168,7 @@ def test_the_index_names_what_is_in_the_bucket_before_it_is_loaded(store: Object
         ("nosuch://bucket/models", {}, "no installed package reads 'nosuch://' addresses"),
     ],
 )
-def test_what_is_wrong_with_a_repository_is_one_sentence(
+def test_an_error_of_a_repository_is_one_sentence(
     store: ObjectStore, tmp_path: Path, place: str, environment: dict[str, str], sentence: str
 ) -> None:
     place = place.format(port=store.port)

@@ -20,7 +20,7 @@ def odd_models(root: Path) -> dict[str, str]:
     return names
 
 
-def test_what_is_no_model_is_refused_in_a_sentence_and_others_are_served(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_model_is_refused_in_a_sentence_and_others_are_served(tmp_path: Path) -> None:
     names = odd_models(tmp_path)
     with ServerProcess(tmp_path, "--model-control-mode=explicit", wait="live") as server:
         for name, what in (names | dict.fromkeys(("file", "nowhere", "round"), "")).items():
@@ -34,7 +34,7 @@ def test_what_is_no_model_is_refused_in_a_sentence_and_others_are_served(tmp_pat
         assert "Traceback" not in server.log
 
 
-def test_a_server_that_loads_all_it_finds_serves_what_is_sound(tmp_path: Path) -> None:
+def test_a_server_that_loads_all_it_finds_serves_the_sound_models(tmp_path: Path) -> None:
     odd_models(tmp_path)
     flags = ("--model-control-mode=poll", "--repository-poll-secs=1", "--exit-on-error=false")
     with ServerProcess(tmp_path, *flags, wait="live") as server:

@@ -137,12 +137,12 @@ def test_no_encoding_leads_a_web_address_out_of_the_path_that_is_allowed(
 
 
 @pytest.mark.parametrize("name", ["leads.mar", "evil_folder", "{0}/store/evil_folder"])
-def test_a_link_in_the_store_that_leads_out_is_nothing_that_the_store_has(server: TorchServeServer, name: str) -> None:
+def test_a_link_out_of_the_store_is_no_archive_of_the_store(server: TorchServeServer, name: str) -> None:
     assert register(server, name.format(server.folder)) == 404
     assert not (server.folder / "ran").exists()
 
 
-def test_what_is_allowed_is_fetched_however_it_is_written(server: TorchServeServer, archives: str) -> None:
+def test_an_allowed_address_is_fetched_in_any_form(server: TorchServeServer, archives: str) -> None:
     inside = f"{server.folder}/allowed"
     for url in (
         f"file://{inside}/good%20one.mar",

@@ -63,7 +63,7 @@ def ping(server: TorchServeServer) -> tuple[int, dict]:
     return answer.status, answer.body
 
 
-def test_what_fails_or_hangs_at_start_keeps_no_other_from_serving(server: TorchServeServer) -> None:
+def test_a_model_that_fails_or_hangs_at_start_blocks_no_other(server: TorchServeServer) -> None:
     assert server.predict("/predictions/noop", b"x").body == b"x"
     assert [row["modelName"] for row in server.manage("GET", "/models").body["models"]] == ["hangs", "late", "noop"]
     wait_until(lambda: "'broken.mar' is passed over" in server.log, what="the broken archive in the log")
@@ -101,7 +101,7 @@ def test_a_worker_that_hangs_can_be_unregistered(server: TorchServeServer) -> No
     assert server.predict("/predictions/noop", b"y").body == b"y"
 
 
-def test_what_could_not_be_registered_or_scaled_up_leaves_the_server_ready(server: TorchServeServer) -> None:
+def test_a_failed_registration_or_scaling_leaves_the_server_ready(server: TorchServeServer) -> None:
     """Balancers ask by V2, KServe's routes and gRPC's health service; the models of the start serve by now."""
 
     def v2_ready() -> int:

@@ -97,7 +97,7 @@ def test_an_archive_comes_from_an_address_that_is_allowed(store: ModelStore, add
     assert files(store) == []
 
 
-def test_a_redirection_is_followed_within_what_is_allowed(store: ModelStore, address: str) -> None:
+def test_a_redirection_to_an_allowed_address_is_followed(store: ModelStore, address: str) -> None:
     assert find(store, f"{address}/there.mar").path.name == "there.mar"
     for name, status in (("to-another-host.mar", 404), ("to-a-file.mar", 400)):
         assert refused(store, f"{address}/{name}").status == status
@@ -112,7 +112,7 @@ def test_a_redirection_is_followed_within_what_is_allowed(store: ModelStore, add
         ("junk.mar", 400, "InvalidModelException"),
     ],
 )
-def test_what_is_no_whole_archive_leaves_nothing_in_the_store(
+def test_an_incomplete_archive_leaves_nothing_in_the_store(
     store: ModelStore, address: str, name: str, status: int, kind: str
 ) -> None:
     error = refused(store, f"{address}/{name}")
@@ -164,7 +164,7 @@ def test_a_name_leads_to_nothing_outside_of_the_store(store: ModelStore, tmp_pat
     assert find(store, str(store.folder / "inside")).path == store.folder / "inside"
 
 
-def test_what_a_killed_server_has_left_is_fetched_again(store: ModelStore, address: str) -> None:
+def test_a_file_of_a_killed_server_is_fetched_again(store: ModelStore, address: str) -> None:
     url = f"{address}/noop.mar"
     path, _, lock = astuple(find(store, url))
     os.close(lock)  # as the kernel does
@@ -201,7 +201,7 @@ def test_servers_that_fetch_one_address_at_the_same_time_all_have_it(store: Mode
     assert files(store) == []
 
 
-def test_what_another_server_is_fetching_into_the_store_is_left_to_it(store: ModelStore, address: str) -> None:
+def test_a_file_that_another_server_is_fetching_is_left_alone(store: ModelStore, address: str) -> None:
     with ThreadPoolExecutor(1) as threads:
         found = threads.submit(find, store, f"{address}/late.mar")
         wait_until(lambda: files(store) != [])
@@ -221,7 +221,7 @@ def test_a_store_without_hard_links_takes_archives_too(
     assert files(store) == [".slipway-fetched-noop.mar", "noop.mar"]
 
 
-def test_a_store_that_cannot_be_written_is_said(store: ModelStore, address: str) -> None:
+def test_a_store_that_cannot_be_written_is_an_error(store: ModelStore, address: str) -> None:
     store.folder.rmdir()
     answer = refused(store, f"{address}/noop.mar")
     assert (answer.status, answer.message) == (500, f"Failed to save model: {address}/noop.mar")

@@ -164,7 +164,7 @@ def test_a_refusal_is_in_torchserves_words(
     assert answered.status == status
 
 
-def test_what_is_no_archive_is_refused_and_leaves_nothing(server: TorchServeServer) -> None:
+def test_a_file_that_is_no_archive_is_refused_and_leaves_nothing(server: TorchServeServer) -> None:
     answered = server.manage("POST", "/models?url=junk.mar")
     assert (answered.status, answered.body["type"]) == (400, "InvalidModelException")
     assert server.manage("GET", "/models").body["models"] == [{"modelName": "noop", "modelUrl": "noop-1.0.mar"}]
@@ -227,7 +227,7 @@ def test_versions_stand_side_by_side_and_one_is_the_default(server: TorchServeSe
     assert server.manage("DELETE", f"/models/{registered}/1.0").body == {"status": 'Model "own" unregistered'}
 
 
-def test_an_archive_says_what_a_request_leaves_open(server: TorchServeServer) -> None:
+def test_an_archive_sets_the_fields_that_a_request_leaves_out(server: TorchServeServer) -> None:
     answered = server.manage("POST", "/models?url=config.mar&batch_size=3")
     assert answered.body == {"status": 'Model "config" Version: 1.0 registered with 2 initial workers'}
     try:
@@ -251,7 +251,7 @@ def test_a_registration_may_be_json(server: TorchServeServer) -> None:
     assert (malformed.status, malformed.body["type"]) == (400, "JsonSyntaxException")
 
 
-def test_a_handler_adds_what_it_says_of_itself(server: TorchServeServer) -> None:
+def test_a_handler_adds_its_own_description(server: TorchServeServer) -> None:
     (found,) = server.manage("GET", "/models/noop?customized=true").body
     assert found["customizedMetadata"] == {"labels": ["cat", "dog"]}
 
@@ -275,7 +275,7 @@ def test_the_list_comes_in_pages(server: TorchServeServer, registered: str) -> N
     assert server.manage("GET", "/models?limit=0").body == {"nextPageToken": "0", "models": []}
 
 
-def test_an_archive_that_is_written_anew_changes_nothing_that_serves(server: TorchServeServer) -> None:
+def test_a_rewritten_archive_does_not_change_the_serving_model(server: TorchServeServer) -> None:
     path = Path(server.store, "rewritten.mar")
     archive(path, version="1.0", handler=ANSWERS % "old")
     assert server.manage("POST", "/models?url=rewritten.mar&initial_workers=1").status == 200
@@ -286,7 +286,7 @@ def test_an_archive_that_is_written_anew_changes_nothing_that_serves(server: Tor
     server.manage("DELETE", "/models/rewritten")
 
 
-def test_what_may_be_asked_about_a_model_is_described(server: TorchServeServer) -> None:
+def test_the_routes_of_a_model_are_described(server: TorchServeServer) -> None:
     reported = server.manage("OPTIONS", "/models/noop").body
     assert reported["info"]["title"] == "RESTful Management API for: noop"
     assert set(reported["paths"]["/models/{model_name}"]) == {"get", "put", "delete"}
@@ -300,7 +300,7 @@ def test_v2_loads_nothing_on_a_server_of_registered_models(server: TorchServeSer
     assert "TorchServe's management API" in body["error"]
 
 
-def test_many_who_change_the_same_models_at_once_leave_them_whole(server: TorchServeServer) -> None:
+def test_many_clients_that_change_the_same_models_leave_them_whole(server: TorchServeServer) -> None:
     """Each of them registers, scales and unregisters versions of two models; another one predicts all the while."""
     answers: list[Answered] = []
 

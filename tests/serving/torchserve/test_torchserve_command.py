@@ -88,7 +88,7 @@ def test_a_server_in_the_foreground_ends_with_its_signal(folder: Path) -> None:
     assert not (folder / "key_file.json").exists()
 
 
-def test_a_server_that_stop_will_not_find_is_said(
+def test_a_server_that_stop_will_not_find_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
@@ -97,7 +97,7 @@ def test_a_server_that_stop_will_not_find_is_said(
     assert "--stop will not find this server, end it by its process id 123: No such file" in capsys.readouterr().out
 
 
-def test_what_cannot_be_started_is_said(folder: Path) -> None:
+def test_a_failed_start_is_reported(folder: Path) -> None:
     (folder / "config.properties").write_text("inference_address=nowhere\n")
     status, said = run(folder, "--start", "--model-store", "store")
     assert status == 1
@@ -105,7 +105,7 @@ def test_what_cannot_be_started_is_said(folder: Path) -> None:
     assert run(folder, "--stop") == (0, "TorchServe is not currently running.\n")
 
 
-def test_the_configuration_is_what_is_named_else_the_last_snapshot_else_that_of_the_folder(
+def test_the_configuration_is_the_named_one_else_the_last_snapshot_else_that_of_the_folder(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = ("--model-store", "store")
@@ -146,7 +146,7 @@ def test_a_start_from_damaged_snapshots_alone_is_refused(folder: Path, monkeypat
         (("--model-store", "store", "--log-config", "none"), "--log-config file not found: none"),
     ],
 )
-def test_what_is_missing_is_named(
+def test_a_missing_file_is_named(
     folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(InvalidProperties, match=re.escape(message)):

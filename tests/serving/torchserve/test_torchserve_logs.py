@@ -61,7 +61,7 @@ def test_each_request_is_a_line_of_the_access_log(server: TorchServeServer) -> N
         wait_for(server, "access_log.log", rf"- /127\.0\.0\.1:\d+ {request} \d+")
 
 
-def test_what_handlers_print_and_what_is_counted_has_a_file_each(server: TorchServeServer) -> None:
+def test_output_and_metrics_of_handlers_have_a_file_each(server: TorchServeServer) -> None:
     server.predict("/predictions/prints", b"x")
     wait_for(server, "model_log.log", r"\[INFO \] W-9000-prints_1\.0-stdout MODEL_LOG - one line")
     rest = r"\|#hostname:[^,]+,timestamp:\d+"
@@ -83,7 +83,7 @@ def test_a_file_stays_within_its_bounds_and_is_begun_anew_where_it_was_moved(tmp
     file.close()
 
 
-def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_folder_that_cannot_be_written_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "file").touch()
     file = LogFile(tmp_path / "file" / "access_log.log")
     file.append("lost\n")

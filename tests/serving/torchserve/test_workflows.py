@@ -107,9 +107,7 @@ def registered(server: TorchServeServer, request: pytest.FixtureRequest) -> Iter
 
 
 @pytest.mark.parametrize("registered", ["parallel"], indirect=True)
-def test_what_models_answer_side_by_side_comes_together_in_a_function(
-    server: TorchServeServer, registered: str
-) -> None:
+def test_answers_of_parallel_models_are_joined_in_a_function(server: TorchServeServer, registered: str) -> None:
     answered = server.predict("/wfpredict/parallel", b"go")
     assert (answered.status, answered.body) == (200, {"one": "go one", "two": "go two"})
     assert answered.headers["content-type"] == "application/json"
@@ -209,7 +207,7 @@ def test_a_node_that_takes_too_long_is_named(server: TorchServeServer, registere
         ("DELETE /workflows/none", 404, "WorkflowNotFoundException", "Workflow not found: none"),
     ],
 )
-def test_what_cannot_be_registered_leaves_nothing(
+def test_a_failed_registration_leaves_nothing(
     server: TorchServeServer, asked: str, status: int, kind: str, message: str
 ) -> None:
     answered = server.manage(*asked.split(" "))

@@ -38,7 +38,7 @@ def report(server):
     return rollout.report()
 
 
-async def test_a_candidate_that_fails_is_taken_out_and_stays_out(tmp_path, caplog):
+async def test_a_failing_candidate_is_taken_out_and_stays_out(tmp_path, caplog):
     caplog.set_level("INFO", "serving.traffic")
     models, state = tmp_path / "models", tmp_path / "traffic.json"
     limits = {"guardrails": [{"metric": "errors"}], "min_samples": 20}
@@ -95,7 +95,7 @@ class TritonPythonModel:
 
 
 @pytest.mark.parametrize("way", ["breach", "weight", "end"])
-async def test_what_waits_for_a_candidate_that_is_taken_out_is_answered_by_the_stable_version(tmp_path, way):
+async def test_requests_that_wait_for_a_candidate_that_is_taken_out_go_to_stable(tmp_path, way):
     models, gate = tmp_path / "models", tmp_path / "gate"
     scale(models, policy(100))
     replace_candidate(models, WAITS_AT_GATE.format(gate=str(gate)))

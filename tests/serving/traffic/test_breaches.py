@@ -50,7 +50,7 @@ WRONG = (
 
 
 @pytest.mark.parametrize("content", WRONG, ids=range(len(WRONG)))
-def test_a_file_that_cannot_be_read_is_none_and_said(
+def test_a_file_that_cannot_be_read_counts_as_empty_and_is_logged(
     tmp_path: Path, content: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "traffic.json"
@@ -60,7 +60,7 @@ def test_a_file_that_cannot_be_read_is_none_and_said(
     assert str(path) in caplog.text
 
 
-def test_what_is_whole_in_a_damaged_file_is_kept(tmp_path: Path) -> None:
+def test_whole_rows_of_a_damaged_file_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "traffic.json"
     _kept(path, "chat")
     path.write_text(path.read_text().replace("{", '{"other": 3, ', 1))
@@ -125,7 +125,7 @@ def test_without_a_file_a_breach_lasts_as_long_as_the_process() -> None:
     assert breaches.of("chat", "r-1") == BREACH
 
 
-def test_a_lock_that_another_server_holds_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_lock_of_another_server_does_not_block_the_loop(tmp_path: Path) -> None:
     """The caller is the event loop: it goes on while the thread waits for the lock."""
     path = tmp_path / "traffic.json"
     breaches = Breaches(path)

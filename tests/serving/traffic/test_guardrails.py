@@ -54,7 +54,7 @@ def give_up(arm: ArmFigures, requests: int, *, ms: float) -> None:
         arm.give_up(int(ms * MS))
 
 
-def test_a_candidate_that_fails_is_found_with_what_it_did() -> None:
+def test_a_failing_candidate_is_found_with_its_figures() -> None:
     arms = Arms(ERRORS)
     for second in range(20):
         serve(arms.stable, 200, failed=second % 5 == 0)
@@ -69,14 +69,14 @@ def test_a_candidate_that_fails_is_found_with_what_it_did() -> None:
     )
 
 
-def test_errors_that_both_arms_have_accuse_nobody() -> None:
+def test_errors_of_both_arms_breach_no_guardrail() -> None:
     arms = Arms(ERRORS)
     serve(arms.stable, 4000, failed=600)
     serve(arms.candidate, 210, failed=30)
     assert arms.tick().state == "holds"
 
 
-def test_a_candidate_that_refuses_what_the_stable_version_answers_is_found() -> None:
+def test_a_candidate_that_refuses_requests_which_stable_answers_is_found() -> None:
     """The candidate was made for other inputs, so that each request looks like the client's mistake."""
     arms = Arms(ERRORS)
     for _ in range(10):
@@ -92,7 +92,7 @@ def test_a_candidate_that_refuses_what_the_stable_version_answers_is_found() -> 
     )
 
 
-def test_a_few_requests_that_the_candidate_refuses_accuse_nobody() -> None:
+def test_a_few_refused_requests_breach_no_guardrail() -> None:
     """They may all be those of one client, which is sent to the candidate each time."""
     arms = Arms(ERRORS)
     serve(arms.stable, 4000)
@@ -105,7 +105,7 @@ def test_a_few_requests_that_the_candidate_refuses_accuse_nobody() -> None:
     assert (found.state, found.samples) == ("waiting", (4000, 30))
 
 
-def test_few_requests_that_fail_accuse_it_beside_those_that_it_refuses() -> None:
+def test_a_few_failed_requests_breach_a_guardrail_beside_refused_ones() -> None:
     arms = Arms(ERRORS)
     serve(arms.stable, 4000)
     for _ in range(10):
@@ -214,7 +214,7 @@ def test_a_candidate_whose_clients_give_up_before_it_answers_is_found() -> None:
     assert errors.state == "breached"
 
 
-def test_clients_that_give_up_on_both_arms_accuse_nobody() -> None:
+def test_clients_that_give_up_on_both_arms_breach_no_guardrail() -> None:
     arms = Arms(ERRORS, LATENCY)
     for arm, requests in ((arms.stable, 4000), (arms.candidate, 400)):
         serve(arm, requests)
@@ -237,7 +237,7 @@ def test_a_slow_candidate_is_found_by_its_quantile() -> None:
     assert found.detail.startswith("the p99 of 600 requests was ")
 
 
-def test_one_bad_moment_of_the_machine_accuses_nobody() -> None:
+def test_one_bad_moment_of_the_machine_breaches_no_guardrail() -> None:
     arms = Arms(LATENCY)
     for second in range(30):
         serve(arms.stable, 400, ms=5)
@@ -296,7 +296,7 @@ def test_answers_that_differ_too_often_are_found() -> None:
     )
 
 
-def test_what_was_compared_is_remembered_where_nothing_is_mirrored_any_more() -> None:
+def test_comparisons_are_remembered_once_nothing_is_mirrored() -> None:
     arms = Arms(DISAGREEMENT, shadow=True, window_s=10)
     compare(arms, 10, 50, 0)
     assert compare(arms, 20, 0, 0).state == "waiting", "requests may come"
@@ -314,7 +314,7 @@ def test_a_weight_of_all_requests_leaves_nothing_to_compare_with_and_says_so() -
     assert arms.tick().detail.startswith("0 of 200 requests to stable in 10 s, and at 100 % no more come")
 
 
-def test_a_candidate_that_fails_what_it_is_mirrored_is_found() -> None:
+def test_a_candidate_that_fails_mirrored_requests_is_found() -> None:
     assert compare(Arms(DISAGREEMENT, shadow=True), 10, 10, 0, failed=20).state == "breached"
 
 
@@ -349,7 +349,7 @@ def test_a_metric_below_zero_may_be_as_far_below_as_the_stable_versions() -> Non
         assert (found.state, found.limit) == (state, pytest.approx(-8, abs=0.1))
 
 
-def test_a_new_policy_is_judged_by_the_figures_that_there_are() -> None:
+def test_a_new_policy_is_judged_by_the_present_figures() -> None:
     arms = Arms(ERRORS)
     for _ in range(40):
         serve(arms.stable, 100)

@@ -264,7 +264,7 @@ def registered_input() -> Iterator[Any]:
         yield read_input(memory, "m", "x", DATATYPES["FP32"], (1, 1), MemoryRange("region", 64, 4))
 
 
-async def test_what_cannot_be_asked_again_is_counted_as_unfit() -> None:
+async def test_requests_that_cannot_be_repeated_count_as_unfit() -> None:
     client = Client()
     with registered_input() as mapped:
         client.ask(mapped)
@@ -302,7 +302,7 @@ async def test_the_worst_mismatches_are_kept_with_their_inputs_within_count_and_
     assert client.memory.taken == 0
 
 
-async def test_nothing_of_private_inputs_is_kept() -> None:
+async def test_private_inputs_are_not_kept() -> None:
     client = Client(keep=None)
     client.ask()
     await client.wait_until(lambda: client.candidate.asked)
@@ -350,7 +350,7 @@ def holding_comparisons() -> Iterator[Callable[[], None]]:
         event.set()
 
 
-async def test_closing_gives_up_what_is_under_way_and_gives_everything_back() -> None:
+async def test_closing_cancels_mirrors_and_gives_their_memory_back() -> None:
     client = Client()
     client.ask()
     client.ask()
@@ -365,7 +365,7 @@ async def test_closing_gives_up_what_is_under_way_and_gives_everything_back() ->
     assert client.mirror.mismatches.after(0) == []
 
 
-async def test_the_share_is_what_was_asked_within_its_bounds() -> None:
+async def test_the_share_is_that_of_the_policy() -> None:
     client = Client(share=10.0, max_in_flight=1_000_000)
     wanted = sum(client.mirror.wants() for _ in range(20_000))
     assert abs(wanted - 2000) < 6 * (20_000 * 0.1 * 0.9) ** 0.5

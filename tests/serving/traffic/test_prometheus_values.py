@@ -129,7 +129,7 @@ def test_an_instant_query_gives_one_number(answer: object, value: float) -> None
         (b" " * (1 << 20) + b"{}", "finds more than"),
     ],
 )
-def test_what_is_no_answer_of_one_number_is_refused_in_words(answer: bytes, said: str) -> None:
+def test_an_answer_without_one_number_is_refused_in_words(answer: bytes, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         query_value(answer)
 
@@ -156,7 +156,7 @@ def test_a_prometheus_server_is_asked_for_both_arms() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_metric_of_the_server_itself_is_read_from_what_its_page_has_of_the_model(tmp_path: Path) -> None:
+async def test_a_metric_of_the_server_itself_is_read_from_its_page_of_the_model(tmp_path: Path) -> None:
     guardrail = {"metric": "prometheus", "name": "nv_inference_request_success"}
     scale(tmp_path, policy(50, guardrails=[guardrail]))
     model_factory.onnx_scale(tmp_path, "other")
@@ -174,7 +174,7 @@ async def test_a_metric_of_the_server_itself_is_read_from_what_its_page_has_of_t
 
 
 @pytest.mark.asyncio
-async def test_what_the_stable_version_was_read_at_is_remembered_where_it_gets_no_requests() -> None:
+async def test_readings_of_stable_are_remembered_once_it_gets_no_requests() -> None:
     """A rate of its requests is no number then."""
     asked: list[str] = []
 

@@ -159,7 +159,7 @@ async def test_a_new_release_waits_for_the_sequences_of_the_old_one_to_end(tmp_p
             await ask(server, 6, 1)
 
 
-async def test_a_sequence_that_says_nothing_more_is_not_waited_for_longer_than_its_idle_time(tmp_path):
+async def test_a_silent_sequence_is_not_waited_for_beyond_its_idle_time(tmp_path):
     idle = "max_sequence_idle_microseconds: 200000 direct { }"
     accumulators(tmp_path, "", 1, 2, idle=idle)
     async with core(tmp_path, load_model=("sum",)) as server:

@@ -215,7 +215,7 @@ def test_a_template_that_does_not_fit_the_model_is_refused_with_the_load(shadowe
     assert "names no input; the model has INPUT0" in report["error"]
 
 
-def test_clients_are_answered_while_the_candidate_hangs(shadowed: Shadowed) -> None:
+def test_clients_get_answers_while_the_candidate_hangs(shadowed: Shadowed) -> None:
     going_on = threading.Event()
 
     def hang(received: Received) -> Any:

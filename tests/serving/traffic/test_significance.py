@@ -78,7 +78,7 @@ def seconds(count: int, what: Callable[[int], Counted]) -> list[Counted]:
     return [what(second) for second in range(count)]
 
 
-def test_what_failed_in_one_moment_is_hardly_more_than_one_event() -> None:
+def test_failures_of_one_moment_are_hardly_more_than_one_event() -> None:
     stable = seconds(300, lambda second: (1, 100))
     spread = seconds(300, lambda second: (1, 5) if second % 3 == 0 else (0, 5))
     burst = seconds(300, lambda second: (5, 5) if 100 <= second < 120 else (0, 5))
@@ -88,7 +88,7 @@ def test_what_failed_in_one_moment_is_hardly_more_than_one_event() -> None:
     assert clustered(evidence, burst, stable) < ENOUGH
 
 
-def test_what_happens_to_both_arms_at_once_takes_nothing_from_the_evidence() -> None:
+def test_events_of_both_arms_at_once_do_not_reduce_the_evidence() -> None:
     outage = [second for second in range(300) if 100 <= second < 105]
     stable = seconds(300, lambda second: (100, 100) if second in outage else (0, 100))
     candidate = seconds(300, lambda second: (5, 5) if second in outage else (second % 2, 5))
@@ -124,7 +124,7 @@ def test_a_counter_is_judged_for_each_request_whatever_its_unit_and_the_weight(s
     assert worse[1] > ENOUGH
 
 
-def test_counters_that_say_nothing_accuse_nobody() -> None:
+def test_counters_without_information_are_no_evidence() -> None:
     nothing = [(0.0, 5.0)] * 30
     assert rate_exceeds(nothing, nothing, 1.2) == 0.0
     assert rate_exceeds([], [], 1.2) == 0.0
@@ -140,14 +140,14 @@ def wander(chance: random.Random, count: int, keeps: float) -> list[float]:
     return values
 
 
-def test_values_that_wander_are_not_accused_where_as_many_of_chance_would_be() -> None:
+def test_wandering_values_are_less_evidence_than_independent_ones() -> None:
     chance = random.Random(5)
     assert max(mean_above_zero(wander(chance, 60, 0.95)) for _ in range(300)) < ENOUGH
     assert mean_above_zero([0.6 + each for each in wander(chance, 300, 0.0)]) > ENOUGH
     assert mean_above_zero([4 + each for each in wander(chance, 300, 0.5)]) > ENOUGH
 
 
-def test_values_without_chance_are_sure() -> None:
+def test_values_without_scatter_are_certain() -> None:
     assert mean_above_zero([]) == 0.0
     assert mean_above_zero([0.0] * 30) == 0.0
     assert mean_above_zero([3.0] * 30) == math.inf

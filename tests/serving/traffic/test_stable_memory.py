@@ -61,7 +61,7 @@ def test_it_is_written_once_a_minute_and_at_once_where_no_more_may_come(path: Pa
     asyncio.run(story())
 
 
-def test_what_a_full_disk_refused_is_written_when_there_is_room(path: Path) -> None:
+def test_figures_that_a_full_disk_refused_are_written_when_there_is_room(path: Path) -> None:
     """At 100 % nothing newer comes that would be a reason to write again."""
 
     async def story() -> None:
@@ -88,7 +88,7 @@ def test_it_is_bounded(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asyncio.run(story())
 
 
-def test_servers_that_share_a_file_leave_each_other_what_they_know(path: Path) -> None:
+def test_servers_that_share_a_file_keep_each_others_figures(path: Path) -> None:
     """At 100 % a server has nothing newer to write: what another one wrote over would be gone."""
 
     async def story() -> None:

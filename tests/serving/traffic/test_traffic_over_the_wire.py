@@ -69,7 +69,7 @@ def test_a_header_decides_on_the_version_over_every_protocol(server: ServerProce
     assert version(server, "http", "user-1", model_version="1") == "1"
 
 
-def test_a_server_tells_what_each_arm_did(server: ServerProcess) -> None:
+def test_a_server_reports_the_counts_of_each_arm(server: ServerProcess) -> None:
     with httpx.Client(timeout=PATIENCE_S) as client:
         path = f"{server.http_url}/v2/slipway/models/scale/traffic"
         before = client.get(path).json()

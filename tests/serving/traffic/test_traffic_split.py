@@ -47,7 +47,7 @@ async def test_requests_that_name_a_version_are_never_shared(tmp_path):
 
 
 @pytest.mark.parametrize("sticky", [{"parameter": "user"}, {"id": True}], ids=["parameter", "id"])
-async def test_a_key_stays_on_its_side_and_moves_to_the_candidate_only(tmp_path, sticky):
+async def test_a_key_stays_on_its_arm_and_moves_to_the_candidate_only(tmp_path, sticky):
     keys = [f"key-{number}" for number in range(200)]
 
     def of(key):
@@ -114,7 +114,7 @@ async def test_a_mirror_of_an_ensemble_takes_the_same_versions_of_its_steps_and_
         assert of_step == [asked]
 
 
-async def test_what_is_asked_for_one_request_is_answered_by_one_version(tmp_path):
+async def test_requests_that_one_request_causes_are_answered_by_one_version(tmp_path):
     scale(tmp_path, policy(50))
     steps = " ".join(
         f'step {{ model_name: "scale" model_version: -1 input_map {{ key: "INPUT0" value: "INPUT0" }} '
@@ -163,7 +163,7 @@ async def test_the_policy_changes_in_the_middle_of_traffic_without_a_failed_requ
     assert answered[2]
 
 
-async def test_a_candidate_that_is_replaced_answers_by_what_is_there_then(tmp_path):
+async def test_a_replaced_candidate_answers_by_its_new_model(tmp_path):
     scale(tmp_path, policy(100))
     async with core(tmp_path, load_model=("scale",)) as server:
         assert await count_answers(server) == {2: 1}
@@ -206,7 +206,7 @@ async def test_the_response_cache_keeps_the_answers_of_each_version_apart(tmp_pa
         assert hits == {1: found[1] - 1, 2: found[2] - 1}
 
 
-async def test_a_policy_that_cannot_be_served_leaves_what_serves(tmp_path):
+async def test_a_policy_that_cannot_be_served_keeps_the_serving_one(tmp_path):
     scale(tmp_path, policy(100))
     async with core(tmp_path, load_model=("scale",)) as server:
         for text, said in (
@@ -229,7 +229,7 @@ async def test_an_unloaded_model_has_no_rollout_and_begins_it_again(tmp_path):
         assert await count_answers(server) == {2: 1}
 
 
-async def test_what_each_arm_did_is_counted(tmp_path):
+async def test_requests_of_each_arm_are_counted(tmp_path):
     scale(tmp_path, policy(100))
     async with core(tmp_path, load_model=("scale",)) as server:
         await count_answers(server, 5)

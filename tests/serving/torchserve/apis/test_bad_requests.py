@@ -94,7 +94,7 @@ def test_a_form_is_read_in_proportion_to_its_length(piece: bytes) -> None:
 @pytest.mark.parametrize(
     "kind", ["multipart/form-data", "multipart/mixed; boundary=xx", "text/plain; charset=klingon", ";;="]
 )
-def test_what_is_no_form_is_one_part_whatever_its_type_says(client: RawClient, kind: str) -> None:
+def test_a_body_that_is_no_form_is_one_part_of_any_type(client: RawClient, kind: str) -> None:
     answer = client.request("POST", "/predictions/acts", b"\xff\xfe", content_type=kind)
     assert answer.json["parts"] == [["body", kind.partition(";")[0] or None, None, "\u00ff\u00fe"]]
 
@@ -120,7 +120,7 @@ def test_a_large_form_is_cut_elsewhere_than_on_the_loop(client: RawClient) -> No
         (b"GET /%zz HTTP/1.1\r\nhost: x\r\n\r\n", 404),
     ],
 )
-def test_what_is_no_valid_http_is_an_error_of_the_same_form(client: RawClient, request_: bytes, status: int) -> None:
+def test_invalid_http_is_an_error_of_the_same_form(client: RawClient, request_: bytes, status: int) -> None:
     client.send(request_)
     answer = client.answer()
     assert answer.status == answer.json["code"]

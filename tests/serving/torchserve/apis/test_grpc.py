@@ -141,7 +141,7 @@ def test_a_deadline_ends_the_call_and_its_request(torchserve: Apis, channel: grp
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
 
 
-def test_what_is_no_message_is_refused(channel: grpc.Channel) -> None:
+def test_a_malformed_message_is_refused(channel: grpc.Channel) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         channel.unary_unary(f"{SERVICE}/Predictions")(b"\xff\xff", timeout=PATIENCE_S)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -130,7 +130,7 @@ def test_a_request_that_waits_longer_than_its_client_is_answered(handlers: Apis,
     assert sorted(answer.status for answer in answers) == [200, 503, 503]
 
 
-def test_what_a_handler_sends_first_is_a_chunk_of_its_own(handlers: Apis) -> None:
+def test_the_first_piece_of_a_handler_is_a_chunk_of_its_own(handlers: Apis) -> None:
     with RawClient(handlers.http) as client:
         client.send(b"POST /predictions/streams HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
         while client.file.readline() != b"\r\n":
@@ -143,7 +143,7 @@ def test_what_a_handler_sends_first_is_a_chunk_of_its_own(handlers: Apis) -> Non
     assert answers == [b"0,", b"1,", b"end"]
 
 
-def test_what_a_handler_counts_is_on_the_page(handlers: Apis) -> None:
+def test_counters_of_a_handler_are_on_the_page(handlers: Apis) -> None:
     predict(handlers, b"count")
 
     def shown() -> str:

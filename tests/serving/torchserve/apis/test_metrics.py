@@ -84,7 +84,7 @@ model_metrics:
 """
 
 
-def test_a_metrics_yaml_says_which_families_there_are(tmp_path: Path) -> None:
+def test_a_metrics_yaml_sets_the_families(tmp_path: Path) -> None:
     config = tmp_path / "metrics.yaml"
     config.write_text(METRICS_YAML)
     with apis(tmp_path, metrics_config=config) as running:

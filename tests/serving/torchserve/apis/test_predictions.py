@@ -21,7 +21,7 @@ def test_any_method_predicts_and_a_raw_body_is_the_part_body(client: RawClient) 
     assert client.request("GET", "/predictions/acts").json["parts"] == [["body", None, None, ""]]
 
 
-def test_the_handler_gets_the_headers_as_sent_and_what_follows_the_version(client: RawClient) -> None:
+def test_the_handler_gets_the_headers_as_sent_and_the_path_after_the_version(client: RawClient) -> None:
     client.send(
         b"POST /predictions/acts/1.0-beta/a/b%20c HTTP/1.1\r\nhost: x\r\nX-Mine: Q\r\nContent-Length: 2\r\n\r\nhi"
     )
@@ -34,7 +34,7 @@ def test_the_handler_gets_the_headers_as_sent_and_what_follows_the_version(clien
     assert answer.json["id"] == answer.headers["x-request-id"]
 
 
-def test_explanations_say_so(client: RawClient) -> None:
+def test_a_request_for_an_explanation_is_marked(client: RawClient) -> None:
     for path in ("/explanations/acts", "/v1/models/acts:explain", "/v2/models/acts/explain"):
         assert client.request("POST", path, b"abc").json["explain"] is True
 
@@ -133,7 +133,7 @@ def test_no_content_has_no_body_and_no_length(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("parameters", [{"torchserve_status": 99}, {"torchserve_headers": "no JSON"}])
-def test_what_no_answer_can_have_is_the_servers_error(client: RawClient, parameters: dict[str, object]) -> None:
+def test_values_that_no_answer_can_have_are_the_servers_error(client: RawClient, parameters: dict[str, object]) -> None:
     answer = set_by_handler(client, **parameters)
     assert (answer.status, answer.json["type"]) == (500, "InternalServerException")
 
@@ -199,7 +199,7 @@ def test_a_full_queue_is_503(torchserve: Apis) -> None:
     assert refused.json["type"] == "ServiceUnavailableException"
 
 
-def test_what_is_too_large_is_413_and_an_answer_that_is_too_large_500(client: RawClient, torchserve: Apis) -> None:
+def test_a_body_that_is_too_large_is_413_and_an_answer_500(client: RawClient, torchserve: Apis) -> None:
     answer = client.request("POST", "/predictions/acts", b"x" * (MAX_REQUEST + 1))
     assert (answer.status, answer.json["code"]) == (413, 413)
     with RawClient(torchserve.http) as other:

@@ -109,7 +109,7 @@ def test_an_unusable_setting_is_ignored_and_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no zip", b"text", b"\x1f\x8b\x08junk"])
-def test_a_file_that_is_only_called_an_archive_says_so(content: bytes, tmp_path: Path) -> None:
+def test_a_file_with_only_the_name_of_an_archive_is_reported(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "model.mar").write_bytes(content)
     (error,) = said(inspect(tmp_path / "model.mar"), "error")
     assert "archive" in error

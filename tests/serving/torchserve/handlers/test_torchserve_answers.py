@@ -29,7 +29,7 @@ def test_a_tensor_is_written_by_torch_save() -> None:
     assert torch.equal(torch.load(io.BytesIO(as_bytes(tensor)), weights_only=True), tensor)
 
 
-def test_what_json_has_no_text_for_is_refused_as_torchserve_refuses_it() -> None:
+def test_values_without_json_are_refused_as_by_torchserve() -> None:
     with pytest.raises(InvalidAnswer) as raised:
         as_bytes({"a": {1, 2}})
     assert raised.value.status_and_reason == (503, "Unsupported model output data type.")

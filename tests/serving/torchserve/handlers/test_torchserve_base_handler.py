@@ -133,7 +133,7 @@ def test_base_handler_loads_each_kind_of_serialized_file(kind: str, importable: 
         ({}, {}, "neither a model file nor a serialized file"),
     ],
 )
-def test_a_model_that_cannot_be_loaded_says_what_is_wrong_with_the_archive(
+def test_a_model_that_cannot_be_loaded_names_the_problem_of_its_archive(
     files: dict[str, Any], named: dict[str, str], sentence: str, importable: Path
 ) -> None:
     with pytest.raises((RuntimeError, ValueError), match=sentence):

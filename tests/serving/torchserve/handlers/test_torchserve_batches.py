@@ -69,7 +69,7 @@ async def test_a_worker_that_hangs_or_ends_is_replaced_and_its_request_fails(bod
 
 
 @pytest.mark.asyncio
-async def test_workers_stand_side_by_side_and_what_a_handler_says_is_in_the_models_log(
+async def test_workers_run_side_by_side_and_a_handlers_output_is_in_the_models_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     handler = """

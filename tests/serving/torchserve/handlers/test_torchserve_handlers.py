@@ -130,7 +130,7 @@ async def test_answers_become_the_bytes_that_torchserve_sends(value: str, body: 
 
 
 @pytest.mark.asyncio
-async def test_a_handler_says_status_type_and_headers_of_an_answer(tmp_path: Path) -> None:
+async def test_a_handler_sets_status_type_and_headers_of_an_answer(tmp_path: Path) -> None:
     code = """
         def handle(data, context):
             if data is not None:

@@ -100,7 +100,7 @@ def test_segments_and_boxes_have_the_shapes_of_torchserves_answers() -> None:
 
 
 @pytest.mark.usefixtures("importable")
-def test_what_is_not_there_says_so_in_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_modules_raise_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torchvision", None)
     with pytest.raises(ImportError, match="needs torchvision, which is not installed: run pip install torchvision"):
         handler_class("object_detector", "ObjectDetector")

@@ -124,7 +124,7 @@ def test_no_line_leads_pip_to_another_place(tmp_path: Path, index: str) -> None:
     assert set(_Index.asked) == {"/administrator/nothing-here/"}
 
 
-def test_a_line_is_named_with_what_to_do(tmp_path: Path) -> None:
+def test_a_refused_line_is_named_with_the_remedy(tmp_path: Path) -> None:
     (tmp_path / "requirements.txt").write_text("numpy\n\n--extra-index-url http://evil/simple\n")
     with pytest.raises(ServingError) as caught:
         read_requirements(tmp_path / "requirements.txt", tmp_path)
@@ -135,7 +135,7 @@ def test_a_line_is_named_with_what_to_do(tmp_path: Path) -> None:
     )
 
 
-def test_what_people_write_is_passed_on(tmp_path: Path) -> None:
+def test_usual_requirements_are_passed_on(tmp_path: Path) -> None:
     (tmp_path / "own-1.0-py3-none-any.whl").write_bytes(wheel("own"))
     (tmp_path / "more").mkdir()
     (tmp_path / "more" / "base.txt").write_text("Jinja2~=3.1\n-r ../requirements.txt\n")

@@ -68,7 +68,7 @@ async def test_every_request_of_a_batch_gets_its_own_parts_and_the_last_one(tmp_
 
 
 @pytest.mark.asyncio
-async def test_a_stream_that_fails_ends_with_the_handlers_error_behind_what_was_sent(tmp_path: Path) -> None:
+async def test_a_failing_stream_ends_with_the_handlers_error_after_its_parts(tmp_path: Path) -> None:
     model(tmp_path, "streams", handler=STREAMS)
     async with core(tmp_path, load_model=("streams",)) as server:
         *parts, error = await taken(answers(server, b"raise"))

@@ -29,7 +29,7 @@ def refusal(listed: RemoteAllowList, url: str) -> str:
         ("http://[::1]:8000", "http://[::1]:8000/x"),
     ],
 )
-def test_what_lies_below_a_listed_address_may_be_called(tmp_path: Path, listed: str, url: str) -> None:
+def test_an_address_below_a_listed_one_may_be_called(tmp_path: Path, listed: str, url: str) -> None:
     access = allow_list(tmp_path, {listed: {"headers": {"Authorization": SECRET}}}).of(url)
     assert access.headers == (("Authorization", SECRET),)
 
@@ -59,7 +59,7 @@ def test_what_lies_below_a_listed_address_may_be_called(tmp_path: Path, listed: 
         "",
     ],
 )
-def test_what_is_not_listed_is_refused(tmp_path: Path, url: str) -> None:
+def test_an_address_that_is_not_listed_is_refused(tmp_path: Path, url: str) -> None:
     refusal(allow_list(tmp_path, {"http://fast:8080/team": {"headers": {"Authorization": SECRET}}}), url)
 
 

@@ -187,7 +187,7 @@ class _Says(grpc.GenericRpcHandler):
         return grpc.unary_unary_rpc_method_handler(lambda request, context: self._content)
 
 
-async def test_what_is_no_message_over_grpc_is_one_sentence_and_nothing_in_the_log(
+async def test_a_malformed_grpc_message_is_one_sentence_and_nothing_in_the_log(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = grpc.server(ThreadPoolExecutor(1), handlers=(_Says(b"\xff" * 50),))
@@ -203,7 +203,7 @@ async def test_what_is_no_message_over_grpc_is_one_sentence_and_nothing_in_the_l
     assert not caplog.records
 
 
-async def test_nan_in_json_is_read_and_what_is_no_answer_at_first_is_asked_again(tmp_path: Path) -> None:
+async def test_nan_in_json_is_read_and_a_failed_first_question_is_repeated(tmp_path: Path) -> None:
     described: Any = iter([(401, {}, b"{}"), {"extensions": []}])
 
     def respond(received: Received) -> Any:

@@ -128,7 +128,7 @@ async def test_connections_are_kept_and_one_that_was_closed_meanwhile_is_replace
         ),
     ],
 )
-async def test_what_a_service_answers_wrong_is_one_sentence_that_names_it(
+async def test_a_wrong_answer_of_a_service_is_one_sentence_that_names_it(
     tmp_path: Path, status: int, headers: dict[str, str], body: bytes, code: Code, said: str
 ) -> None:
     with service(lambda received: (status, headers, body)) as other:

@@ -107,7 +107,7 @@ async def test_a_v2_server_without_the_binary_extension_is_asked_in_json(tmp_pat
         await model.close()
 
 
-async def test_what_json_can_carry_of_each_datatype_comes_back_and_infinity_is_not_made_nan(tmp_path: Path) -> None:
+async def test_values_that_json_can_carry_come_back_and_infinity_does_not_become_nan(tmp_path: Path) -> None:
     values = {
         "UINT64": [[0, 2**64 - 1]],
         "INT64": [[-(2**63), 2**63 - 1]],
