@@ -1,4 +1,4 @@
-"""Golden requests: every tensor is kept and sent exactly, and near enough means the same to both programs."""
+"""Golden requests: every tensor is kept and sent exactly, and the tolerance means the same to both programs."""
 
 import base64
 import json

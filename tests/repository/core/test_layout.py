@@ -1,4 +1,4 @@
-"""Names and numbers that become paths, and those that must not."""
+"""Names and numbers that may become paths, and those that may not."""
 
 from pathlib import Path
 

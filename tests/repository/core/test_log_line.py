@@ -1,4 +1,4 @@
-"""Lines of the log that are about a model: what one program writes, the other reads."""
+"""Lines of the log about a model: one program writes them, the other reads them."""
 
 import pytest
 

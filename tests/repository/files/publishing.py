@@ -1,4 +1,4 @@
-"""Publish a folder in one go, where the dashboard has its checks between the two steps."""
+"""Publishes a folder in one call, without the checks of the dashboard between the two steps."""
 
 from collections.abc import Mapping
 from pathlib import Path

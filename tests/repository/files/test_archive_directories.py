@@ -1,4 +1,4 @@
-"""Archives whose table of contents, or whose headers, are larger than what they hold: refused before they fill the memory."""
+"""Archives whose table of contents, or whose headers, are larger than their files: refused before they fill the memory."""
 
 import gzip
 import io

@@ -1,4 +1,4 @@
-"""What runs code: by configuration and files together, version by version, and by what a file can be."""
+"""Finding code: by configuration and files together, version by version, and by the content of a file."""
 
 from pathlib import Path
 

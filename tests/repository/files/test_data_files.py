@@ -1,4 +1,4 @@
-"""Files that are data wherever they lie: their content has to bear out their name."""
+"""Files that are data in any place: their content has to fit their name."""
 
 import io
 import json

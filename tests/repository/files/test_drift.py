@@ -1,4 +1,4 @@
-"""Changes by hand are noticed and told."""
+"""Changes by hand are found and described."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Publishing and moving large versions: told step by step, stopped at any step, from one disk to another."""
+"""Publishing and moving large versions: progress of each step, a stop at any step, moves between disks."""
 
 from collections.abc import Callable
 from pathlib import Path

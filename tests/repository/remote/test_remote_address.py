@@ -1,4 +1,4 @@
-"""Addresses of repositories in the cloud mean what they mean to tritonserver."""
+"""Addresses of repositories in the cloud have the same meaning as in tritonserver."""
 
 import json
 from pathlib import Path

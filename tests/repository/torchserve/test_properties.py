@@ -1,4 +1,4 @@
-"""config.properties: Java's syntax, TorchServe's keys, and what is said of those that mean nothing here."""
+"""config.properties: Java's syntax, TorchServe's keys, and notes on those without a meaning here."""
 
 from pathlib import Path
 

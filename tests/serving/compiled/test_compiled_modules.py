@@ -1,4 +1,4 @@
-"""Compiled modules run only where they were built from exactly these sources, and the server says which it is."""
+"""Compiled modules run only with a build of exactly these sources, and the server reports whether they do."""
 
 import ast
 import re

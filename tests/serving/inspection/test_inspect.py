@@ -1,4 +1,4 @@
-"""`python -m serving.inspect`: what a file is by its content, its signature, what is wrong with it, a configuration for it."""
+"""`python -m serving.inspect`: the format of a file by its content, its signature, its problems, a configuration for it."""
 
 import json
 import resource

@@ -1,4 +1,4 @@
-"""An ensemble is only as ready as its steps, and every place that tells of it says so."""
+"""An ensemble is ready while its steps are, and every report of its readiness agrees."""
 
 from pathlib import Path
 from typing import Any

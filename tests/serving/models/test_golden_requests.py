@@ -1,4 +1,4 @@
-"""Golden requests: what is built answers them before it takes those of clients; whatever goes wrong, what serves goes on."""
+"""Golden requests: a new model answers them before it serves clients; after any failure the old one keeps serving."""
 
 import asyncio
 import os

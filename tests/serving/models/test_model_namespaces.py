@@ -1,4 +1,4 @@
-"""Models of one name in several repositories: what a name means where something is missing, broken or goes in circles."""
+"""Models of one name in several repositories: the meaning of a name where a model is missing, broken or in a cycle."""
 
 import numpy as np
 import pytest

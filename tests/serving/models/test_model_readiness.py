@@ -1,4 +1,4 @@
-"""`is_ready` of Python models: what the server makes of its answers, its failures and its silence."""
+"""`is_ready` of Python models: how the server takes its answers, its failures and its silence."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What was refused is not kept: each request has an error of its own, and none stays by the traceback of another's."""
+"""Refused requests are freed: each has an error of its own, and no traceback of another request keeps it."""
 
 import asyncio
 import gc

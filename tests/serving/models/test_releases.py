@@ -1,4 +1,4 @@
-"""Which release each version serves, as the index tells it: also after polls, failed changes, sleep, and of namesakes."""
+"""The release of each version in the index: also after polls, failed changes and sleep, and for models of one name."""
 
 import json
 

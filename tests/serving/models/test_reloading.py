@@ -1,4 +1,4 @@
-"""Loading, reloading and unloading: what serves keeps serving until its successor is ready."""
+"""Loading, reloading and unloading: a model keeps serving until its successor is ready."""
 
 import asyncio
 import os

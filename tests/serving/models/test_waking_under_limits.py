@@ -1,4 +1,4 @@
-"""Models that wake while something else is scarce: memory, room at a step of an ensemble, resources of the rate limiter."""
+"""Models that wake while memory, room at a step of an ensemble, or resources of the rate limiter are scarce."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""A model's folder that holds what no model has is refused in one sentence, holds up nobody, and harms no other model."""
+"""A model's folder with files that no model has is refused in one sentence, without harm to other models."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Workers that fail or hang at their start: what serves beside them goes on, and nothing waits for ever."""
+"""Workers that fail or hang at their start: other models keep serving, and no request waits for ever."""
 
 import threading
 from collections.abc import Iterator

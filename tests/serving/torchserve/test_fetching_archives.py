@@ -1,4 +1,4 @@
-"""Archives that are registered by an address: what may be fetched, and what is left in the store."""
+"""Archives that are registered by an address: the allowed ones, and the files that stay in the store."""
 
 import errno
 import http.server

@@ -1,4 +1,4 @@
-"""TorchServe's management API: what it answers, and what serves then."""
+"""TorchServe's management API: its answers, and the models that serve after them."""
 
 import random
 import socket

@@ -1,4 +1,4 @@
-"""TorchServe's own command line: what it starts, stops and refuses."""
+"""TorchServe's own command line: starting, stopping and refusing."""
 
 import os
 import re

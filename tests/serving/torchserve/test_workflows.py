@@ -1,4 +1,4 @@
-"""TorchServe's workflows: registered whole or not at all, and run as ensembles."""
+"""TorchServe's workflows: registered as a whole or not at all, and run as ensembles."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""A server remembers over a restart which candidate it has taken out."""
+"""After a restart a server knows the candidates that it has taken out."""
 
 import json
 import logging

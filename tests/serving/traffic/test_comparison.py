@@ -1,4 +1,4 @@
-"""Two answers to one request: how far they lie apart, against numpy's own arithmetic, and what cannot be compared."""
+"""Comparing two answers to one request: their differences, against numpy's own arithmetic, and values without one."""
 
 import math
 from typing import Any

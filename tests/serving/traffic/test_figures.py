@@ -1,4 +1,4 @@
-"""What an arm has done is counted since its rollout began, and in the window of the guardrails."""
+"""Requests of an arm are counted since its rollout began, and in the window of the guardrails."""
 
 from serving.traffic.figures import ArmFigures
 

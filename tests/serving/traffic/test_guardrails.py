@@ -1,4 +1,4 @@
-"""A guardrail compares the candidate with the stable version of the same time, waits for samples, and says what it saw."""
+"""A guardrail compares the candidate with the stable version of the same time, waits for samples, and explains its finding."""
 
 import random
 from dataclasses import replace

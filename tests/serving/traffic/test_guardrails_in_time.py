@@ -1,4 +1,4 @@
-"""How soon a fault takes the candidate out, in simulated seconds by the usual plan, and that chance alone does not."""
+"""A fault takes the candidate out soon, in simulated seconds of the usual plan, and chance alone does not."""
 
 import pytest
 

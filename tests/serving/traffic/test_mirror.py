@@ -1,5 +1,5 @@
-"""Mirrors: what the candidate is asked, when, what is given up under load, and what is held of it. Both arms are doubles that
-answer when the test says so; real models and servers are in test_shadow.py."""
+"""Mirrors: the requests to the candidate, their order, those dropped under load, and the memory held. Both arms are doubles
+that answer when the test says so; real models and servers are in test_shadow.py."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A sequence ends on the version on which it began, whatever moves meanwhile: weights, aliases, releases, versions."""
+"""A sequence ends on the version on which it began, although weights, aliases, releases and versions change meanwhile."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A real server with a shadow: planted differences are found with the right figures, whatever the candidate is and does."""
+"""A real server with a shadow: planted differences are found with the right figures, for any kind of candidate."""
 
 import json
 import threading

@@ -1,4 +1,4 @@
-"""Evidence against a candidate is what exact tests say, and less where requests go badly together."""
+"""Evidence against a candidate agrees with exact tests, and is less where requests fail together."""
 
 import math
 import random

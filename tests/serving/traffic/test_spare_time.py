@@ -1,4 +1,4 @@
-"""Spare time of the loop: what is let through while its thread is busy, against a clock of the test's own."""
+"""Spare time of the loop: the work that is allowed while its thread is busy, by a clock of the test's own."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""What is known of a stable arm outlives the server: by rollout and arms, off the loop, rarely, within bounds."""
+"""Figures of a stable arm outlive the server: by rollout and arms, written off the loop, rarely, within bounds."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""How requests that name no version are shared between stable and candidate."""
+"""Sharing requests without a version between stable and candidate."""
 
 import asyncio
 from collections import Counter

@@ -1,4 +1,4 @@
-"""A Python model with the tensors and parameters of a TorchServe handler: it says what it was given, or does as it is told."""
+"""A Python model with the tensors and parameters of a TorchServe handler: it answers with its inputs, or does as they say."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a client may get wrong: TorchServe's form of an error, the right code, and never 500."""
+"""Mistakes of clients: TorchServe's form of an error, the right code, and never 500."""
 
 import gzip
 import hashlib

@@ -1,4 +1,4 @@
-"""Handlers of real archives over TorchServe's inference API: what the two make of a prediction together."""
+"""Handlers of real archives over TorchServe's inference API: the two together answer predictions."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What TorchServe's inference API gives a handler, and answers for it."""
+"""The inputs that TorchServe's inference API gives a handler, and the answers that it sends."""
 
 import json
 

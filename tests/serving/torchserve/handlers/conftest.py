@@ -1,4 +1,4 @@
-"""The package `ts` in the test's own process, for what of it needs no process of its own."""
+"""The package `ts` in the test's own process, for its parts that need no child process."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What inspection says of a TorchServe archive: its manifest, its handler, and what would keep it from running."""
+"""Inspection of a TorchServe archive: its manifest, its handler, and problems that would keep it from running."""
 
 import tarfile
 import zipfile

@@ -1,4 +1,4 @@
-"""The bytes of an answer are those that TorchServe sends, however they are made."""
+"""The bytes of an answer are those that TorchServe sends, by either JSON encoder."""
 
 import io
 import json

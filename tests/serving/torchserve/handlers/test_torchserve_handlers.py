@@ -1,4 +1,4 @@
-"""Handlers as people write them for TorchServe: functions, service classes, and what they are given and may answer."""
+"""Handlers as people write them for TorchServe: functions, service classes, their inputs and answers."""
 
 import json
 from pathlib import Path

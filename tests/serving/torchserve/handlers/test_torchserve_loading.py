@@ -1,4 +1,4 @@
-"""How an archive is found, unpacked and its handler made: forms of archives, forms of handlers, packages of its own."""
+"""Finding and unpacking an archive, and making its handler: forms of archives and handlers, packages of its own."""
 
 import io
 import json

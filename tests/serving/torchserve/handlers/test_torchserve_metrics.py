@@ -1,4 +1,4 @@
-"""What handlers measure: kept where the configuration wants it, under the names and labels of TorchServe's metrics."""
+"""Metrics of handlers: kept by the configuration, under the names and labels of TorchServe's metrics."""
 
 import asyncio
 import time

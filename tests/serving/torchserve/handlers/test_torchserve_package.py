@@ -1,4 +1,4 @@
-"""What handlers import beside BaseHandler: images, texts, envelopes, micro-batches, labels."""
+"""Modules that handlers import beside BaseHandler: images, texts, envelopes, micro-batches, labels."""
 
 import base64
 import importlib

@@ -1,4 +1,4 @@
-"""An archive's requirements.txt says which packages, and never where they come from: pip is given what was understood of it."""
+"""An archive's requirements.txt names packages and never their source: pip gets only the lines that were understood."""
 
 import http.server
 import io

@@ -1,4 +1,4 @@
-"""Which other servers may be called: exactly those of the file, and nothing of its secrets is told to anybody."""
+"""The servers that may be called: exactly those of the file, whose secrets are shown to nobody."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A model behind JSON over HTTP, as a FastAPI application serves it: templates, batches, and every way in which it can fail."""
+"""A model behind JSON over HTTP, as a FastAPI application serves it: templates, batches, and all of its failures."""
 
 import asyncio
 import threading

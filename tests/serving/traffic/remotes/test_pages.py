@@ -1,4 +1,4 @@
-"""Pages of listed servers, as guardrails ask a Prometheus for them."""
+"""Pages of listed servers, such as a Prometheus that guardrails query."""
 
 from pathlib import Path
 
