@@ -34,7 +34,7 @@ _UNPACKED = "slipway-archive-"
 
 
 class TorchserveBackend(Backend):
-    """The instances share the unpacked archive, which is every handler's working directory, and nothing else."""
+    """The instances share only the unpacked archive, which is the working directory of every handler."""
 
     runs_user_code: ClassVar[bool] = True
 
@@ -44,7 +44,7 @@ class TorchserveBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Fill in what the archive says: batching, workers, time-outs. The input and the output are `data` unless declared."""
+        """Fill in the archive's batching, workers and time-outs. The input and the output are `data` unless declared."""
         settings.complete(config, archive_path(version_dir, config.default_model_filename))
 
     @classmethod
@@ -78,13 +78,13 @@ class TorchserveBackend(Backend):
             )
 
     def _installed(self) -> str:
-        """Install the archive's requirements where the configuration wants that: return the folder; "" for none."""
+        """Install the archive's requirements where the configuration says so. Return their folder, "" for none."""
         assert self._private is not None
         wanted = self._parameters.boolean(words.INSTALL, False)
         if not wanted or not self._manifest.requirements_file:
             return ""
         packages = self._private.path / "packages"
-        archive = (self._folder / MANIFEST).resolve().parents[1]  # a folder of the store is there by links
+        archive = (self._folder / MANIFEST).resolve().parents[1]  # a folder of the store is linked here
         install(archive / self._manifest.requirements_file, archive, packages, self._python)
         return str(packages)
 
@@ -128,7 +128,7 @@ class TorchserveBackend(Backend):
 
 
 def _is_data(tensors: "list[mc.ModelInput] | list[mc.ModelOutput]") -> bool:
-    """Whether the tensors are the one that is completed where none is declared."""
+    """Whether the tensors are the one that completion adds."""
     return len(tensors) == 1 and tensors[0].name == settings.DATA and tensors[0].data_type == mc.TYPE_STRING
 
 

@@ -1,6 +1,6 @@
-"""How an archive's own words become a configuration.
+"""Completes a configuration from an archive.
 
-What a configuration says stands; an archive fills in what is missing. Source of the archive's side: pytorch/serve,
+Fields that the configuration has stay; the archive fills in the others. Source of the archive's settings: pytorch/serve,
 docs/configuration.md and docs/management_api.md.
 """
 
@@ -26,7 +26,7 @@ from serving.core.devices import gpu_count
 from serving.core.errors import ServingError, invalid, not_found, unsupported
 
 DATA = "data"
-"""The name of the input and of the output of an archive for which nobody has declared others."""
+"""The name of the input and of the output of an archive without declared ones."""
 DEFAULT_TIMEOUT_S = 120
 DEFAULT_DELAY_MS = 100
 
@@ -35,12 +35,12 @@ _PIECEWISE = ("pp", "tp", "pptp")
 
 
 def archive_path(version_dir: Path, filename: str) -> Path:
-    """Return where the archive lies: a file, a folder, or, for the file name MAR-INF, the version's own folder."""
+    """Return the path of the archive: a file, a folder, or, for the file name MAR-INF, the version's own folder."""
     return version_dir if filename == model_archive.FOLDER else version_dir / filename
 
 
 def complete(config: ModelConfig, archive: Path) -> None:
-    """Fill in what a configuration does not say from what the archive says. ServingError for an archive that is none."""
+    """Complete a configuration from the archive. ServingError for a malformed archive."""
     try:
         manifest, settings, _, streams = model_archive.read_archive(archive)
     except RepositoryError as error:
@@ -58,7 +58,7 @@ def complete(config: ModelConfig, archive: Path) -> None:
 
 
 def as_serving_error(error: RepositoryError) -> ServingError:
-    """Return what is wrong with an archive as the server says it."""
+    """Return the server's error for a problem of an archive."""
     return not_found(error.message) if isinstance(error, NotFound) else invalid(error.message)
 
 
@@ -107,7 +107,7 @@ def _complete_parameters(config: ModelConfig, manifest: Manifest, settings: Mode
 
 
 def bounds(parameters: Parameters) -> Bounds:
-    """Return how long a batch and a start may take."""
+    """Return the time limits of a batch and of a start."""
     return Bounds(
         execution_s=parameters.integer(RESPONSE_TIMEOUT, DEFAULT_TIMEOUT_S, 1),
         execution_named=f"{RESPONSE_TIMEOUT} (responseTimeout)",
