@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from serving.core.in_flight import Execution, InFlightRequest
-from serving.core.response import Answer
+from serving.core.in_flight import InFlightRequest, QuietObserver
 
 
-class ClientHeaders:
+class ClientHeaders(QuietObserver):
     """An observer that carries headers, by their names in lower case. The steps of an ensemble and the calls of a Python model
     get the same headers, so that their rollouts see them too."""
 
@@ -15,17 +14,8 @@ class ClientHeaders:
     def __init__(self, headers: Mapping[str, str]) -> None:
         self.headers = headers
 
-    def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        """Nothing is done then."""
-
     def step(self, child: InFlightRequest) -> None:
         child.observe(self)
-
-    def context(self) -> str:
-        return ""
-
-    def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
-        """Nothing is done then."""
 
 
 def header_of(request: InFlightRequest, name: str) -> str | None:

@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from mypy_extensions import mypyc_attr
+
 from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError, cancelled, safely, unexpected
 from serving.core.request import InferenceRequest, SequencePosition
@@ -56,6 +58,29 @@ class Observer(Protocol):
 
     def answered(self, request: "InFlightRequest", answer: Answer, final: bool) -> None:
         """The request is about to be answered, or was refused at once."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class QuietObserver:
+    """An observer whose methods do nothing: subclasses override those that they need."""
+
+    __slots__ = ()
+
+    def executed(self, request: "InFlightRequest", execution: Execution) -> None:
+        pass
+
+    def step(self, child: "InFlightRequest") -> None:
+        pass
+
+    def context(self) -> str:
+        return ""
+
+    def answered(self, request: "InFlightRequest", answer: Answer, final: bool) -> None:
+        pass
+
+
+# A mirrored request has it, so that the checks for requests with observers see it and other requests pay for no check.
+_MIRRORED = QuietObserver()
 
 
 class SendTrace(Protocol):
@@ -106,28 +131,6 @@ class _NoResponder:
 
 
 _NO_RESPONDER = _NoResponder()
-
-
-class _Mirrored:
-    """Does nothing. A mirrored request has it so that the checks for requests with observers see it, and those without
-    observers pay for no check."""
-
-    __slots__ = ()
-
-    def executed(self, request: "InFlightRequest", execution: Execution) -> None:
-        pass
-
-    def step(self, child: "InFlightRequest") -> None:
-        pass
-
-    def context(self) -> str:
-        return ""
-
-    def answered(self, request: "InFlightRequest", answer: Answer, final: bool) -> None:
-        pass
-
-
-_MIRRORED = _Mirrored()
 
 
 class RequestOwner(Protocol):

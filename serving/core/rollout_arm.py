@@ -1,9 +1,9 @@
 """The arm of a rollout that answers a request, for the request log and traces."""
 
-from serving.core.in_flight import InFlightRequest
+from serving.core.in_flight import InFlightRequest, QuietObserver
 
 
-class ArmObserver:
+class ArmObserver(QuietObserver):
     """An observer of a request that a rollout has given to one of its arms.
 
     arm: "stable" or "candidate". version: the arm's; "" for an arm on another server, because its answers name the version.

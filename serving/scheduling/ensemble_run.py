@@ -19,7 +19,7 @@ from typing import NamedTuple
 from repository.config.step_retries import StepRetry
 from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError, StepFailed, internal, invalid, safely, unavailable, unexpected
-from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.in_flight import Execution, InFlightRequest, QuietObserver
 from serving.core.request import InferenceRequest, Parameters, ParameterValue, SequencePosition
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import ResponseFlow
@@ -46,7 +46,7 @@ Infer = Callable[[InFlightRequest], None]
 OnEnsembleAnswer = Callable[["EnsembleRequest", EnsembleOutputs | ServingError | None, bool], None]
 
 
-class EnsembleRequest:
+class EnsembleRequest(QuietObserver):
     """Owns the runs of a request; an observer of its steps."""
 
     def __init__(
@@ -144,21 +144,11 @@ class EnsembleRequest:
         if len(times) == len(_TIMES):
             self._times.append((name, times))
 
-    # -- as an observer of its steps -------------------------------------------------------------------------------
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
         took, phases = self._took, Phases.of(execution)
         took[0] += phases.input_ns
         took[1] += phases.infer_ns
         took[2] += phases.output_ns
-
-    def step(self, child: InFlightRequest) -> None:
-        """Do nothing, because the requests of a step's model are no steps of this ensemble."""
-
-    def context(self) -> str:
-        return ""
-
-    def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
-        """Do nothing, because the run gets the answer from its responder."""
 
 
 class Run:

@@ -22,7 +22,7 @@ import orjson
 
 from serving.cli.options import Options
 from serving.core.errors import ServingError
-from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.in_flight import Execution, InFlightRequest, QuietObserver
 from serving.core.response import Answer, InferenceResponse
 from serving.core.rollout_arm import arm_of
 
@@ -95,8 +95,8 @@ class RequestLog:
         return hashlib.blake2b(str(peer[0]).encode(), key=self._salt, digest_size=8).hexdigest() if peer else ""
 
 
-class _Entry:
-    """One request's line, filled while it runs."""
+class _Entry(QuietObserver):
+    """One request's line, filled while it runs. The requests of an ensemble's steps are not logged."""
 
     __slots__ = ("batch_size", "client", "compute_ns", "log", "protocol", "queue_ns", "responses")
 
@@ -108,12 +108,6 @@ class _Entry:
         self.compute_ns: int | None = None
         self.batch_size: int | None = None
         self.responses = 0
-
-    def step(self, child: InFlightRequest) -> None:
-        """Do nothing, because only requests of clients are logged."""
-
-    def context(self) -> str:
-        return ""
 
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
         self.queue_ns = execution.started_ns - request.queued_ns

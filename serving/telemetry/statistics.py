@@ -183,9 +183,10 @@ class ModelStatistics:
     """The counters of one model version since it was loaded; they survive reloads of the same version.
 
     success and fail count requests; queue and the compute durations count successful requests, inference_count their rows, and
-    execution_count the executions of the model (as in Triton). An execution of a decoupled model counts as a success. cancel
-    counts requests whose client left before the answer; they are failures with reason CANCELED too. A request of a rollout's
-    shadow is work of the model, but no client's request: instead of success and fail, mirrored and mirrored_failures count it.
+    execution_count the executions of the model (as in Triton). In those, each executed request of a decoupled model is a
+    successful one. cancel counts requests whose client left before the answer; they are failures with reason CANCELED too. A
+    request of a rollout's shadow is work of the model, but no client's request: instead of success and fail, mirrored and
+    mirrored_failures count it.
     """
 
     model_name: str

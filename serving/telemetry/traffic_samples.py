@@ -14,7 +14,7 @@ import numpy as np
 
 from serving.core.datatypes import Tensor
 from serving.core.errors import unavailable
-from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.in_flight import InFlightRequest, QuietObserver
 from serving.core.request import ParameterValue
 from serving.core.response import Answer, InferenceResponse
 
@@ -92,7 +92,7 @@ class Sampling:
                 self.done.set()
 
 
-class _SampleObserver:
+class _SampleObserver(QuietObserver):
     def __init__(self, sampling: Sampling, request: InFlightRequest, size: int, keeps_parameters: bool) -> None:
         asked = request.asked
         self._sampling: Sampling | None = sampling
@@ -101,15 +101,6 @@ class _SampleObserver:
         self.inputs = {name: np.array(tensor) for name, tensor in asked.inputs.items()}
         self.requested_outputs = asked.requested_outputs
         self.parameters = dict(asked.parameters) if keeps_parameters else {}
-
-    def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        """Do nothing."""
-
-    def step(self, child: InFlightRequest) -> None:
-        """Do nothing, because the steps of an ensemble are no samples."""
-
-    def context(self) -> str:
-        return ""
 
     def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
         sampling, self._sampling = self._sampling, None

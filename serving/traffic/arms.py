@@ -6,7 +6,7 @@ from typing import Protocol
 
 from repository.config.traffic import Remote
 from serving.core.errors import Code, ServingError, safely
-from serving.core.in_flight import Execution, InFlightRequest
+from serving.core.in_flight import InFlightRequest
 from serving.core.response import Answer
 from serving.core.rollout_arm import ArmObserver, arm_of
 from serving.traffic.figures import ArmFigures
@@ -112,15 +112,6 @@ class ArmCounter(ArmObserver):
         """Count a request that is given to the arm."""
         request.observers = (*request.observers, self)
         self._figures.begin()
-
-    def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        """Do nothing: an arm counts answers."""
-
-    def step(self, child: InFlightRequest) -> None:
-        """Do nothing: the arms of the called model count this request."""
-
-    def context(self) -> str:
-        return ""
 
     def answered(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
         if not final:

@@ -218,7 +218,7 @@ class Heartbeat:
     def __init__(self) -> None:
         self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the child's end, too
         self.silent_s = 0.0
-        self._worked = (0, 0.0)  # pages read from a disk, and seconds on a CPU, at the last check
+        self._worked = (0, 0.0)  # pages read from a disk, and seconds on a CPU, at the last check without a beat
 
     def listen(self, pid: int, elapsed_s: float) -> float:
         """Return the time since the last sign of life of the process `pid`, `elapsed_s` after the last call."""

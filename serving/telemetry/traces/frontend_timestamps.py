@@ -51,8 +51,8 @@ class FrontendTimestamps(ABC):
             self.complete()
 
     def answered_last(self) -> None:
-        """Note that the request has its last answer. The frontend gets it in this turn of the loop, and may hold the trace
-        until then."""
+        """Note that the request has its last answer. The frontend gets it in this turn of the loop and may hold the trace,
+        which is therefore released in the next one."""
         if self.protocol:
             asyncio.get_running_loop().call_soon(self.release)
         else:
