@@ -33,8 +33,8 @@ def backend_class(name: str) -> "type[Backend]":
 def make_backend(spec: "ModelSpec") -> "Backend":
     """Make the backend of one model version, not yet loaded; with processes of its own if the configuration or the kind wants
     them."""
-    from serving.backends.child.isolation import isolated, wants_process
+    from serving.backends.child.isolation import isolate, wants_process
 
     backend = backend_class(spec.config.backend)
     apart = wants_process(spec.config) or KINDS[spec.config.backend].own_process
-    return isolated(backend, spec) if apart and not backend.runs_user_code else backend(spec)
+    return isolate(backend, spec) if apart and not backend.runs_user_code else backend(spec)

@@ -158,7 +158,7 @@ def unexpected(error: BaseException, action: str) -> ServingError:
     return internal(f"{action} failed in the server ({type(error).__name__}); its log says where")
 
 
-def unraised(error: E) -> E:
+def without_traceback(error: E) -> E:
     """Return an equal error without a traceback, because a traceback keeps the frames of earlier callers, and their requests,
     in memory."""
     if not isinstance(error, ServingError):
@@ -175,7 +175,7 @@ async def outcome_of(shared: "asyncio.Future[T]") -> T:
     await asyncio.wait([shared])
     error = shared.exception()
     if error is not None:
-        raise unraised(error) from error  # the log shows where it was raised
+        raise without_traceback(error) from error  # the log shows where it was raised
     return shared.result()
 
 

@@ -43,7 +43,7 @@ AHEAD_NS = 10_000_000
 MAX_AHEAD = 7  # batches for its thread
 
 
-def uncounted() -> None:
+def ignore_progress() -> None:
     """Do nothing, for a caller that does not count warm-up batches."""
 
 
@@ -96,7 +96,7 @@ class Instance:
         self._announced = False  # whether `_take_finished` will be called for them
         self._started: asyncio.Future[None] = loop.create_future()
         self._warmups: SimpleQueue[list[Batch]] = SimpleQueue()  # one list for the thread, before any other work
-        self._on_warmed: Callable[[], None] = uncounted
+        self._on_warmed: Callable[[], None] = ignore_progress
         self._warmed: asyncio.Future[None] = loop.create_future()
         self._stopped: asyncio.Future[None] = loop.create_future()
         self._own_thread: threading.Thread | None = None
@@ -107,7 +107,7 @@ class Instance:
         self._own_thread.start()
         await self._started
 
-    async def warm_up(self, batches: list[Batch], on_each: Callable[[], None] = uncounted) -> None:
+    async def warm_up(self, batches: list[Batch], on_each: Callable[[], None] = ignore_progress) -> None:
         """Run warm-up batches, and take other batches from then on; raises ServingError. Called once for each instance.
         on_each: called after each batch, on any thread."""
         self._on_warmed = on_each

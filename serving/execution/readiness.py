@@ -27,7 +27,7 @@ class CanConfirm(Protocol):
     async def confirm_ready(self) -> bool: ...
 
 
-async def confirmed(current: Callable[[], CanConfirm | None]) -> bool:
+async def confirm_ready(current: Callable[[], CanConfirm | None]) -> bool:
     """Return whether the model that `current` returns is ready by its own word; False for None.
 
     If a reload replaces the model meanwhile, its successor is asked.

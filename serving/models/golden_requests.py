@@ -20,7 +20,7 @@ import numpy as np
 from repository.core.golden import GoldenRequest, compare
 from repository.core.tensors import Tensor as ExampleTensor
 from serving.core.datatypes import Tensor, datatype_of
-from serving.core.errors import ServingError, unexpected, unraised
+from serving.core.errors import ServingError, unexpected, without_traceback
 from serving.core.example_tensors import from_array
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest
@@ -117,7 +117,7 @@ class _Answers:
         if self.ended.done():
             return
         if isinstance(answer, ServingError):
-            self.ended.set_exception(unraised(answer))
+            self.ended.set_exception(without_traceback(answer))
             return
         if isinstance(answer, InferenceResponse):
             self.count += 1

@@ -115,7 +115,7 @@ class Model:
         self._draining = True
         if self._server_cache is not None:
             self._server_cache.models_changed()
-        self._sequences_left = None if self._sequences_abandoned else self.scheduler.sequences_left()
+        self._sequences_left = None if self._sequences_abandoned else self.scheduler.sequences_ended()
         if self._sequences_left is not None:
             await self._sequences_left
         if self._in_flight:
@@ -185,9 +185,9 @@ class Model:
         """Whether any of its instances would answer now."""
         return not self.instances or any(instance.available() for instance in self.instances)
 
-    def sequence_begun(self, identifier: int | str) -> int:
+    def sequence_start_ns(self, identifier: int | str) -> int:
         """Return when an open sequence began, in monotonic ns; 0 for one that is not open here."""
-        return self.scheduler.sequence_begun(identifier)
+        return self.scheduler.sequence_start_ns(identifier)
 
     def unready_reasons(self) -> list[str]:
         """Return the reasons why instances would not answer now."""
@@ -231,7 +231,7 @@ class Model:
         sequence, left = request.sequence, self._sequences_left
         if left is None or left.done() or not sequence.id or sequence.start:
             return False
-        return self.scheduler.sequence_begun(sequence.id) > 0
+        return self.scheduler.sequence_start_ns(sequence.id) > 0
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
         """Remove and return the requests in the queue that are `wanted` elsewhere; none of sequences."""

@@ -13,11 +13,11 @@ from serving.backends.table import make_backend
 from serving.core.batch import Batch, Send
 from serving.core.errors import unexpected
 from serving.execution.crash_trace import runner
-from serving.execution.instance import Instance, uncounted
+from serving.execution.instance import Instance, ignore_progress
 from serving.execution.instance_groups import Placement, placements
 from serving.execution.warmup import warmup_batches
 from serving.models.load_report import LoadProgress
-from serving.resources.memory import NOTHING, MemoryUse, at_least, files_bytes, grown, weights
+from serving.resources.memory import NOTHING, MemoryUse, files_bytes, larger_use, memory_growth, weights_use
 from serving.resources.runtime import Runtime
 from serving.scheduling.instance_scheduler import InstanceScheduler
 from serving.scheduling.sequence_batch import SequenceBatchScheduler
@@ -62,12 +62,12 @@ class ModelInstances:
         processes = self._processes()
         if processes:
             return MemoryUse(self._runtime.child_memory.of(processes), self._grown.gpus)
-        return weights(self._files, (instance.device for instance in self._running))
+        return weights_use(self._files, (instance.device for instance in self._running))
 
     @property
     def held(self) -> MemoryUse:
         """Return the memory that budgets count for them."""
-        return self.memory if self._processes() else at_least(self.memory, self._grown)
+        return self.memory if self._processes() else larger_use(self.memory, self._grown)
 
     async def load(self, config: ModelConfig) -> None:
         """Read the weights and make every instance; raises ServingError and leaves nothing behind."""
@@ -79,7 +79,7 @@ class ModelInstances:
                 loading = runner("loading", spec.name, spec.version, spec.model_file)
                 await runtime.in_thread(loading, self._backend.load)
                 await self._place(self._backend, config, self._make_ready)
-            self._grown = grown(growth, self._gpus())
+            self._grown = memory_growth(growth, self._gpus())
         except Exception as error:
             await self.free()
             raise unexpected(error, f"loading '{spec.name}'") from error
@@ -90,7 +90,7 @@ class ModelInstances:
             warmups = [(instance, self._warmup(config)) for instance in self._running]
             if progress is not None:
                 progress.expect(sum(len(batches) for _, batches in warmups))
-            on_each = progress.advance if progress is not None else uncounted
+            on_each = progress.advance if progress is not None else ignore_progress
             await all_of(instance.warm_up(batches, on_each) for instance, batches in warmups)
         except Exception as error:
             await self.free()
@@ -104,7 +104,7 @@ class ModelInstances:
         with self._runtime.meter.measure() as growth:
             await self._place(self._backend, config, partial(self._make_warm, config))
         if self._running != before:
-            self._grown += grown(growth, self._gpus())
+            self._grown += memory_growth(growth, self._gpus())
 
     async def free(self) -> None:
         """Stop every instance, when its batch is done, and let go of the weights."""
@@ -182,7 +182,7 @@ class ModelInstances:
     async def _let_go(self, instance: Instance) -> None:
         """Take an instance out of service. Sequences that it has open end there; new ones begin on other instances."""
         self._running.remove(instance)
-        vacated = self._scheduler.vacated(instance)
+        vacated = self._scheduler.vacate(instance)
         if vacated is None:
             await self._take_away(instance)
             return

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from repository.core.condition import Condition
 from serving.core.errors import ServingError
 from serving.core.model_identifier import ModelIdentifier
-from serving.execution.readiness import confirmed
+from serving.execution.readiness import confirm_ready
 from serving.models.model import Model
 from serving.models.model_lifecycle import ModelLifecycle
 from serving.models.model_registry import ModelRegistry
@@ -117,7 +117,7 @@ class RepositoryIndex:
             for version in lifecycle.versions.values()
             if version.model
         ]
-        answers = await asyncio.gather(*(confirmed(partial(_current_model, version)) for version in versions))
+        answers = await asyncio.gather(*(confirm_ready(partial(_current_model, version)) for version in versions))
         return all(yes or version.model is None for yes, version in zip(answers, versions, strict=True))
 
     # -- statistics ------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class SequenceRoute:
         """Return the model in which a sequence is open; None without one."""
         found, latest = None, 0
         for model in self._models:
-            begun = model.sequence_begun(identifier)
+            begun = model.sequence_start_ns(identifier)
             if begun > latest:
                 found, latest = model, begun
         return found

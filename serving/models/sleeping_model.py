@@ -84,7 +84,7 @@ class SleepingModel:
             request.reset()
         return taken
 
-    def sequence_begun(self, identifier: int | str) -> int:
+    def sequence_start_ns(self, identifier: int | str) -> int:
         """Return when the first waiting request of a sequence came, in monotonic ns; 0 where none waits."""
         return next((one.arrival_ns for one in self._waiters if one.sequence.id == identifier), 0)
 

@@ -75,7 +75,7 @@ class MemoryMeter:
             growth.gpus = {device: _gpu_growth(gpus[device], now) for device, now in _gpu_bytes().items()}
 
 
-def weights(size: int, devices: Iterable[Device]) -> MemoryUse:
+def weights_use(size: int, devices: Iterable[Device]) -> MemoryUse:
     """Return the memory of a model's weights in the server's process. size: bytes of its files. devices: those of its
     instances; the instances on one device share its weights."""
     places = {(device.kind, device.id) for device in devices}
@@ -83,14 +83,14 @@ def weights(size: int, devices: Iterable[Device]) -> MemoryUse:
     return MemoryUse(size if len(places) > len(gpus) else 0, tuple((number, size) for number in gpus), FILES)
 
 
-def grown(growth: Growth, gpus: Iterable[int]) -> MemoryUse:
+def memory_growth(growth: Growth, gpus: Iterable[int]) -> MemoryUse:
     """Return the growth of the server's memory on the host and on these GPUs; nothing if several loads ran at once."""
     if not growth.alone:
         return NOTHING
     return MemoryUse(max(0, growth.host), tuple((gpu, max(0, growth.gpus.get(gpu, 0))) for gpu in sorted(set(gpus))))
 
 
-def at_least(one: MemoryUse, other: MemoryUse) -> MemoryUse:
+def larger_use(one: MemoryUse, other: MemoryUse) -> MemoryUse:
     """Return the larger figure of both on each device."""
     gpus = dict(other.gpus)
     for gpu, size in one.gpus:

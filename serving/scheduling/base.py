@@ -37,11 +37,11 @@ class Scheduler:
     def waiting(self) -> list[InFlightRequest]:
         return []
 
-    def sequence_begun(self, identifier: int | str) -> int:
+    def sequence_start_ns(self, identifier: int | str) -> int:
         """Return when an open sequence began, in monotonic ns; 0 if no sequence of this id is open here."""
         return 0
 
-    def sequences_left(self) -> "asyncio.Future[None] | None":
+    def sequences_ended(self) -> "asyncio.Future[None] | None":
         """Return a future that is done when no sequence is open; None if none is open now."""
         return None
 

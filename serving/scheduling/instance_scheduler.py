@@ -69,7 +69,7 @@ class InstanceScheduler(Scheduler):
         self._open.append(instance)
         self._wake()
 
-    def vacated(self, instance: Instance) -> "asyncio.Future[None] | None":
+    def vacate(self, instance: Instance) -> "asyncio.Future[None] | None":
         """Bind no new sequence to an instance that will be removed. Return a future that is done when no sequence is bound to
         it; None if none is now."""
         return None

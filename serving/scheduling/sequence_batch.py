@@ -125,7 +125,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         super().add_instance(instance)
         self._place_backlog()
 
-    def vacated(self, instance: Instance) -> "asyncio.Future[None] | None":
+    def vacate(self, instance: Instance) -> "asyncio.Future[None] | None":
         if not self._slots[instance]:
             return None
         done = self._vacating[instance] = self._loop.create_future()
@@ -196,11 +196,11 @@ class SequenceBatchScheduler(InstanceScheduler):
         sequence.requests.clear()
 
     # -- open sequences --------------------------------------------------------------------------------------------
-    def sequence_begun(self, identifier: int | str) -> int:
+    def sequence_start_ns(self, identifier: int | str) -> int:
         sequence = self._sequences.get(identifier)
         return sequence.begun_ns if sequence is not None else 0
 
-    def sequences_left(self) -> "asyncio.Future[None] | None":
+    def sequences_ended(self) -> "asyncio.Future[None] | None":
         if not self._sequences:
             return None
         self._left = self._loop.create_future()

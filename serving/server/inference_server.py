@@ -19,7 +19,7 @@ from serving.core.errors import Code, NotYet, ServingError, not_found, safely, u
 from serving.core.in_flight import InFlightRequest, ReceiveTimes
 from serving.core.model_identifier import ModelIdentifier
 from serving.core.tensor_check import wire_shape
-from serving.execution.readiness import CanConfirm, confirmed
+from serving.execution.readiness import CanConfirm, confirm_ready
 from serving.extensions.shared_memory import SharedMemory
 from serving.models.golden_requests import GoldenCheck
 from serving.models.load_report import LoadReport
@@ -218,7 +218,7 @@ class InferenceServer:
         def current() -> CanConfirm | None:
             return self._manager.resolve(name, version) if self.model_ready(name, version) else None
 
-        return await confirmed(current)
+        return await confirm_ready(current)
 
     def update_trace_settings(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
         """Change the trace settings of the server, or of a model in the repository; NOT_FOUND for an unknown model."""

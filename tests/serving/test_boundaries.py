@@ -303,7 +303,7 @@ async def test_an_instance_outlives_whatever_its_model_raises(
         "serving.models.model_instances.warmup_batches",
         "serving.models.model_instances.placements",
         "serving.models.model_instances.files_bytes",
-        "serving.models.model_instances.grown",
+        "serving.models.model_instances.memory_growth",
     ],
 )
 async def test_a_load_in_which_something_raises_says_so_and_the_next_one_succeeds(

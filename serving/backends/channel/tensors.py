@@ -79,7 +79,7 @@ def dtype_of(kind: str) -> DType:
     return BFLOAT16 if kind == "BF16" and BFLOAT16 is not None else TYPES[kind].dtype
 
 
-def aligned(offset: int) -> int:
+def align_up(offset: int) -> int:
     return -(-offset // ALIGNMENT) * ALIGNMENT
 
 
@@ -123,7 +123,7 @@ class TensorWriter:
         if kind == "BYTES":
             data = serialize(array)
             length = len(data)
-        offset = aligned(self.size) if align and self.size else self.size
+        offset = align_up(self.size) if align and self.size else self.size
         self.size = offset + length
         if length:
             self._pending.append((offset, length, data))
@@ -131,7 +131,7 @@ class TensorWriter:
 
     def add_strings(self, name: str, values: Sequence[bytes]) -> TensorRow:
         """Give a BYTES tensor of shape [values, 1] the next place. Large values are not copied before `write`."""
-        start = aligned(self.size) if self.size else 0
+        start = align_up(self.size) if self.size else 0
         offset = start
         for value in values:
             length = len(value)

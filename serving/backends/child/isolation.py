@@ -26,7 +26,7 @@ def wants_process(config: ModelConfig) -> bool:
     return bool(get_parameter(config, ISOLATION) == "process")
 
 
-def isolated(inner: type[Backend], spec: ModelSpec) -> Backend:
+def isolate(inner: type[Backend], spec: ModelSpec) -> Backend:
     """Return the backend `inner` for this model, with its instances in processes."""
 
     class Isolated(IsolatedBackend):

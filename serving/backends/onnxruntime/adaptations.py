@@ -176,7 +176,7 @@ Change = Callable[[int, int, int], bytes | None]
 """(field number, start, end of its bytes) -> the bytes in place of the field; None keeps it."""
 
 
-def adapted(path: Path, adaptations: Adaptations, has_default_opset: bool) -> bytes:
+def adapt(path: Path, adaptations: Adaptations, has_default_opset: bool) -> bytes:
     """Return the changed model for ONNX Runtime.
 
     has_default_opset: whether the model imports operators of ai.onnx, such as Cast.

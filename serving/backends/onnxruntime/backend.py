@@ -22,7 +22,7 @@ from repository.config import class_names, variable_batch
 from repository.config.signature import Signature, TensorSignature, complete
 from serving.backends.base.backend import ArrayInstance, Backend, ModelSpec, Outputs
 from serving.backends.base.signature import complete_config
-from serving.backends.onnxruntime.adaptations import adapted
+from serving.backends.onnxruntime.adaptations import adapt
 from serving.backends.onnxruntime.errors import run_error, session_error, unsupported_version
 from serving.backends.onnxruntime.onnx_file import OnnxModel, check_external_data, read_onnx
 from serving.backends.onnxruntime.options import (
@@ -356,7 +356,7 @@ def _session(
     """Start a session of a file, or of the model that is changed in memory; INVALID_ARG if ONNX Runtime refuses it."""
     source: str | bytes = str(path)
     if model.adaptations.in_memory:
-        source = adapted(path, model.adaptations, bool(model.opset))
+        source = adapt(path, model.adaptations, bool(model.opset))
         if model.external:
             options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(path.parent))
     try:

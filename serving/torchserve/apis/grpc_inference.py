@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 import orjson
 from google.protobuf.message import DecodeError
 
-from serving.core.errors import PermissionDenied, ServingError, Unauthenticated, invalid, unraised
+from serving.core.errors import PermissionDenied, ServingError, Unauthenticated, invalid, without_traceback
 from serving.core.in_flight import InFlightRequest
 from serving.core.request import NO_SEQUENCE, InferenceRequest, ParameterValue, SequencePosition
 from serving.core.response import Answer, InferenceResponse
@@ -199,7 +199,7 @@ class PredictionCall(Call):
             return
         try:
             if isinstance(answer, Exception):
-                raise unraised(answer)
+                raise without_traceback(answer)
             if isinstance(answer, InferenceResponse):
                 self._take(answer, final)
             elif self.streams:
@@ -393,7 +393,7 @@ class _Pending:
             return
         try:
             if isinstance(answer, Exception):
-                raise unraised(answer)
+                raise without_traceback(answer)
             if isinstance(answer, InferenceResponse):
                 piece = body_of(answer, self.call.api.options.max_response_size)
                 self._add(PredictionResponse(prediction=piece), answer.size)

@@ -1,6 +1,6 @@
 """Answers one prediction: in one piece, or in chunks where the handler streams."""
 
-from serving.core.errors import unraised
+from serving.core.errors import without_traceback
 from serving.core.response import Answer, InferenceResponse
 from serving.core.response_flow import ResponseFlow
 from serving.frontends.http1.exchange import JOIN_BELOW, Exchange
@@ -110,7 +110,7 @@ class StreamedPrediction(Prediction):
             return
         try:
             if isinstance(answer, Exception):
-                raise unraised(answer)
+                raise without_traceback(answer)
             if answer is not None:
                 self._send_piece(answer)
             if final:

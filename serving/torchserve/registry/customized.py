@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from serving.core.errors import ServingError, unraised
+from serving.core.errors import ServingError, without_traceback
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest
 from serving.core.response import Answer, InferenceResponse
@@ -32,7 +32,7 @@ async def customized_metadata(
         if answered.done():
             return
         if isinstance(answer, ServingError):
-            answered.set_exception(unraised(answer))
+            answered.set_exception(without_traceback(answer))
         elif final:
             answered.set_result(bytes(body))
 

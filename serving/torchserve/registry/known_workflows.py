@@ -15,7 +15,7 @@ import numpy as np
 from repository.torchserve import workflow_models
 from repository.torchserve.workflow_models import Described
 from repository.torchserve.workflow_spec import WorkflowSpec
-from serving.core.errors import ServingError, StepFailed, unraised
+from serving.core.errors import ServingError, StepFailed, without_traceback
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.core.request import InferenceRequest, ParameterValue
 from serving.core.response import Answer, InferenceResponse
@@ -93,7 +93,7 @@ class KnownWorkflows(ABC):
             if answered.done():
                 return
             if isinstance(answer, ServingError):
-                answered.set_exception(unraised(answer))
+                answered.set_exception(without_traceback(answer))
             elif isinstance(answer, InferenceResponse):
                 answered.set_result(answer)
             elif final:

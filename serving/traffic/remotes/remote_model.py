@@ -101,7 +101,7 @@ class RemoteModel:
     def submit(self, request: InFlightRequest) -> None:
         """Check the request and send it; raises a ServingError, with which the caller answers it."""
         position = request.asked.sequence
-        if self._closed and (position.start or not self.sequence_begun(position.id)):
+        if self._closed and (position.start or not self.sequence_start_ns(position.id)):
             raise unavailable(f"model '{self._name}' has no arm on the server at {self.address} any more")
         if len(self._tasks) >= MAX_IN_FLIGHT + MAX_WAITING:
             raise Exhausted(
@@ -116,7 +116,7 @@ class RemoteModel:
         if position.id:
             self._sequences.follow(position, task)
 
-    def sequence_begun(self, identifier: int | str) -> int:
+    def sequence_start_ns(self, identifier: int | str) -> int:
         """Return when an open sequence began, in monotonic ns; 0 for one that is not open here."""
         return self._sequences.begun(identifier)
 

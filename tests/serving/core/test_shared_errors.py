@@ -5,7 +5,7 @@ import traceback
 
 import pytest
 
-from serving.core.errors import StepFailed, invalid, outcome_of, unraised
+from serving.core.errors import StepFailed, invalid, outcome_of, without_traceback
 
 PYTHONS = [
     UnicodeEncodeError("idna", "a..b", 1, 2, "label empty"),
@@ -16,15 +16,15 @@ PYTHONS = [
 
 @pytest.mark.parametrize("error", PYTHONS, ids=lambda error: type(error).__name__)
 def test_an_error_without_a_traceback_says_the_same(error: Exception) -> None:
-    fresh = unraised(error)
+    fresh = without_traceback(error)
     assert fresh is not error
     assert (type(fresh), str(fresh)) == (type(error), str(error))
 
 
 def test_a_serving_error_keeps_its_code_and_its_other_fields() -> None:
     failed = StepFailed("pipeline", "double", invalid("wrong"))
-    assert (unraised(failed).code, unraised(failed).message) == (failed.code, failed.message)
-    assert unraised(failed).__dict__ == failed.__dict__
+    assert (without_traceback(failed).code, without_traceback(failed).message) == (failed.code, failed.message)
+    assert without_traceback(failed).__dict__ == failed.__dict__
 
 
 @pytest.mark.asyncio

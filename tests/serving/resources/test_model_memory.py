@@ -17,10 +17,10 @@ from serving.resources.memory import (
     Growth,
     MemoryMeter,
     MemoryUse,
-    at_least,
     files_bytes,
-    grown,
-    weights,
+    larger_use,
+    memory_growth,
+    weights_use,
 )
 from tests.serving.frontends.metrics.live_subscriber import Subscriber
 from tests.serving.frontends.raw_http import samples
@@ -103,10 +103,10 @@ async def test_the_memory_of_a_python_model_is_that_of_its_process(tmp_path):
 
 def test_weights_count_once_on_each_device():
     gpu, other = Device("gpu", 0), Device("gpu", 1)
-    assert weights(10, [CPU, CPU]) == (10, (), FILES)
-    assert weights(10, [gpu, gpu, other]) == (0, ((0, 10), (1, 10)), FILES)
-    assert weights(10, [CPU, other]) == (10, ((1, 10),), FILES)
-    assert weights(10, []) == (0, (), FILES)
+    assert weights_use(10, [CPU, CPU]) == (10, (), FILES)
+    assert weights_use(10, [gpu, gpu, other]) == (0, ((0, 10), (1, 10)), FILES)
+    assert weights_use(10, [CPU, other]) == (10, ((1, 10),), FILES)
+    assert weights_use(10, []) == (0, (), FILES)
 
 
 def test_budgets_count_the_growth_of_a_load_that_ran_alone():
@@ -116,9 +116,9 @@ def test_budgets_count_the_growth_of_a_load_that_ran_alone():
     with meter.measure() as third:
         pass
     assert (first.alone, second.alone, third.alone) == (False, False, True)
-    assert grown(Growth(False, 50, {0: 5}), [0]) == NOTHING
-    assert grown(Growth(True, 50, {0: 5, 1: -3}), [0, 1]) == (50, ((0, 5), (1, 0)), MEASURED)
-    assert at_least(MemoryUse(10, ((0, 7),), FILES), MemoryUse(50, ((0, 5), (1, 1)))) == (50, ((0, 7), (1, 1)), FILES)
+    assert memory_growth(Growth(False, 50, {0: 5}), [0]) == NOTHING
+    assert memory_growth(Growth(True, 50, {0: 5, 1: -3}), [0, 1]) == (50, ((0, 5), (1, 0)), MEASURED)
+    assert larger_use(MemoryUse(10, ((0, 7),), FILES), MemoryUse(50, ((0, 5), (1, 1)))) == (50, ((0, 7), (1, 1)), FILES)
 
 
 def of(server, name):
