@@ -59,7 +59,7 @@ class TlsFiles:
         )
 
     def flag(self, what: str) -> str:
-        """Return how a person names one of the files."""
+        """Return the flag that names one of the files."""
         return f"--{self.protocol}-{what}"
 
 

@@ -121,7 +121,7 @@ def log_settings(server: InferenceServer, request: pb.LogSettingsRequest) -> pb.
 
 
 def trace_setting(server: InferenceServer, request: pb.TraceSettingRequest) -> pb.TraceSettingResponse:
-    """Change the settings of the request, where one without a value is cleared, and return all of them."""
+    """Change the settings that the request names, clear those without a value, and return all."""
     if request.settings:
         changes = {name: list(setting.value) or None for name, setting in request.settings.items()}
         server.update_trace_settings(request.model_name, changes)

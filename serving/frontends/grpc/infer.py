@@ -119,7 +119,7 @@ class StreamInferCall(Call):
                 self.flush()
 
     def _received(self) -> tuple[int, int]:
-        """Return since when this stream has waited for a request, and now (monotonic ns)."""
+        """Return when this stream began to wait for a request, and the present time (monotonic ns)."""
         now = time.monotonic_ns()
         began, self.began_ns = self.began_ns or now, now
         return began, now

@@ -318,7 +318,7 @@ def _beginning(head: RequestHead) -> bytes | None:
 
 
 def _skip_unknown(body: "bytes | memoryview", position: int) -> int:
-    """Return where the next field begins after one that is not known."""
+    """Return where the field after an unknown one begins."""
     tag, position = _read_varint(body, position)
     kind = tag & 7
     if kind == 0:

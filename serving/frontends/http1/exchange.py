@@ -106,7 +106,7 @@ class Exchange:
         return self.pipeline.backlog()
 
     def received(self) -> tuple[int, int]:
-        """Return when the client began to send this request, and now (monotonic ns), for a trace."""
+        """Return when the client began to send this request, and the present time (monotonic ns), for a trace."""
         now = time.monotonic_ns()
         return self.began_ns or now, now
 

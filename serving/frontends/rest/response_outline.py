@@ -1,7 +1,7 @@
 """The JSON of a V2 inference response without its id and the elements of its tensors.
 
-It is the same for all responses of one version of a model to equal request headers whose outputs have the same shapes: it is
-made once, and cut where the elements belong.
+It is made once for all responses of a model's version that answer equal request headers and have outputs of the same shapes,
+and cut where the elements belong.
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
 """
