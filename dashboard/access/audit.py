@@ -15,7 +15,7 @@ _within_another = ContextVar("within_another", default=False)
 
 @contextmanager
 def audit_parts() -> Iterator[None]:
-    """What the block records is part of one larger act, which has an entry of its own: it is no change by itself."""
+    """Mark the entries that the block records as parts of one larger act, which has an entry of its own."""
     before = _within_another.set(True)
     try:
         yield
@@ -33,7 +33,7 @@ def audit_record(
     before: Mapping[str, object] | None = None,
     after: Mapping[str, object] | None = None,
 ) -> AuditEntry:
-    """Write an entry. Call it inside the transaction of the change that it tells of.
+    """Write an entry. Call this inside the transaction of the change that the entry describes.
 
     before, after: the fields that changed, as JSON. model_name: for a model that has no row any more.
     """
@@ -51,14 +51,12 @@ def audit_record(
 
 
 def audit_whole(*, actor: Actor, action: str, key: str, summary: str, after: Mapping[str, object]) -> None:
-    """Write, or write anew, the entry of an act that goes on, and of which audit_parts are part. `key` names it in `after`."""
-    entry, said = AuditEntry.objects.filter(action=action, after__key=key).first(), _summary(summary)
+    """Write or update the entry of an act that is still going on and has audit_parts. `key` in `after` identifies the entry."""
+    entry = AuditEntry.objects.filter(action=action, after__key=key).first()
     if entry is None:
-        AuditEntry.objects.create(
-            actor=actor.user, actor_name=actor.name, action=action, summary=said, after={"key": key, **after}
-        )
+        audit_record(actor=actor, action=action, summary=summary, after={"key": key, **after})
     else:
-        entry.summary, entry.after = said, {**entry.after, **after}
+        entry.summary, entry.after = _summary(summary), {**entry.after, **after}
         entry.save(update_fields=["summary", "after"])
 
 
@@ -67,7 +65,7 @@ def _summary(text: str) -> str:
 
 
 def activity(*, model: Model | None = None, action: str = "", actor_name: str = "") -> QuerySet[AuditEntry]:
-    """Return the entries, the newest first. Those of a model are found by its name, so that they outlive it."""
+    """Return the entries, the newest first. A model's entries are found by its name, so that they outlive the model."""
     entries = AuditEntry.objects.select_related("actor", "model")
     if model is not None:
         entries = entries.filter(model_name=model.name)

@@ -1,7 +1,7 @@
 """The one place that decides who may do what: pages, REST, WebSockets and services all ask here.
 
-Who is not signed in may do nothing. A person has the rights that their Django permissions give; a token has those of the
-person's rights that it was given itself.
+Nobody may do anything without signing in. A person has the rights that their Django permissions give. A token has the rights
+that it was given, as long as its person has them too.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -34,8 +34,8 @@ class Right(Enum):
     ADMINISTER = "administer servers and accounts"
 
 
-# What clients sent and were answered, however it was kept, is shown to who has this right, and to nobody else: samples of
-# traffic, examples that were kept from it, answers that differ. What is told of such data to others names no element of it.
+# Only actors with this right may see the requests and answers of clients, however they were kept: samples of traffic, examples
+# made from them, answers that differ. Messages to other people must not quote any element of such data.
 CLIENT_DATA = Right.OPERATE
 
 # The Django permission that gives each right; "" gives it to everybody who is signed in, None to superusers alone.
@@ -47,8 +47,8 @@ PERMISSIONS: dict[Right, str | None] = {
     Right.UPLOAD_CODE: "dashboard.upload_code",
     Right.ADMINISTER: None,
 }
-VIEWERS = "viewers"  # the group whose people only look; a migration makes it
-# What a token must have been given for each right.
+VIEWERS = "viewers"  # the group of people who may only look; a migration creates it
+# The right that a token must hold for each right of an actor.
 TOKEN_RIGHTS: dict[Right, TokenRight] = {
     Right.VIEW: TokenRight.READ,
     Right.INFER: TokenRight.INFER,
@@ -90,9 +90,9 @@ class Actor:
 
 
 def only_looks(user: User) -> bool:
-    """Whether somebody is of the group that may see the dashboard and do nothing beside, whatever else they were given.
+    """Return whether a person belongs to the viewers, who may only see the dashboard, whatever permissions they have.
 
-    It is read once for each object of a person, as Django reads permissions. An administrator is of no group.
+    The answer is cached on the User object, as Django caches permissions. Administrators are never viewers.
     """
     if user.is_superuser:
         return False
@@ -108,7 +108,7 @@ NOBODY = Actor()
 
 
 def with_permissions(people: Iterable[User]) -> list[User]:
-    """Return the people with their permissions read, in five queries however many they are."""
+    """Return the people with their permissions read: five queries for any number of people."""
     found = list(people)
     prefetch_related_objects(found, "user_permissions__content_type", "groups__permissions__content_type")
     for person in found:
@@ -116,19 +116,19 @@ def with_permissions(people: Iterable[User]) -> list[User]:
             *person.user_permissions.all(),
             *(one for group in person.groups.all() for one in group.permissions.all()),
         ]
-        # Where django.contrib.auth.backends.ModelBackend keeps what it has read.
+        # django.contrib.auth.backends.ModelBackend caches permissions in these attributes.
         person._only_looks = any(group.name == VIEWERS for group in person.groups.all())  # type: ignore[attr-defined]
         person._perm_cache = {f"{one.content_type.app_label}.{one.codename}" for one in held}  # type: ignore[attr-defined]
     return found
 
 
 def token_rights(actor: Actor) -> list[TokenRight]:
-    """Return the rights that a token of this actor has, or could be given: nobody hands on a right that they do not have."""
+    """Return the rights that this actor may give to a token: nobody hands on a right that they do not have."""
     return [right for right in TokenRight if any(TOKEN_RIGHTS[one] == right and actor.may(one) for one in TOKEN_RIGHTS)]
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Return who sent a request to a page or to the REST API; NOBODY where they are not signed in."""
+    """Return the sender of a request to a page or to the REST API; NOBODY without a sign-in."""
     token = getattr(request, "auth", None)
     user = getattr(request, "user", None)
     if not isinstance(user, User):
@@ -137,7 +137,7 @@ def actor_of(request: HttpRequest) -> Actor:
 
 
 def actor_of_scope(scope: Mapping[str, object]) -> Actor:
-    """Return who opened a WebSocket, from its ASGI scope; NOBODY where they are not signed in."""
+    """Return the actor who opened a WebSocket, from its ASGI scope; NOBODY without a sign-in."""
     user = scope.get("user")
     return Actor(user=user) if isinstance(user, User) else NOBODY
 
@@ -150,14 +150,14 @@ def require(actor: Actor, right: Right) -> None:
 
 
 def require_inference(actor: Actor, model_name: str) -> None:
-    """Raise Forbidden where the actor's token is for other models alone."""
+    """Raise Forbidden if the actor's token is limited to other models."""
     token = actor.token
     if token is not None and token.model_names and model_name not in token.model_names:
         raise Forbidden(f"this token may not infer with model '{model_name}'")
 
 
 def requires(right: Right) -> Callable[[View[Arguments, Answer]], View[Arguments, Answer]]:
-    """Decorate the view of a page: it raises Forbidden, which is a 403, for who does not have the right."""
+    """Decorate the view of a page: without the right it raises Forbidden, which is a 403."""
 
     def decorate(view: View[Arguments, Answer]) -> View[Arguments, Answer]:
         @wraps(view)

@@ -1,7 +1,7 @@
-"""What happened, in one order of time: what people did, what servers and models did, and the work that failed.
+"""The activity list: acts of people, events of servers and models, and failed jobs, in order of time.
 
-It reads three tables side by side: audit entries, events of servers, jobs that failed. Each row is named by its anchor, such as
-"entry-7", under which the activity page shows it.
+It merges three tables: audit entries, server events and failed jobs. Each row has an anchor such as "entry-7", under which the
+activity page shows it.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from dashboard.shared.choices import EventKind, JobState
 from dashboard.shared.exceptions import NotFound
 
 Source = Literal["entry", "event", "job"]
-SOURCES: tuple[Source, ...] = ("entry", "event", "job")  # in the order of rows of one moment
+SOURCES: tuple[Source, ...] = ("entry", "event", "job")  # rows of the same moment are listed in this order
 JOB_FAILED = "job.failed"
 # Events that a person has to know of, and actions that change what is served.
 FAILURES = (EventKind.CRASHED, EventKind.UNREACHABLE, EventKind.MODEL_FAILED, EventKind.BREACHED)
@@ -30,8 +30,8 @@ _NO_CHANGES = ("version.annotate", "model.describe", "rollout.forget", "rollout.
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """One thing that happened. kind: an audit entry's action, an EventKind, or JOB_FAILED. who: a person, the system, or the
-    name of a server. linked: whether there is still a model of that name."""
+    """One row of the activity list. kind: an audit entry's action, an EventKind, or JOB_FAILED. who: the name of a person or
+    server, or "system". linked: whether a model of that name still exists."""
 
     source: Source
     pk: int
@@ -51,15 +51,15 @@ class Happening:
 
     @property
     def release(self) -> int | None:
-        """The number of the release that was made by it, whose page says what it changed and how to go back."""
+        """The number of the release that this act made; the release's page shows its changes and the way back."""
         number = self.after.get("release")
         return number if self.linked and isinstance(number, int) else None
 
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Which of them. what: "" for all, "people", "servers", "failures", or a kind. until: the first moment not asked for.
-    text: words that all occur in its sentence or its model's name."""
+    """A choice of rows. what: "" for all, "people", "servers", "failures", or a kind. until: exclusive.
+    text: words that must all occur in a row's text or model name."""
 
     what: str = ""
     who: str = ""
@@ -70,7 +70,7 @@ class Filter:
 
 
 class Happenings(Sequence[Happening]):
-    """A list that reads what is asked of it: the newest first."""
+    """A lazy list, the newest row first: it reads only the rows of the slice that is taken."""
 
     def __init__(self, entries: QuerySet[AuditEntry], events: QuerySet[ServerEvent], jobs: QuerySet[Job]) -> None:
         self._rows: dict[Source, QuerySet[Any]] = {
@@ -94,7 +94,7 @@ class Happenings(Sequence[Happening]):
         return _read([(source, pk) for _, place, _, pk in islice(keys, start, end) for source in [SOURCES[place]]])
 
     def newer_than(self, source: Source, pk: int) -> int:
-        """Return how many stand before a row; NotFound where it is not among them."""
+        """Return how many rows stand before this one. NotFound: the list does not contain it."""
         row = self._rows[source].filter(pk=pk).values_list("moment", flat=True).first()
         if row is None:
             raise NotFound("there is no such entry; it may have been removed meanwhile")
@@ -110,7 +110,7 @@ class Happenings(Sequence[Happening]):
 
 
 def happenings(wanted: Filter) -> Happenings:
-    """Return what fits a filter."""
+    """Return the rows that match a filter."""
     entries, events, jobs = AuditEntry.objects.all(), ServerEvent.objects.all(), _failed_jobs()
     match wanted.what:
         case "":
@@ -144,10 +144,10 @@ def happenings(wanted: Filter) -> Happenings:
 
 
 def changes(*, model: Model | None = None) -> Happenings:
-    """Return what may have changed what is served: releases, loads and configurations, crashes and loads that failed.
+    """Return the rows that may have changed serving: releases, loads, configurations, crashes and failed loads.
 
-    Tokens, accounts, notes and uploads are in `happenings` alone, and so are the parts of a larger act, such as an import's. Of
-    one model it is all that people did with it.
+    Tokens, accounts, notes, uploads and the parts of a larger act (such as an import) are in `happenings` alone. For one model,
+    every act of people on it is included.
     """
     events = ServerEvent.objects.filter(kind__in=FAILURES)
     if model is None:
@@ -158,7 +158,7 @@ def changes(*, model: Model | None = None) -> Happenings:
 
 
 def marked(*, server: Server, model_name: str, since: datetime, until: datetime) -> Happenings:
-    """Return what charts mark beside releases: loads of all models, or of one, and what happened to the server."""
+    """Return the markers of charts beside releases: loads of one model ("" for all), and events of the server."""
     entries = AuditEntry.objects.filter(action__in=_LOADS, at__gte=since, at__lte=until)
     events = ServerEvent.objects.filter(server=server, at__gte=since, at__lte=until, kind__in=_MARKED, process="")
     if model_name:
@@ -167,7 +167,7 @@ def marked(*, server: Server, model_name: str, since: datetime, until: datetime)
 
 
 def alters_serving(row: Happening) -> bool:
-    """Whether a happening may have changed what is served."""
+    """Return whether a row may have changed serving."""
     if row.source == "event":
         return True
     return row.kind.startswith(_CHANGES) and row.kind not in _NO_CHANGES and "continues" not in row.after
@@ -183,7 +183,7 @@ def _failed_jobs() -> QuerySet[Job]:
 
 # -- rows ------------------------------------------------------------------------------------------------------------
 def _read(keys: list[tuple[Source, int]]) -> list[Happening]:
-    """Return the rows of these keys, in their order, without those that were deleted meanwhile."""
+    """Return the rows of these keys in the order of the keys, without rows that were deleted meanwhile."""
     wanted: dict[Source, list[int]] = {source: [pk for one, pk in keys if one == source] for source in SOURCES}
     found: dict[tuple[Source, int], Happening] = {}
     if wanted["entry"]:

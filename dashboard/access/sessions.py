@@ -1,4 +1,4 @@
-"""Who sends a request, by the session that a browser holds."""
+"""The actor of a browser's session."""
 
 from importlib import import_module
 from typing import NamedTuple
@@ -14,12 +14,12 @@ SessionStore = import_module(settings.SESSION_ENGINE).SessionStore
 
 
 class Carrier(NamedTuple):
-    """What django.contrib.auth asks of a request."""
+    """The part of a request that django.contrib.auth reads."""
 
     session: SessionBase
 
 
 def actor_of_session(key: str | None) -> Actor:
-    """Return whose session it is; NOBODY where the session has ended, or the person is not active any more."""
-    user = get_user(Carrier(SessionStore(key)))  # type: ignore[arg-type]  # it reads nothing but the session
+    """Return the actor of a session; NOBODY if the session has ended or the person is not active any more."""
+    user = get_user(Carrier(SessionStore(key)))  # type: ignore[arg-type]  # get_user reads only the session
     return Actor(user=user) if isinstance(user, User) else NOBODY

@@ -1,4 +1,4 @@
-"""Who did what, when, and what changed."""
+"""Audit entries: actor, action, time and changed fields."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from dashboard.models.model import Model
 
 
 class AuditEntry(models.Model):
-    """`actor` is null for the system itself; names are kept so that an entry outlives what it speaks of."""
+    """`actor` is null for the system itself. Names are stored because an entry outlives its actor and model."""
 
     at = models.DateTimeField(default=timezone.now, db_index=True)
     actor = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
@@ -21,7 +21,7 @@ class AuditEntry(models.Model):
     summary = models.CharField(max_length=500)
     before: "models.JSONField[Mapping[str, object], dict[str, object]]" = models.JSONField(default=dict)
     after: "models.JSONField[Mapping[str, object], dict[str, object]]" = models.JSONField(default=dict)
-    # Of a larger act that has an entry of its own, such as an import's.
+    # Whether this is part of a larger act, such as an import, which has its own entry.
     part = models.BooleanField(default=False)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""An example: a request of a model that people keep by name, and the answer that it must have where it is golden."""
+"""An example: a request of a model that people keep by name, and the expected answer if it is golden."""
 
 from collections.abc import Iterable
 from datetime import datetime
@@ -16,19 +16,19 @@ from repository.core.json_types import JsonObject
 
 
 class GoldenOutcome(TypedDict):
-    """What a golden request came to when it was asked last."""
+    """The outcome of a golden request's last run."""
 
     passed: bool
-    detail: str  # why it failed, or how near the answer was: a clause
-    version: str  # which one answered, "" where none did
-    release: int  # the one that was checked, or that served; 0 for none
+    detail: str  # a clause: the reason of the failure, or the largest deviation
+    version: str  # the version that answered, "" for none
+    release: int  # the release that was checked, or that served; 0 for none
     checked: bool  # by a server before the release served, not by a person
     ms: float
     at: str  # ISO 8601
 
 
 class Example(models.Model):
-    """request, expected: as repository.core.golden reads and writes them. golden: it is run before a release serves."""
+    """request, expected: in the JSON of repository.core.golden. golden: whether it runs before a release serves."""
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="examples")
     name = models.CharField(max_length=100)
@@ -37,9 +37,9 @@ class Example(models.Model):
     golden = models.BooleanField(default=False)
     absolute = models.FloatField(default=0.0)
     relative = models.FloatField(default=1e-3)
-    # Both for lists, which leave the tensors in the database.
+    # Both are for lists, which do not read the tensors.
     size_bytes = models.PositiveIntegerField(default=0)  # of request and expected answer as JSON
-    signature: "models.JSONField[Signature, Signature]" = models.JSONField(default=dict)  # of what is sent and expected
+    signature: "models.JSONField[Signature, Signature]" = models.JSONField(default=dict)  # inputs and expected outputs
     outcome: "models.JSONField[GoldenOutcome | None, GoldenOutcome | None]" = models.JSONField(null=True)
     source = models.CharField(max_length=16, choices=ExampleSource.choices, default=ExampleSource.TYPED)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
@@ -55,12 +55,12 @@ class Example(models.Model):
 
     @property
     def of_clients(self) -> bool:
-        """Whether a client sent it, so that not everybody may see its elements (access.authorisation.CLIENT_DATA)."""
+        """Whether a client sent it: then its elements need the right CLIENT_DATA (access.authorisation)."""
         return self.source == ExampleSource.TRAFFIC
 
     @property
     def inputs(self) -> str:
-        """What it sends, in words."""
+        """Its inputs in words."""
         return in_words(self.signature.get("inputs", []))
 
     @property
@@ -69,12 +69,12 @@ class Example(models.Model):
 
     @property
     def tolerance_words(self) -> str:
-        """How far an answer may be from what is expected, as pages write it."""
+        """The tolerance as pages show it."""
         parts = [f"{self.absolute:g}"] if self.absolute else []
         parts += [f"{self.relative * 100:g} %"] if self.relative else []
         return f"± {' + '.join(parts)}" if parts else "exactly"
 
 
 def in_words(rows: Iterable[TensorRow]) -> str:
-    """Return what tensors are, for people: "x FP32 [1, 4], y INT64 [1]"."""
+    """Return tensors in words: "x FP32 [1, 4], y INT64 [1]"."""
     return ", ".join(f"{row['name']} {row['datatype']} {row['shape']}" for row in rows)

@@ -11,7 +11,7 @@ from dashboard.shared.choices import JobState
 
 
 class JobParams(TypedDict, total=False):
-    """What a kind of work begins with: the id of its row."""
+    """The parameters of a job: mostly the id of a row."""
 
     upload: str
     version: int
@@ -19,24 +19,24 @@ class JobParams(TypedDict, total=False):
 
 
 class StoreParams(TypedDict, total=False):
-    """Of a job that takes over a model store: where it lies, and what was said with it (uploads.imports)."""
+    """The parameters of a job that imports a model store of TorchServe: its place and its options (imports)."""
 
-    folder: str  # with config.properties, and the store where that names none
+    folder: str  # holds config.properties, and the store if config.properties names none
     model_store: str
-    config: str  # the file's path, where it does not lie in `folder`
-    models: list[str]  # what is registered at start: "all", or [name=]archive, in place of load_models and the snapshot
-    snapshots: bool  # whether the last snapshot has a say
-    uploads: list[str]  # archives that were uploaded, in place of a folder
-    names: dict[str, str]  # their own, by the upload: one that is taken over lies in its version by another
-    properties: str  # the text of config.properties that came with them
-    system: bool  # asked by a command, on behalf of nobody
-    load: bool  # whether who asked may have models served
+    config: str  # the path of config.properties, if it is not in `folder`
+    models: list[str]  # registered at start: "all", or [name=]archive, in place of load_models and the snapshot
+    snapshots: bool  # whether the last snapshot is obeyed
+    uploads: list[str]  # uploaded archives, in place of a folder
+    names: dict[str, str]  # upload -> its original filename, because imported archives are renamed
+    properties: str  # the text of an uploaded config.properties
+    system: bool  # asked for by a command, in nobody's name
+    load: bool  # whether the person who asked may load models
 
 
 class Job(models.Model):
-    """One piece of long work. `result` is JSON that the work returns, or {"status": HTTP status} of its error.
+    """One piece of long work. result: JSON that the work returns, or {"status": HTTP status} of its error.
 
-    `attempt` is a fencing token: a worker that was taken for lost, and lives, holds an older one and may not write.
+    attempt: a fencing token; a worker that was wrongly taken for dead holds an older one and may not write.
     """
 
     kind = models.CharField(max_length=32)

@@ -1,4 +1,4 @@
-"""Metrics history: what each version did in spans of one length, ready to merge."""
+"""Metrics history: the figures of each version in spans of equal length, ready to be merged."""
 
 from django.db import models
 
@@ -6,9 +6,10 @@ from dashboard.models.server import Server
 
 
 class MetricSample(models.Model):
-    """What one version did in one span of time; with `model_name` "" the server as a whole, and its process.
+    """The figures of one version in one span of time; with `model_name` "" those of the whole server and its process.
 
-    Where the server has a row and a version has none, the version did nothing. Where the server has none, `watch` did not run.
+    If a span has a row of the server but none of a version, the version had no requests. If it has no row of the server,
+    `watch` did not run.
     """
 
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="samples")

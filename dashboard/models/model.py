@@ -12,14 +12,14 @@ from repository.files.drift import Fingerprint
 
 
 class Retention(TypedDict, total=False):
-    """Which versions of a model stay in the repository by themselves: the newest `count`, and those of the last `days`."""
+    """The versions that retention keeps in the repository: the newest `count`, and those of the last `days`."""
 
     count: int
     days: int
 
 
 class Model(models.Model):
-    """A folder of the managed repository. What it serves, and with which configuration, its releases say."""
+    """A folder of the managed repository. Its releases hold the versions that it serves and its configuration."""
 
     name = models.CharField(max_length=200, unique=True)
     description = models.TextField(blank=True, default="")
@@ -27,14 +27,14 @@ class Model(models.Model):
     desired_state = models.CharField(
         max_length=16, choices=DesiredState.choices, default=DesiredState.UNLOADED, db_index=True
     )
-    # Grows with everything that a server has to be told: publish, configuration, load, unload. See ModelSync.
+    # Grows with each change that servers must apply: publish, configuration, load, unload. See ModelSync.
     generation = models.PositiveBigIntegerField(default=0)
     # The highest version number ever given, so that none is used twice.
     last_number = models.PositiveBigIntegerField(default=0)
-    # What the folder held when it was last adopted ({} before that), and what was changed by hand since, in sentences.
+    # The folder's fingerprint when it was last adopted ({} before that), and the changes made by hand since, in sentences.
     fingerprint: "models.JSONField[Fingerprint, Fingerprint]" = models.JSONField(default=dict)
     drift: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
-    # Which versions are archived by themselves, by Retention's names; {} keeps all.
+    # {} keeps all versions.
     retention: "models.JSONField[Retention, Retention]" = models.JSONField(default=dict)
     created_by = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+")
     created_at = models.DateTimeField(default=timezone.now)
@@ -56,7 +56,7 @@ class Model(models.Model):
 
     @classmethod
     def locked(cls, pk: int) -> "Model":
-        """Return a model's row, which is the caller's alone until its transaction ends. NotFound: it was deleted meanwhile."""
+        """Return a model's row, locked until the caller's transaction ends. NotFound: it was deleted meanwhile."""
         try:
             return cls.objects.select_for_update().get(pk=pk)
         except cls.DoesNotExist:

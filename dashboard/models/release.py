@@ -1,8 +1,8 @@
-"""Releases: what a model was wanted to serve, one immutable record after the other, and what servers told of each.
+"""Releases: immutable records of what a model should serve, and what servers reported about each.
 
-A release is written once. The facts of its life are rows of their own, which `releases.life` alone writes. A text with which
-clients meet nothing else than before is a row, too, for a server says which text it has read; but it begins no release: it
-`continues` the one before, whose facts go on.
+A release is written once. The facts of its life are rows of their own, which only `releases.life` writes. A text that changes
+nothing for clients is a row too, because servers report the text that they have read. But it begins no new release: it
+`continues` the previous one, and the facts belong to that one.
 """
 
 from collections.abc import Iterable
@@ -20,15 +20,15 @@ from repository.config.document import Document, default_version
 
 
 class Release(models.Model):
-    """What a model serves, and with which configuration; the highest number is the wanted one.
+    """The versions and the configuration that a model should serve. The release with the highest number is the wanted one.
 
-    text: config.pbtxt as it lies on disk while the release is the wanted one, with its stamp (repository.config.document).
-    versions: what the text serves by its version policy, resolved when the release was made; ascending.
-    created_at: also the moment from which on the release was wanted.
-    traffic: per cent of the requests without a version, by the version (or the address of another server) that answers them;
-    {} where one answers all.
-    rollout: the one that it is a step of.
-    continues: the release to which this is only another text; None where it begins one.
+    text: config.pbtxt as it is on disk while the release is wanted, with its stamp (repository.config.document).
+    versions: the versions that the text's policy selected when the release was made; ascending.
+    created_at: also the moment from which the release was wanted.
+    traffic: the arms' shares, in per cent, of requests that name no version. Keys are versions or addresses of other servers;
+    {} if one version answers all.
+    rollout: the rollout of which this release is a step.
+    continues: the release that this is only another text of; None if this begins a release.
     """
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="releases")
@@ -55,7 +55,7 @@ class Release(models.Model):
         return f"{self.model} release {self.number}"
 
     def save(self, *args: Any, **more: Any) -> None:
-        """Write the row of a new release; one that was made never changes."""
+        """Write the row of a new release. TypeError: the row exists already."""
         if not self._state.adding:
             raise TypeError("a release is immutable: make another one")
         super().save(*args, **more)
@@ -67,22 +67,22 @@ class Release(models.Model):
 
     @property
     def answers(self) -> int:
-        """The version that answers where a request names none; 0 for a release without versions."""
+        """The version that answers requests that name none; 0 for a release without versions."""
         return default_version(self.versions, self.aliases)
 
     @property
     def begun(self) -> "Release":
-        """The release that this is, or is only another text of."""
+        """The release that this one continues, or else this one."""
         return self.continues or self
 
     def without_shadow(self, versions: Iterable[int]) -> list[int]:
-        """Return those of some versions that answer clients: not one that the release's rollout only asks in a shadow."""
+        """Return the versions that answer clients: without the shadow candidate of the release's rollout."""
         shadowed = self.rollout.shadowed_version if self.rollout is not None else None
         return [number for number in versions if number != shadowed]
 
 
 class CheckStep(TypedDict, total=False):
-    """One step of a load, as the server reports it (docs/server.md); `done` of `of` while it is under way, `ms` afterwards."""
+    """One step of a load, as the server reports it (docs/server.md): `done` of `of` while it runs, `ms` afterwards."""
 
     step: str  # check, memory, load, warm, golden, switch, drain
     done: int
@@ -94,7 +94,7 @@ class CheckStep(TypedDict, total=False):
 
 
 class ReleaseCheck(models.Model):
-    """The last time that a server loaded a release: whether it passed, step by step, or why it failed."""
+    """A server's last load of a release: its steps, and its error if it failed."""
 
     release = models.ForeignKey(Release, on_delete=models.CASCADE, related_name="checks")
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+")
@@ -113,9 +113,9 @@ class ReleaseCheck(models.Model):
 
 
 class ReleaseSpan(models.Model):
-    """From when to when a server served a release; without an end, it serves now."""
+    """A span of time in which a server served a release. Without an end, it serves now."""
 
-    # Without indexes of their own: SQLite would choose that of the server, which has every span of every model.
+    # No index on each foreign key: SQLite would choose the server's, which covers every span of every model.
     release = models.ForeignKey(Release, on_delete=models.CASCADE, related_name="spans", db_index=False)
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="spans", db_index=False)
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+", db_index=False)

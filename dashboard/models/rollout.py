@@ -1,7 +1,7 @@
-"""A rollout: the plan by which requests move from one version of a model to another, and where it stands.
+"""A rollout: the plan by which requests move from one version of a model to another, and its state.
 
-What serves, and with which weight, the releases say: nothing here is a weight of its own. What servers told of a rollout is
-kept beside it: the last word of each, a coarse history, and the worst answers that differed.
+The releases hold the serving versions and their weights; a rollout has no weights of its own. The reports of servers are stored
+beside it: the last report of each server, a coarse history, and the worst answers that differed.
 """
 
 from typing import NotRequired, TypedDict
@@ -18,19 +18,19 @@ from repository.core.json_types import JsonObject
 
 
 class PlanStep(TypedDict):
-    """A share of the requests, and how many seconds it serves before the next step may come."""
+    """A share of the requests, and its bake time: the seconds that it serves before the next step may begin."""
 
     weight: float  # per cent
     bake_s: float
 
 
 class Plan(TypedDict):
-    """What a rollout is to do, whole: rollouts.plan makes it of what a person gave. The policy's own fields are those of
-    `slipway.traffic` (docs/configuration.md)."""
+    """The whole plan of a rollout, which rollouts.plan makes from a person's input. Fields of the traffic policy have the names
+    of `slipway.traffic` (docs/configuration.md)."""
 
     steps: list[PlanStep]
     promote: str  # "auto", or "hand": the last step waits for a person
-    hold_days: float  # that the old version stays loaded after the promotion
+    hold_days: float  # days for which the old version stays loaded after the promotion
     guardrails: list[JsonObject]
     min_samples: int
     window_s: int
@@ -40,7 +40,7 @@ class Plan(TypedDict):
 
 
 class Latency(TypedDict):
-    """A histogram of durations in the buckets of repository.core.histogram, whose numbers are text, as in JSON."""
+    """A histogram of durations. counts: by the bucket of repository.core.histogram, as text because JSON's keys are text."""
 
     total: int
     sum_ns: int
@@ -48,7 +48,8 @@ class Latency(TypedDict):
 
 
 class WindowReport(TypedDict):
-    """What an arm did in the last seconds, at which guardrails look; how many, roughly while they are fewer than the plan's."""
+    """The figures of an arm in the window that guardrails look at. seconds: the window's length, approximate until it is
+    full."""
 
     seconds: float
     requests: int
@@ -57,7 +58,7 @@ class WindowReport(TypedDict):
 
 
 class ArmReport(TypedDict):
-    """What an arm did since the rollout began, as a server tells it. window: where it tells that."""
+    """The figures of an arm since the rollout began, as a server reports them."""
 
     version: str
     remote: str  # the address of another server, "" for none
@@ -68,15 +69,15 @@ class ArmReport(TypedDict):
 
 
 class Trouble(TypedDict):
-    """What a candidate said in place of an answer. at: Unix seconds."""
+    """The candidate's last error. at: Unix seconds."""
 
     reason: str
     at: float
 
 
 class ShadowReport(TypedDict):
-    """What comparing the answers of both arms found since the rollout began. dropped: mirrors that were not sent, by reason.
-    trouble: the last of those that were not answered."""
+    """The comparison of both arms' answers since the rollout began. dropped: mirrored requests that were not sent, by reason.
+    trouble: the last error of one that was sent."""
 
     compared: int
     disagreed: int
@@ -94,7 +95,7 @@ class ShadowReport(TypedDict):
 
 
 class GuardrailReport(TypedDict):
-    """How a guardrail stands: waiting (too few samples), holds, breached. limit: what the candidate's value may not pass."""
+    """The state of a guardrail: waiting (too few samples), holds, breached. limit: the bound of the candidate's value."""
 
     metric: str
     stable: float | None
@@ -107,7 +108,7 @@ class GuardrailReport(TypedDict):
 
 
 class Breach(TypedDict):
-    """Why a server took the candidate out: which guardrail, by its place in the plan, and when, in Unix seconds."""
+    """The reason why a server took the candidate out. guardrail: its place in the plan. at: Unix seconds."""
 
     guardrail: int
     reason: str
@@ -115,8 +116,8 @@ class Breach(TypedDict):
 
 
 class TrafficReport(TypedDict):
-    """What a server tells of the rollout that it is at, once a second in its live feed where something of it changed. rollout:
-    None, with nothing behind it, says that the model is at none any more. guardrails: [] until they are judged first.
+    """A server's report of a rollout, which its live feed sends once a second after changes. rollout: None, without the fields
+    below it, means that the model has no rollout any more. guardrails: [] before their first evaluation.
     """
 
     model: str
@@ -132,12 +133,12 @@ class TrafficReport(TypedDict):
 
 
 class Rollout(models.Model):
-    """name: what the policy calls it, and the server its figures. stable, candidate: the number of a version, or a model on
-    another server as the policy names it. step: the place in the plan. step_release: the release with which that step began.
-    baked_s: seconds that the step had served when it was paused last; resumed_at: since when they count again, if it was.
-    base: what was wanted before the rollout, to which it goes back. reason: why it ended, a sentence. trouble: why it cannot
-    go on, a clause; "" where it can. hold_until: until when the old version stays loaded. forgotten_at: when somebody had the
-    mismatches forgotten, which servers still remember.
+    """name: the rollout's name in the traffic policy and in servers' reports. stable, candidate: the number of a version, or a
+    model on another server as in the policy. step: the place in the plan. step_release: the release that began the step.
+    baked_s: the seconds that the step had served at its last pause; resumed_at: the end of that pause, from which further
+    seconds count. base: the release that was wanted before the rollout; a rollback returns to it. reason: a sentence, why the
+    rollout ended. trouble: a clause, why it cannot go on; "" if it can. hold_until: the old version stays loaded until then.
+    forgotten_at: when somebody deleted the mismatches, because servers still report them.
     """
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="rollouts")
@@ -182,7 +183,7 @@ class Rollout(models.Model):
 
     @property
     def stable_version(self) -> int | None:
-        """The version that answered at its start; None where a model on another server did."""
+        """The version that answered at its start; None if a model on another server did."""
         return self.stable if isinstance(self.stable, int) else None
 
     @property
@@ -199,7 +200,7 @@ class Rollout(models.Model):
 
     @property
     def weight(self) -> float:
-        """Per cent of the requests that the present step of the plan gives the candidate."""
+        """The candidate's share of the requests in the present step, in per cent."""
         return self.plan["steps"][self.step]["weight"]
 
     @property
@@ -208,18 +209,18 @@ class Rollout(models.Model):
 
     @property
     def next_weight(self) -> float | None:
-        """Of the next step; None in the last one."""
+        """The weight of the next step; None in the last one."""
         steps = self.plan["steps"]
         return steps[self.step + 1]["weight"] if self.step + 1 < len(steps) else None
 
     @property
     def under_way(self) -> bool:
-        """Whether requests are shared, or mirrored."""
+        """Whether requests are split between the arms, or mirrored."""
         return self.state in (RolloutState.RUNNING, RolloutState.PAUSED)
 
     @property
     def in_words(self) -> str:
-        """What it does now, or why it ended, as a sentence."""
+        """A sentence that says what it does now, or why it ended."""
         if self.state == RolloutState.ROLLED_BACK:
             taken_out = f"{capfirst(self.candidate_words)} was taken out: {self.reason}"
             return f"{capfirst(self.stable_words)} answers everything. {taken_out}"
@@ -236,38 +237,38 @@ class Rollout(models.Model):
 
     @property
     def replaced_another(self) -> bool:
-        """Whether its candidate, a version, was to answer in place of another server."""
+        """Whether its candidate is a version that should replace a model on another server."""
         return self.stable_version is None and self.candidate_version is not None and self.kind != RolloutKind.SHADOW
 
     @property
     def shadows(self) -> bool:
-        """Whether its candidate answers nobody."""
+        """Whether its candidate gets mirrored requests only and answers no client."""
         return self.kind == RolloutKind.SHADOW and self.under_way
 
     @property
     def shadowed_version(self) -> int | None:
-        """The candidate, while it answers nobody; None for one that clients could ask by its number before, and still can."""
+        """The candidate that answers no client; None for one that clients can still request by its number, as before."""
         if not self.shadows or (self.base is not None and self.candidate_version in self.base.versions):
             return None
         return self.candidate_version
 
     @property
     def undo(self) -> str:
-        """What undoing it is called, on a button."""
+        """The label of the button that undoes it."""
         if self.shadows:
             return "Stop the shadow"
         return f"Roll back to {self.stable_words}" if self.stable_version else "Roll back"
 
     @property
     def undone_in_words(self) -> str:
-        """What undoing it does, as a sentence."""
+        """A sentence that says what undoing it does."""
         stays = "" if self.under_way else ", which is still loaded,"
         again = "goes on to answer everything" if self.shadows else "answers everything again, at once"
         return f"{capfirst(self.stable_words)}{stays} {again}."
 
     @property
     def waits_for_person(self) -> str:
-        """Why nothing goes on before somebody presses which button, a sentence; "" where it goes on by itself."""
+        """A sentence that says which button a person must press to continue; "" if the rollout continues by itself."""
         if self.state != RolloutState.RUNNING or self.kind != RolloutKind.CANARY or self.next_weight is not None:
             return ""
         promote = f"Promote {self.candidate_words}, or " if self.candidate_version else ""
@@ -275,12 +276,12 @@ class Rollout(models.Model):
         if self.plan["promote"] != "auto" or self.candidate_version is None:
             return f"The last step waits for somebody: {press}."
         if self.weight == 100 and any(_stable_unknown(row.report, self) for row in self.figures.all()):
-            return f"At 100 % nothing more is asked of {self.stable_words}, and what it did is not known: {press}."
+            return f"At 100 % {self.stable_words} gets no more requests, so its figures stay unknown: {press}."
         return ""
 
     @property
     def in_short(self) -> str:
-        """What it does now, in a few words."""
+        """A few words that say what it does now."""
         if self.state == RolloutState.HOLDING:
             return f"{self.stable_words} held"
         shadow = self.plan.get("shadow")
@@ -290,7 +291,7 @@ class Rollout(models.Model):
 
 
 def arm_in_words(arm: int | JsonObject) -> str:
-    """Return which model an arm is: "version 3", or where it is on another server."""
+    """Return an arm in words: "version 3", or a model with the address of its server."""
     if isinstance(arm, int):
         return f"version {arm}"
     model = f"model '{arm['model']}'" if arm.get("model") else "the model"
@@ -298,22 +299,22 @@ def arm_in_words(arm: int | JsonObject) -> str:
 
 
 def _stable_unknown(report: TrafficReport, rollout: Rollout) -> bool:
-    """Whether a guardrail of the present step waits for what the stable version will not be asked any more."""
+    """Return whether a guardrail of the present step waits for samples that the stable version will never get."""
     if report["asked_weight"] != rollout.weight:
         return False
     least = rollout.plan["min_samples"]
     waiting = [one for one in report["guardrails"] if one["state"] == "waiting" and one["samples"][0] < least]
     return any(
-        # Both samples of a disagreement are the requests that were asked of both.
+        # Both sample counts of a disagreement are the requests that both arms answered.
         one["metric"] == "disagreement" or (one["metric"] in ("errors", "latency") and least <= one["samples"][1])
         for one in waiting
     )
 
 
 class RolloutFigures(models.Model):
-    """The last report of a server on a rollout.
+    """A server's last report of a rollout.
 
-    report: as it came, with histograms in our buckets. earlier: what processes of it counted that have ended, in the
+    report: the report, with histograms in our buckets. earlier: the counts of the server's processes that have ended, in the
     shape of RolloutSample.data. every_s: the seconds between two rows of the history.
     """
 
@@ -333,7 +334,7 @@ class RolloutFigures(models.Model):
 
 
 class RolloutSample(models.Model):
-    """What both arms had done in all by a moment; what they did between two is the difference. at: Unix seconds."""
+    """The totals of both arms at a moment; the difference of two rows is the work between them. at: Unix seconds."""
 
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="samples")
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+", db_index=False)
@@ -349,10 +350,10 @@ class RolloutSample(models.Model):
 
 
 class RolloutMismatch(models.Model):
-    """One request that both arms answered, and not alike; kept within the bounds that the plan sets.
+    """One request that both arms answered differently; kept within the bounds that the plan sets.
 
-    number: as the server counts them. score: how far apart they are, the worst the highest. data: inputs, stable, candidate:
-    tensors as repository.core.tensors writes them.
+    number: the server's count. score: the difference; the worst has the highest. data: inputs, stable, candidate: tensors in
+    the JSON of repository.core.tensors.
     """
 
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="mismatches")

@@ -1,4 +1,4 @@
-"""Inference servers, what they say of themselves and of their models, and what happened to them."""
+"""Inference servers, the states that they report of themselves and of their models, and their events."""
 
 from django.db import models
 from django.utils import timezone
@@ -44,7 +44,7 @@ class ServerState(models.Model):
 
 
 class ModelState(models.Model):
-    """What a server last said of one version; written by `watch`."""
+    """A server's last report of one version; written by `watch`."""
 
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="model_states")
     model_name = models.CharField(max_length=200, db_index=True)
@@ -64,33 +64,33 @@ class ModelState(models.Model):
 
     @property
     def asleep(self) -> bool:
-        """Whether its first request would load it."""
+        """Whether its next request would load it."""
         return self.word == Condition.ASLEEP
 
     @property
     def word(self) -> str:
-        """The word that a person reads of it: choices.version_word."""
+        """Its state in one word, from choices.version_word."""
         return version_word(self.state, self.condition, self.failed)
 
     @property
     def complaint(self) -> str:
-        """Its reason, where that says more than the word."""
+        """The reason of its state; "" where the word says it all."""
         return "" if self.word in ("asleep", "unloading", "unloaded") else self.reason
 
 
 class ModelSync(models.Model):
-    """Which generation of a model `watch` applied last to one server, and what failed since.
+    """The generation of a model that `watch` applied last to one server, and failures since.
 
-    The server is in step when applied_generation equals the model's generation and instance is the server's present process.
+    The server is in sync if applied_generation equals the model's generation and instance is the server's present process.
     """
 
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="syncs")
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="syncs")
     applied_generation = models.PositiveBigIntegerField(default=0)
     instance = models.CharField(max_length=64, blank=True, default="")
-    # What the last load that succeeded brought there, for a server that does not say so itself.
+    # The release of the last load that succeeded, for a server that does not report its release.
     release = models.ForeignKey("Release", null=True, on_delete=models.SET_NULL, related_name="+")
-    # A load of this process brought a configuration in place of the folder's, which the server keeps until the files change.
+    # A load of this process sent a configuration in place of the folder's; the server keeps it until the files change.
     override = models.BooleanField(default=False)
     attempts = models.PositiveIntegerField(default=0)  # failed ones in a row
     error = models.TextField(blank=True, default="")
@@ -104,14 +104,13 @@ class ModelSync(models.Model):
 
 
 class ServerEvent(models.Model):
-    """Something that happened to a server; also a marker on its charts."""
+    """An event of a server; its charts show it as a marker."""
 
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField(default=timezone.now)
     kind = models.CharField(max_length=24, choices=EventKind.choices)
-    process = models.CharField(
-        max_length=32, blank=True, default=""
-    )  # "" is the server itself, else another one of `up`
+    # "" for the server itself, else the name of another process of `up`.
+    process = models.CharField(max_length=32, blank=True, default="")
     model_name = models.CharField(max_length=200, blank=True, default="")
     message = models.TextField(blank=True, default="")
 

@@ -1,11 +1,11 @@
-"""How often somebody failed to sign in, kept where every web process sees it."""
+"""Counts of failed sign-ins, in the database because every web process must see them."""
 
 from django.db import models
 
 
 class SignInCount(models.Model):
-    """Attempts for a name, from an address, or both, in a span of time. `key` is a hash: who types a password as the name
-    must not find it here."""
+    """Attempts for a name, from an address, or both, in a span of time. `key` is a hash, because a person may type a password
+    in place of the name."""
 
     key = models.CharField(max_length=64, primary_key=True)
     attempts = models.PositiveIntegerField()

@@ -10,12 +10,10 @@ class ApiToken(models.Model):
     name = models.CharField(max_length=100)
     prefix = models.CharField(max_length=16)  # the token's first characters, to recognise it by
     hash = models.CharField(max_length=64, unique=True)  # SHA-256 of the whole token, in hex
-    rights: "models.JSONField[list[str], list[str]]" = models.JSONField(
-        default=list
-    )  # TokenRight values; see access.authorisation.TOKEN_RIGHTS
-    model_names: "models.JSONField[list[str], list[str]]" = models.JSONField(
-        default=list
-    )  # those that it may infer with; empty: all
+    # TokenRight values; see access.authorisation.TOKEN_RIGHTS.
+    rights: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
+    # The models that it may infer with; empty for all.
+    model_names: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True)
     last_used_at = models.DateTimeField(null=True)

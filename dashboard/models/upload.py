@@ -1,4 +1,4 @@
-"""Files on their way in; their bytes lie in data/staging/<id>/ until they are published."""
+"""Uploads; their bytes stay in data/staging/<id>/ until they are published."""
 
 import uuid
 from pathlib import Path
@@ -12,7 +12,7 @@ from dashboard.shared.choices import UploadState
 
 
 class Upload(models.Model):
-    """`state` is written by uploads.states alone, which draws what lies on disk and in the database in each."""
+    """Only uploads.states writes `state`; it draws the contents of disk and database in each state."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="uploads")
@@ -20,11 +20,11 @@ class Upload(models.Model):
     model_name = models.CharField(max_length=200)
     state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVING, db_index=True)
     error = models.TextField(blank=True, default="")
-    # JSON, see upload_json: a Proposal; Contents and a Publication, which `arranged` and `last_publication` read.
+    # JSON of upload_json: a Proposal; Contents and a Publication, which `arranged` and `last_publication` read.
     proposal = models.JSONField(default=dict)
     contents = models.JSONField(default=dict)
     publication = models.JSONField(default=dict)
-    allow_code = models.BooleanField(default=False)  # whoever uploads may upload formats that can run code
+    allow_code = models.BooleanField(default=False)  # the person has the right to upload formats that can run code
     job = models.ForeignKey("Job", null=True, on_delete=models.SET_NULL, related_name="uploads")
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(db_index=True)
@@ -41,15 +41,15 @@ class Upload(models.Model):
 
     @property
     def arranged(self) -> Contents:
-        """Which files the version consists of, once they were inspected."""
+        """The files of the version; empty before the inspection."""
         return Contents.from_json(self.contents)
 
     @property
     def last_publication(self) -> Publication | None:
-        """What publishing was asked for last: under way, enough to finish it after a crash; after that, to ask again."""
+        """The last request to publish. It is enough to finish publishing after a crash, or to ask again."""
         return Publication.from_json(self.publication)
 
-    # What uploads.selectors.uploads_open has the database count, for lists.
+    # Annotations of uploads.selectors.uploads_open, for lists.
     file_count: int
     announced_bytes: int | None
     arrived_bytes: int | None
@@ -68,14 +68,16 @@ class Upload(models.Model):
 
 
 class UploadFile(models.Model):
-    """One file of an upload. On disk it is named by its number; `path` is only what the publisher makes of it."""
+    """One file of an upload. On disk its name is its number; `path` is the name that the client gave."""
 
     upload = models.ForeignKey(Upload, on_delete=models.CASCADE, related_name="files")
     number = models.PositiveIntegerField()
     path = models.CharField(max_length=500)
     size = models.PositiveBigIntegerField()
     received = models.PositiveBigIntegerField(default=0)
-    sha256 = models.CharField(max_length=64, blank=True, default="")  # as the client says, checked when it is complete
+    sha256 = models.CharField(
+        max_length=64, blank=True, default=""
+    )  # from the client; checked when the file is complete
 
     class Meta:
         ordering = ["number"]

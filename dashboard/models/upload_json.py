@@ -1,8 +1,8 @@
-"""What the JSON columns of an upload hold, each with the one place that writes it as JSON and the one that reads it back.
+"""The JSON columns of an upload, as types that read and write them.
 
-proposal      Proposal      what the inspection found; written when it ends (states.accept), shown over REST as it is
-contents      Contents      which files the version consists of; written with the proposal
-publication   Publication   what publishing was asked for last; written when it is asked for (states.publish), with the
+proposal      Proposal      the inspection's report; written when it ends (states.accept), shown over REST unchanged
+contents      Contents      the files of the version; written with the proposal
+publication   Publication   the last request to publish; written when publishing is asked for (states.publish), given the
                             decided text before the version is placed (states.decide), emptied when it is done
 """
 
@@ -16,18 +16,18 @@ from repository.config.signature import SignatureObject
 class Finding(TypedDict):
     severity: str  # "error": these files cannot be served; "warning"; "note": good to know
     message: str
-    code: NotRequired[str]  # lines for Python or a shell that mend it
+    code: NotRequired[str]  # lines of Python or shell that fix it
 
 
 class TensorRow(TypedDict):
     name: str
     datatype: str
     shape: list[int]
-    optional: NotRequired[bool]  # an input that may stay away
+    optional: NotRequired[bool]  # an input that a request may omit
 
 
 class Proposal(TypedDict, total=False):
-    """The report of `python -m serving.inspect` (docs/server.md); what it has no key for, `uploads.inspection` adds."""
+    """The report of `python -m serving.inspect` (docs/server.md), with further keys that `uploads.inspection` adds."""
 
     format: str
     backend: str
@@ -37,22 +37,22 @@ class Proposal(TypedDict, total=False):
     signature: SignatureObject | None  # the file's own
     opset: int
     producer: str
-    names: list[str]  # files that the model file names as its weights
-    missing: list[str]  # those of them that are not there
-    class_names: dict[str, list[str]]  # output -> the names of its classes, where the file says them
-    archive: dict[str, Any] | None  # what it says of itself (docs/server.md)
+    names: list[str]  # the weight files that the model file names
+    missing: list[str]  # those of `names` that were not uploaded
+    class_names: dict[str, list[str]]  # output -> the names of its classes, if the file has them
+    archive: dict[str, Any] | None  # the facts of a TorchServe archive (docs/server.md)
     executes_code: bool
     problems: list[Finding]
     config: str  # the text to review
-    batching_config: str  # one in which a model that was exported for one row takes any number; "" where that is no way
-    config_source: str  # where that comes from: "upload", "model" (the present configuration) or "file" (proposed)
-    fitting: str  # the text that fits these files, where `config` is the model's and does not
-    base_release: int  # the model's newest release at that moment, 0 for none
+    batching_config: str  # a text that lets a model exported for one row take any number of rows; "" if there is none
+    config_source: str  # the origin of `config`: "upload", "model" (the present configuration) or "file" (proposed)
+    fitting: str  # a text that fits these files, if `config` is the model's and does not fit
+    base_release: int  # the model's newest release at the time of the inspection, 0 for none
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """files: names inside the version. model_files: name beside the versions -> path inside the upload's folder."""
+    """files: names in the version's folder. model_files: name in the model's folder -> path in the upload's folder."""
 
     files: list[str] = field(default_factory=list)
     model_files: dict[str, str] = field(default_factory=dict)
@@ -62,18 +62,18 @@ class Contents:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> "Contents":
-        """Read a row; one of before the inspection has neither."""
+        """Read a row; {} before the inspection."""
         return cls(files=stored.get("files", []), model_files=stored.get("model_files", {}))
 
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """What a person asked for.
+    """A person's request to publish an upload.
 
-    config_text: None is the configuration that the upload brings, or that the model has when the version is placed.
-    base_release: the model's release that the text was made from; 0 for none, None where that is not known.
-    strict: a base_release that is outdated is refused even where the texts are the same.
-    rights: the names of the rights that the person had.
+    config_text: None for the upload's own configuration, or else the model's when the version is placed.
+    base_release: the model's release that the text was made from; 0 for none, None if unknown.
+    strict: whether an outdated base_release is refused even if the texts are the same.
+    rights: the names of the person's rights at that time.
     """
 
     config_text: str | None = None
@@ -91,10 +91,10 @@ class PublishRequest:
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A request with what is needed to finish it after a crash.
+    """A request to publish, with everything that is needed to finish it after a crash.
 
-    number: of the version. actor: the primary key of who asked, None for the system.
-    text: what config.pbtxt becomes, with its stamp; None until that is decided, just before the version is placed.
+    number: of the version. actor: the primary key of the person, None for the system.
+    text: the new config.pbtxt with its stamp; None until it is decided, just before the version is placed.
     """
 
     request: PublishRequest
@@ -104,7 +104,7 @@ class Publication:
 
     @property
     def document(self) -> Document:
-        """The text without its stamp; an empty one before it is decided."""
+        """The text without its stamp; empty before it is decided."""
         return Document.read(self.text or "")
 
     def to_json(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Publication:
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> "Publication | None":
-        """Read a row; None where nothing was asked for."""
+        """Read a row; None if publishing was never asked for."""
         if not stored:
             return None
         known = {name: stored[name] for name in PublishRequest.__dataclass_fields__ if name in stored}

@@ -1,4 +1,4 @@
-"""One published version: immutable files and what is known of them."""
+"""One published version: immutable files and their facts."""
 
 from collections.abc import Mapping
 from typing import TypedDict
@@ -22,7 +22,7 @@ class Signature(TypedDict, total=False):
 
 
 class ArchiveFacts(TypedDict):
-    """What an archive says of itself."""
+    """The facts that a TorchServe archive holds about itself."""
 
     name: str
     version: str  # any text, such as "1.0"
@@ -31,10 +31,10 @@ class ArchiveFacts(TypedDict):
 
 
 class VersionDetails(TypedDict, total=False):
-    """What is known of a version beyond its signature. The first five are as the inspection found them.
+    """The facts of a version beyond its signature. The first five are from the inspection.
 
-    signature: what the model file itself says of its tensors, None where it says nothing; `Version.signature` is what a
-    configuration makes of it.
+    signature: the tensors that the model file itself declares, None if it declares none; `Version.signature` is the signature
+    after the configuration.
     """
 
     opset: int
@@ -43,9 +43,9 @@ class VersionDetails(TypedDict, total=False):
     problems: list[Finding]
     signature: SignatureObject | None
     files: list[str]  # their names
-    archive: ArchiveFacts  # of an archive alone
-    runs_code: list[str]  # what of it runs as code, in sentences (configuration.needs)
-    missing: bool  # somebody took its folder out of the repository
+    archive: ArchiveFacts  # of a TorchServe archive alone
+    runs_code: list[str]  # sentences about the parts that run as code (configuration.needs)
+    missing: bool  # somebody removed its folder from the repository
 
 
 class Version(models.Model):
@@ -57,7 +57,8 @@ class Version(models.Model):
     sha256 = models.CharField(max_length=64, blank=True, default="")
     signature: "models.JSONField[Mapping[str, object], Signature]" = models.JSONField(default=dict)
     details: "models.JSONField[Mapping[str, object], VersionDetails]" = models.JSONField(default=dict)
-    # The text that fits these files: as it was published with them, or proposed for them. Never stamped; kept for good.
+    # A configuration that fits these files: the one published with them, or the one proposed for them. Never stamped or
+    # removed.
     config = models.TextField(blank=True, default="")
     note = models.TextField(blank=True, default="")
     state = models.CharField(max_length=16, choices=VersionState.choices, default=VersionState.PUBLISHED)
@@ -75,7 +76,7 @@ class Version(models.Model):
 
     @property
     def archive_version(self) -> str:
-        """The version that an archive says itself, any text; "" for what is none."""
+        """The version that a TorchServe archive gives itself, any text; "" for other formats."""
         archive = self.details.get("archive")
         return archive["version"] if archive else ""
 
@@ -85,6 +86,6 @@ class Version(models.Model):
 
     @property
     def streams(self) -> bool:
-        """Whether it is an archive whose code answers in several parts."""
+        """Whether it is a TorchServe archive whose code answers in several parts."""
         archive = self.details.get("archive")
         return archive is not None and archive["streams"]

@@ -1,2 +1,2 @@
-"""Django's backend for PostgreSQL with a bound on the sessions of a process. The settings name it; it imports nothing of the
-dashboard's, and no module calls it."""
+"""Django's backend for PostgreSQL with a bound on the sessions of a process. The settings name it; it imports no module of the
+dashboard, and no module calls it."""

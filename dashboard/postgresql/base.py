@@ -1,8 +1,8 @@
-"""PostgreSQL as Django's own backend has it, with at most `max_sessions` (in OPTIONS) sessions of one process.
+"""Django's backend for PostgreSQL, with at most `max_sessions` (in OPTIONS) sessions of one process.
 
-Under ASGI each request runs on a thread of its own, and each thread that asks the database opens a session. Without a bound as
-many requests at once as PostgreSQL takes sessions (100) would leave none to the other processes. A thread waits for a session;
-when none becomes free in time, its request is told that the database does not answer.
+Under ASGI each request runs on its own thread, and each thread that queries the database opens a session. Without a bound, 100
+requests at once (the most sessions that PostgreSQL takes) would leave none for the other processes. A thread waits for a
+session; if none becomes free in time, its request is answered that the database does not answer.
 """
 
 import threading
@@ -16,14 +16,14 @@ WAIT_S = 10.0
 
 
 class Sessions:
-    """How many sessions the process may have, and has. Any thread."""
+    """Counts the sessions of the process. Safe on any thread."""
 
     def __init__(self) -> None:
         self._free: threading.BoundedSemaphore | None = None
         self._lock = threading.Lock()
 
     def take(self, most: int) -> threading.BoundedSemaphore:
-        """Wait for a place, which its `release` gives back. OperationalError: none became free."""
+        """Wait for a place and return the semaphore whose `release` gives it back. OperationalError: none became free."""
         with self._lock:
             if self._free is None:
                 self._free = threading.BoundedSemaphore(most)
@@ -33,13 +33,12 @@ class Sessions:
 
 
 SESSIONS = Sessions()
-"""Those of this process."""
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """One thread's way to the database."""
+    """One thread's connection to the database."""
 
-    _let_go: Any = None  # gives the place of the open session back, once
+    _release: Any = None  # gives back the place of the open session, once
 
     def get_connection_params(self) -> dict[str, Any]:
         params: dict[str, Any] = super().get_connection_params()
@@ -53,14 +52,14 @@ class DatabaseWrapper(base.DatabaseWrapper):
         except BaseException:
             place.release()
             raise
-        # A thread that ends without closing its session loses it when the object goes.
-        self._let_go = weakref.finalize(connection, place.release)
-        self._let_go.atexit = False
+        # If a thread ends without closing its session, the session ends when its object is collected.
+        self._release = weakref.finalize(connection, place.release)
+        self._release.atexit = False
         return connection
 
     def _close(self) -> None:
         try:
-            super()._close()  # type: ignore[misc]  # which the stubs leave out
+            super()._close()  # type: ignore[misc]  # the stubs lack it
         finally:
-            if self._let_go is not None:
-                self._let_go()
+            if self._release is not None:
+                self._release()

@@ -1,2 +1,2 @@
-"""What every room may use: the errors that a person is told, the vocabularies of the database, the environment, heartbeats
-and log files of processes. It imports no room of the dashboard and no model. Every room calls it."""
+"""The parts that every room may use: errors with a sentence for people, the choices of the database's fields, the environment,
+heartbeats and log files of processes. It imports no room of the dashboard and no model. Every room calls it."""

@@ -1,9 +1,9 @@
-"""Which tables have changed: a mark of each, which every process of the dashboard sees, whatever the database.
+"""Change marks: one for each table, which every process of the dashboard sees, with any database.
 
-The marks are small files in the data folder, written anew after each commit that changed a table. Nobody has to say so: what
-every database connection executes is looked at, for what it writes, and for what the part of a page reads that is being made.
-A commit whose process is killed before it has written the mark goes unsaid; whoever follows marks looks from time to time
-all the same.
+The marks are small files in the data folder. After each commit that changed a table, its mark is written anew. This needs no
+calls elsewhere: a wrapper around every database connection finds the tables that a statement writes, and the tables that a part
+of a page reads. If a process is killed between its commit and the mark, the change has no mark; readers of marks therefore also
+look at the tables from time to time.
 """
 
 import logging
@@ -25,10 +25,10 @@ from django.db.backends.signals import connection_created
 
 logger = logging.getLogger(__name__)
 
-# A row each second, of which browsers are told by the live feed; and what only counts attempts to sign in.
+# The live feed tells browsers of the first, which gets a row each second; the second only counts attempts to sign in.
 UNMARKED = frozenset({"dashboard_metricsample", "dashboard_signincount"})
-HEARTBEATS = "heartbeats"  # stands beside the tables for the files of shared.heartbeat
-KEPT_S = 5.0  # at most, for what came about without a mark
+HEARTBEATS = "heartbeats"  # a name like a table's for the files of shared.heartbeat
+KEPT_S = 5.0  # the longest that a result is kept, because a change may lack its mark
 _ALL = "all"  # the mark that changes with each of the others
 _MARK_BYTES = 8
 _OWN = r'"((?:dashboard|auth)_\w+)"'
@@ -42,13 +42,13 @@ _quiet: ContextVar[bool] = ContextVar("quiet", default=False)
 
 
 def watch_connections() -> None:
-    """Look at what every database connection of this process executes from now on."""
+    """Inspect every statement that this process's database connections execute from now on."""
     connection_created.connect(_watch, dispatch_uid="dashboard.shared.changes")
 
 
 @contextmanager
 def quietly() -> Iterator[None]:
-    """Mark nothing for what the block writes: a sign of life, which changes nothing that a page shows."""
+    """Write no marks for the block's writes: for signs of life, which change nothing that a page shows."""
     token = _quiet.set(True)
     try:
         yield
@@ -58,7 +58,7 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def tables_read() -> Iterator[set[str]]:
-    """Give a set that holds, at the end of the block, every table that it read."""
+    """Give a set that holds every table that the block read, once the block has ended."""
     found: set[str] = set()
     token = _reading.set(found)
     try:
@@ -68,15 +68,15 @@ def tables_read() -> Iterator[set[str]]:
 
 
 def note_read(name: str) -> None:
-    """Count `name` to what the present block reads, like a table."""
+    """Record `name` as read by the present tables_read block, like a table."""
     if (reading := _reading.get()) is not None:
         reading.add(name)
 
 
 def kept_while_unchanged(read: Callable[[], Result]) -> Callable[[], Result]:
-    """Decorate a selector: this process keeps what it returned until a table changes that it read, or for KEPT_S.
+    """Decorate a selector: this process caches its result until a table changes that it read, at most for KEPT_S.
 
-    What it returns nobody may change. Inside a transaction, which may have changed more than others see, it is read anew.
+    Callers must not change the result. Inside a transaction, whose own writes others do not see, the cache is not used.
     """
     kept: _Kept[Result] | None = None
 
@@ -110,17 +110,17 @@ class _Kept(Generic[Result]):
 
 
 def mark() -> str:
-    """Return a text that is another one after each change of any table."""
+    """Return the mark of all tables together: another text after each change of any table."""
     return _read(_path(_ALL))
 
 
 def marks() -> dict[str, str]:
-    """Return the mark of each table that has ever changed."""
+    """Return the mark of each table that has one: a table that never changed has none."""
     return {path.name: _read(path) for path in settings.CHANGES_DIR.iterdir() if path.name != _ALL}
 
 
 def announce(table: str) -> None:
-    """Give a table a new mark. A folder that cannot be written costs the mark, not what was done."""
+    """Give a table a new mark. If the folder cannot be written, the mark is lost, but the commit stands."""
     try:
         for name in (table, _ALL):
             descriptor = os.open(_path(name), os.O_WRONLY | os.O_CREAT, 0o600)
@@ -129,7 +129,7 @@ def announce(table: str) -> None:
             finally:
                 os.close(descriptor)
     except OSError as error:
-        logger.warning("pages are not told that %s changed: %s", table, error.strerror)
+        logger.warning("open pages do not learn that %s changed: %s", table, error.strerror)
 
 
 def _path(name: str) -> Path:
@@ -148,14 +148,14 @@ def _watch(connection: BaseDatabaseWrapper, **_: object) -> None:
 
 
 def _note(execute: Callable[..., Any], sql: str, params: object, many: bool, context: dict[str, Any]) -> Any:
-    """Execute a statement, and note which tables it reads and writes."""
+    """Execute a statement, and record the tables that it reads and writes."""
     if (reading := _reading.get()) is not None:
         reading.update(_READS.findall(sql))
     result = execute(sql, params, many, context)
     written = _WRITES.match(sql)
     if written is None or written[2] in UNMARKED or _quiet.get():
         return result
-    # Of an INSERT that returns columns, SQLite counts no rows before they are fetched.
+    # SQLite counts the rows of an INSERT that returns columns only when they are fetched.
     if written[1].startswith("INSERT") or context["cursor"].rowcount:
         transaction.on_commit(partial(announce, written[2]), using=context["connection"].alias)
     return result

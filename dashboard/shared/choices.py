@@ -1,4 +1,4 @@
-"""The choices of the database's fields, and the words that people read."""
+"""The choices of the database's fields, with their labels for people."""
 
 from django.db.models import TextChoices
 
@@ -31,7 +31,7 @@ class ReleaseKind(TextChoices):
 
 
 class ReleaseState(TextChoices):
-    """Where a release stands in its life, which `releases.life` draws."""
+    """A release's place in its life; `releases.life` draws the transitions."""
 
     IDLE = "idle", "Not loaded"
     WANTED = "wanted", "Wanted"
@@ -43,8 +43,8 @@ class ReleaseState(TextChoices):
 
 
 class RolloutKind(TextChoices):
-    """SHADOW: the candidate is asked beside the stable version, and compared. CANARY: it gets more and more of the requests.
-    AB: it gets its share until somebody ends it."""
+    """SHADOW: requests are mirrored to the candidate, and the answers are compared. CANARY: the candidate gets a growing share
+    of the requests. AB: the candidate gets a fixed share until somebody ends the test."""
 
     SHADOW = "shadow", "Shadow"
     CANARY = "canary", "Canary"
@@ -52,7 +52,7 @@ class RolloutKind(TextChoices):
 
 
 class RolloutState(TextChoices):
-    """Where a rollout stands, which `releases.rollout_states` draws."""
+    """A rollout's state; `releases.rollout_states` draws the transitions."""
 
     RUNNING = "running", "Running"
     PAUSED = "paused", "Paused"
@@ -63,7 +63,7 @@ class RolloutState(TextChoices):
 
 
 class CheckState(TextChoices):
-    """How a server's load of a release stands."""
+    """The state of a server's load of a release."""
 
     RUNNING = "running", "Running"
     PASSED = "passed", "Passed"
@@ -79,7 +79,7 @@ class ServerStatus(TextChoices):
 
 
 class ModelStatus(TextChoices):
-    """What a server says of one version: the states of Triton's model repository extension."""
+    """The state of one version on a server, from Triton's model repository extension."""
 
     READY = "READY", "Ready"
     LOADING = "LOADING", "Loading"
@@ -88,10 +88,10 @@ class ModelStatus(TextChoices):
 
 
 def version_word(state: str, condition: str, failed: bool) -> str:
-    """Return the word that a person reads of a version, one of its model's: a state, "asleep", "unloaded", or "failed".
+    """Return the word that pages show for a version's state: a ModelStatus in small letters, "asleep", "unloaded" or "failed".
 
-    state: a ModelStatus. condition: a repository.core.condition.Condition. failed: its last load failed. An unavailable version
-    has failed, unless it sleeps or was unloaded; so has a ready one that does not answer: their requests fail.
+    state: a ModelStatus. condition: a repository.core.condition.Condition. failed: the last load failed. Requests of an
+    unavailable version fail, unless it is asleep or unloaded, and so do requests of a ready version that is silent.
     """
     if state == ModelStatus.READY and condition == Condition.SILENT:
         return "failed"
@@ -122,7 +122,7 @@ class JobState(TextChoices):
 
 
 class EventKind(TextChoices):
-    """What happened to a server; also the markers on charts."""
+    """Events of servers; charts show them as markers."""
 
     STARTED = "started", "Started"
     READY = "ready", "Ready"
@@ -138,7 +138,7 @@ class EventKind(TextChoices):
 
 
 class ExampleSource(TextChoices):
-    """Where an example's request came from."""
+    """The origin of an example's request."""
 
     TYPED = "typed", "Typed in"
     PLAYGROUND = "playground", "Playground"

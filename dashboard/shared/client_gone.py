@@ -1,6 +1,6 @@
-"""Whether somebody still waits for an answer: long work that is done for an answer alone ends when its client has gone.
+"""Ends long work whose only purpose is an answer, once the client has disconnected.
 
-A view runs in a thread of its own, which nobody can stop from outside. So the work asks, between its steps: `go_on`.
+A view runs in its own thread, which cannot be stopped from outside. So the work calls `go_on` between its steps.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 from dashboard.shared.exceptions import DashboardError
 
-# As Django has them, whose events are dictionaries.
+# The types of an ASGI application as Django has them: its events are dictionaries.
 _Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 _Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 _Application = Callable[[dict[str, Any], _Receive, _Send], Awaitable[None]]
@@ -19,23 +19,23 @@ _gone: ContextVar[Event | None] = ContextVar("client_gone", default=None)
 
 
 class ClientGone(DashboardError):
-    """Nobody waits for the answer any more."""
+    """The client has closed its connection."""
 
 
 def go_on() -> None:
-    """Raise ClientGone where the client of the present request has closed its connection. For work that writes nothing."""
+    """Raise ClientGone if the client of the present request has closed its connection. For work that writes nothing."""
     gone = _gone.get()
     if gone is not None and gone.is_set():
         raise ClientGone("the client has closed its connection")
 
 
 def noticing_clients_that_go(application: _Application) -> _Application:
-    """Return the application, in which `go_on` knows of each request whether its client is there."""
+    """Wrap an ASGI application so that `go_on` knows whether the client of each request is still connected."""
 
     async def noticing(scope: dict[str, Any], receive: _Receive, send: _Send) -> None:
         gone = Event()
 
-        async def heard() -> Mapping[str, Any]:
+        async def receive_and_note() -> Mapping[str, Any]:
             event = await receive()
             if event["type"] == "http.disconnect":
                 gone.set()
@@ -43,7 +43,7 @@ def noticing_clients_that_go(application: _Application) -> _Application:
 
         before = _gone.set(gone)
         try:
-            await application(scope, heard, send)
+            await application(scope, receive_and_note, send)
         finally:
             _gone.reset(before)
 

@@ -1,6 +1,6 @@
 """Every environment variable of the dashboard: read once, validated, described.
 
-A test compares this table with docs/configuration.md, so that none goes undocumented.
+A test compares this table with docs/configuration.md, so that every variable is documented.
 """
 
 import os
@@ -17,7 +17,8 @@ BASE_DIR = Path(__file__).resolve().parent.parent.parent
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One variable. `parse` makes a value of its text, or raises ValueError with what was expected; `default` is for none."""
+    """One variable. parse: turns its text into a value, or raises ValueError with the expected form. default: the value when
+    the variable is not set."""
 
     parse: Callable[[str], object]
     default: object
@@ -52,18 +53,13 @@ def _positive(value: str) -> int:
     return int(value)
 
 
-def _patience(value: str) -> int:
-    # Processes give a heartbeat every two seconds.
-    if not value.isdigit() or int(value) < 5:
-        raise ValueError("a whole number of seconds, 5 or more")
-    return int(value)
+def _seconds(least: int) -> Callable[[str], int]:
+    def parse(value: str) -> int:
+        if not value.isdigit() or int(value) < least:
+            raise ValueError(f"a whole number of seconds, {least} or more")
+        return int(value)
 
-
-def _connecting(value: str) -> int:
-    # libpq takes a second for two.
-    if not value.isdigit() or int(value) < 2:
-        raise ValueError("a whole number of seconds, 2 or more")
-    return int(value)
+    return parse
 
 
 def _whole(value: str) -> int:
@@ -114,13 +110,15 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_TORCHSERVE_CONFIG": Variable(_path, None, "TorchServe's config.properties: its protocols are served too."),
     "SLIPWAY_SERVER_FLAGS": Variable(_flags, [], "More flags of the bundled inference server, as on a command line."),
     "SLIPWAY_TRAFFIC_REMOTES": Variable(_path, None, "JSON file of the other servers that rollouts may call."),
-    "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_patience, 60, "Silence after which `up` replaces a process that lives."),
+    # Processes give a heartbeat every two seconds.
+    "SLIPWAY_HUNG_AFTER_SECONDS": Variable(_seconds(5), 60, "Silence after which `up` replaces a process that lives."),
     "SLIPWAY_STRICT_DEVICES": Variable(_flag, False, "1 refuses a model that asks for a device this machine lacks."),
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
     "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),
     "SLIPWAY_DATABASE_SESSIONS": Variable(_positive, 20, "Sessions of PostgreSQL that each process opens at most."),
+    # libpq takes 1 second for 2.
     "SLIPWAY_DATABASE_CONNECT_TIMEOUT": Variable(
-        _connecting, 5, "Seconds to wait for a session of PostgreSQL; 2 or more."
+        _seconds(2), 5, "Seconds to wait for a session of PostgreSQL; 2 or more."
     ),
     "SLIPWAY_DATABASE_STATEMENT_TIMEOUT": Variable(
         _whole, 60, "Seconds that PostgreSQL works on a statement; 0: no limit."
@@ -166,7 +164,7 @@ class Environment(TypedDict):
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:
-    """Return every variable's value. ImproperlyConfigured names the variable that is wrong, never what it holds."""
+    """Return every variable's value. ImproperlyConfigured names the variable that is wrong, never its value."""
     unknown = sorted(name for name in environ if name.startswith("SLIPWAY_") and name not in VARIABLES)
     if unknown:
         raise ImproperlyConfigured(f"unknown setting {unknown[0]}; docs/configuration.md lists those that exist")

@@ -1,20 +1,20 @@
-"""Errors that a person is told about, in one sentence each.
+"""Errors that people read, in one sentence each.
 
-DashboardError                  message: what was expected and what came; no path, key or stack
-├── Invalid                     what was sent is wrong; `problems` may point at fields
+DashboardError                  message: the expected and the actual value; no path, key or stack
+├── Invalid                     the input is wrong; `problems` may point at fields
 ├── Forbidden                   the actor lacks a right
-├── NotFound                    no such thing
-├── Conflict                    the thing is in another state than this asks for
+├── NotFound                    the thing does not exist
+├── Conflict                    the thing is in a state that does not allow this
 │   ├── Outdated                somebody else changed the text meanwhile; it carries both texts
-│   ├── WrongOffset             a chunk starts elsewhere than what was received ends; `expected` says where
+│   ├── WrongOffset             a chunk does not start where the received bytes end; `expected` is that offset
 │   └── WrongState              the row has left the state that a transition starts from
 ├── TooLarge                    over a limit of size
-├── TooMany                     as many requests of this person wait as may
+├── TooMany                     this person has too many requests waiting
 ├── StorageFull                 the disk is, or would become, full
 ├── Unavailable                 the inference server does not answer
-└── ClientGone                  nobody waits for the answer (client_gone)
+└── ClientGone                  the client has disconnected (client_gone)
 
-STATUS maps each once, for the API and the pages alike.
+STATUS gives each its HTTP status, for the API and the pages alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 
 class DashboardError(Exception):
-    """Base of everything that a person is told about. details: what a server told beside the sentence."""
+    """Base of all errors that people read. details: fields that an inference server sent with its message."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class DashboardError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a configuration, and where.
+    """One fault of a configuration, and its place.
 
     field: of the form, "" for the whole. path, line: of the text; line 0 is unknown.
     """
@@ -45,7 +45,7 @@ class Problem:
 
 
 class Invalid(DashboardError):
-    """What was sent is wrong. `problems` point at the fields, where there are any."""
+    """The input is wrong. problems: point at the fields that are wrong, if the input has fields."""
 
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
@@ -70,9 +70,9 @@ class Conflict(DashboardError):
 
 
 class Outdated(Conflict):
-    """Another text came since the one that was edited was read. Whoever edited sees both, and loses nothing.
+    """Somebody else changed the text while this person edited it. The editor shows both texts, so nothing is lost.
 
-    base_text: what was edited; current_text: what it is by now, of release `current_release`, made by `current_by`.
+    base_text: the text that was edited; current_text: the newer one, of release `current_release`, made by `current_by`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Outdated(Conflict):
 
 
 class NamesMoved(Conflict):
-    """Somebody moved the same names of versions meanwhile. `merged`: as both have them, as asked where they differ."""
+    """Somebody moved the same names of versions meanwhile. merged: both changes together; this request's where they differ."""
 
     def __init__(self, message: str, *, merged: dict[str, int], current_release: int) -> None:
         super().__init__(message)
@@ -118,7 +118,7 @@ class Unavailable(DashboardError):
 
 
 STATUS: dict[type[DashboardError], int] = {
-    DashboardError: 502,  # what an inference server says of itself
+    DashboardError: 502,  # an error of the inference server
     Invalid: 400,
     Forbidden: 403,
     NotFound: 404,
@@ -134,5 +134,5 @@ STATUS: dict[type[DashboardError], int] = {
 
 
 def status_of(error: DashboardError) -> int:
-    """The HTTP status of an error: that of its nearest class in STATUS."""
+    """Return the HTTP status of an error: the entry of its nearest class in STATUS."""
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)

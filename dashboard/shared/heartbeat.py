@@ -1,7 +1,7 @@
-"""Heartbeats of the processes that listen on no port: each touches a file of its own, and `up` and the pages read its time.
+"""Heartbeats of processes that listen on no port: each touches its own file, and `up` and the pages read the file's time.
 
-A process touches the file from where its work is done (an event loop, the worker's consumer), so that one that is stopped,
-blocked or in a deadlock falls silent. Touching a file takes neither the database nor free space on the disk.
+A process touches the file from the place of its work (an event loop, the worker's consumer), so a process that is stopped,
+blocked or in a deadlock falls silent. Touching a file needs neither the database nor free space on the disk.
 """
 
 import time
@@ -14,10 +14,10 @@ from django.conf import settings
 from dashboard.shared.changes import HEARTBEATS, note_read
 
 HEARTBEAT_S = 2.0
-# After this the pages say that a process is silent; `up` waits for longer before it replaces the process.
+# After this time the pages report a process as silent; `up` waits longer before it replaces the process.
 SILENT_AFTER_S = 15.0
 
-# name -> what people call the process, and what stands still without it
+# name -> the process's name for people, and the consequence of its silence
 PROCESSES = {
     "up": ("supervisor", "a process that ends is not started again"),
     "watch": ("watcher", "models are neither loaded nor unloaded, and states may be old"),
@@ -26,18 +26,18 @@ PROCESSES = {
 
 
 def beat(name: str) -> None:
-    """Give a heartbeat. A folder that cannot be written costs the heartbeat, not the process."""
+    """Give a heartbeat. If the folder cannot be written, the heartbeat is lost, but the process goes on."""
     with suppress(OSError):
         _path(name).touch()
 
 
 def forget(name: str) -> None:
-    """Remove the heartbeat of a process that ends in good order, or that an earlier run left."""
+    """Remove the heartbeat of a process that ends in good order, or one that an earlier run left."""
     _path(name).unlink(missing_ok=True)
 
 
 def silent() -> list[str]:
-    """Return a sentence for each process whose last heartbeat is older than SILENT_AFTER_S; one that never ran has none."""
+    """Return a sentence for each process whose last heartbeat is older than SILENT_AFTER_S; none for one that never ran."""
     return [
         f"The {title} has not answered for {_spell(_age(name))}: {consequence}."
         for name, (title, consequence) in PROCESSES.items()
@@ -51,7 +51,7 @@ def is_silent(name: str) -> bool:
 
 
 def heard_since_last(name: str) -> Callable[[], Awaitable[bool]]:
-    """Return a function that says at each call whether a heartbeat came since its last call. It compares no clocks."""
+    """Return a function that tells whether a heartbeat came since its previous call. It compares no clocks."""
     seen = _modified(name)
 
     async def heard() -> bool:
@@ -80,5 +80,5 @@ def _age(name: str) -> float:
 
 def _spell(seconds: float) -> str:
     if seconds < 120:
-        return f"{seconds // 5 * 5:.0f} s"  # pages are told again whenever the sentence changes
+        return f"{seconds // 5 * 5:.0f} s"  # rounded, because each change of the sentence is pushed to pages
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.0f} h"

@@ -1,7 +1,7 @@
-"""How far the arms of a rollout are apart, and within what bounds: those that hold the true value in 95 of 100 cases.
+"""Confidence intervals (95 %) for the figures of a rollout's arms and for their difference.
 
-It is for requests that have nothing to do with each other. Sources: Wilson (1927) for a share; the binomial distribution of
-ranks for a quantile; Newcombe (1998, method 10; MOVER) for the difference of two values with bounds of their own.
+They assume independent requests. Sources: Wilson (1927) for a share; the binomial distribution of ranks for a quantile;
+Newcombe (1998, method 10; MOVER) for the difference of two values with bounds of their own.
 """
 
 import math
@@ -22,12 +22,12 @@ class Estimate:
 
     @property
     def clear(self) -> bool:
-        """Whether it is above or below zero by more than chance."""
+        """Whether the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
 def share_of(count: int, of: int) -> Estimate | None:
-    """Return a share from 0 to 1; None of nothing."""
+    """Return a share from 0 to 1; None where `of` is 0."""
     if not of:
         return None
     share, square = count / of, _DEVIATIONS**2
@@ -37,7 +37,7 @@ def share_of(count: int, of: int) -> Estimate | None:
 
 
 def quantile_of(counts: Counts, quantile: float) -> Estimate | None:
-    """Return a quantile (0 to 1) of a histogram in ms; None of nothing."""
+    """Return a quantile (0 to 1) of a histogram in ms; None for an empty one."""
     total = sum(counts.values())
     half = _DEVIATIONS * math.sqrt(quantile * (1 - quantile) / total) if total else 0.0
     low, value, high = quantiles_ms(counts, [max(0.0, quantile - half), quantile, min(1.0, quantile + half)])
@@ -45,7 +45,7 @@ def quantile_of(counts: Counts, quantile: float) -> Estimate | None:
 
 
 def difference(candidate: Estimate | None, stable: Estimate | None) -> Estimate | None:
-    """Return by how much the candidate's value is above the stable one's; None where one is not known."""
+    """Return the candidate's value minus the stable one's; None if either is unknown."""
     if candidate is None or stable is None:
         return None
     value = candidate.value - stable.value

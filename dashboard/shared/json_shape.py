@@ -1,4 +1,4 @@
-"""Whether a value of JSON that came from elsewhere is what a TypedDict says: a server may be of another release than ours."""
+"""Checks JSON from other programs against a TypedDict, because an inference server may be of another release."""
 
 import functools
 import math
@@ -11,11 +11,11 @@ HERE = "."
 
 
 def misfit(value: object, shape: Any) -> str:
-    """Return which part of a value is not of its shape, such as ".arms.stable.requests" or "." for the whole; "" where all is.
+    """Return the path of the first part of a value that does not fit a shape, such as ".arms.stable.requests"; "" if all fits.
 
-    shape: a TypedDict, of which more fields may be there than it names; a list, a dict or a union; or a plain type, of which
-    numbers are finite and whole ones have 64 bits, and no text holds a NUL: what every database can keep. Of anything else no
-    part is looked at.
+    The path of the whole value is ".". shape: a TypedDict (the value may have more fields); a list, a dict or a union; or a
+    plain type. Numbers must be finite, integers must fit into 64 bits, and texts must hold no NUL, because not every database
+    can store others. Values of any other shape are not checked.
     """
     if shape in _PLAIN:
         right = isinstance(value, _PLAIN[shape]) and isinstance(value, bool) == (shape is bool)
@@ -53,7 +53,7 @@ def _of_fields(value: object, fields: Mapping[str, Any], required: frozenset[str
 
 
 def _first(parts: Any, shape: Any) -> str:
-    """Return the first of some parts, by their names, that is not of the shape."""
+    """Return the path of the first of these named parts that does not fit the shape."""
     for name, one in parts:
         if wrong := misfit(one, shape):
             return f".{name}{'' if wrong == HERE else wrong}"

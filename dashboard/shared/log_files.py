@@ -10,7 +10,7 @@ KEPT = 3
 
 
 class RotatingLog:
-    """Appends to the file `path`. Past `max_bytes` it is renamed to `path`.1, that to `path`.2, up to `kept`."""
+    """Appends to the file `path`. A file over `max_bytes` is renamed to `path`.1, an older one to `path`.2, up to `kept`."""
 
     def __init__(self, path: Path, max_bytes: int = MAX_BYTES, kept: int = KEPT) -> None:
         self.path = path
@@ -23,13 +23,13 @@ class RotatingLog:
         self._size = self._file.tell()
 
     def write(self, data: bytes) -> None:
-        """Append bytes; an error of the disk costs lines of the log, never the process."""
+        """Append bytes. If the disk has an error, these bytes are lost, but the process goes on."""
         try:
             self._file.write(data)
         except OSError:
             return
         self._size += len(data)
-        # Only between two lines: a follower never sees half a line end.
+        # Rotate only between two lines, so that a reader never misses the rest of one.
         if self._size > self.max_bytes and data.endswith(b"\n"):
             self._rotate()
 
@@ -49,7 +49,7 @@ class RotatingLog:
 
 
 def tail(path: Path, lines: int, max_bytes: int = 256 << 10) -> list[str]:
-    """Return the last `lines` lines of a log file as people may read them; [] where there is none."""
+    """Return the last `lines` lines of a log file as plain text; [] without a file."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -64,7 +64,7 @@ def tail(path: Path, lines: int, max_bytes: int = 256 << 10) -> list[str]:
 
 
 class LogFollower:
-    """Reads what is appended to a log file from now on, over rotations."""
+    """Reads lines that are appended to a log file from now on, across rotations."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -89,6 +89,6 @@ class LogFollower:
             data = file.read(max_bytes)
         end = data.rfind(b"\n") + 1
         if not end and len(data) == max_bytes:
-            end = len(data)  # one line longer than we read at once: hand it over in pieces
+            end = len(data)  # a line longer than max_bytes is returned in pieces
         self._offset += end
         return [plain(line) for line in data[:end].decode(errors="replace").splitlines()]

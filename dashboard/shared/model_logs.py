@@ -1,7 +1,7 @@
-"""What the inference server's log says of each model, in a file of the model's own: a model that says much drowns no other.
+"""The inference server's log by model: each model has its own file, so that a model with many lines does not displace others.
 
-`up` writes the files as it copies the server's output; pages read them. Each holds the newest LINES_BYTES to twice as much, and
-of more than MOST_MODELS the one that was silent the longest goes.
+`up` writes the files as it copies the server's output; pages read them. Each file holds the newest LINES_BYTES to twice as
+much. Above MOST_MODELS files, the file that was not written for the longest time is removed.
 """
 
 from collections import OrderedDict
@@ -26,7 +26,7 @@ def model_logs_folder() -> Path:
 
 
 def model_log_path(name: str) -> Path:
-    """Return where the lines about a model are."""
+    """Return the path of a model's log."""
     return model_logs_folder() / f"{name}.log"
 
 
@@ -40,7 +40,7 @@ def model_log_tail(name: str, lines: int) -> list[str]:
 
 
 def shown(line: str) -> str:
-    """Return a line of a model's log as people read it: without the logger and the model, which are always the same."""
+    """Return a line of a model's log without the logger and the model, which are the same in every line."""
     found = parse(line)
     if found is None:
         return line
@@ -49,16 +49,16 @@ def shown(line: str) -> str:
 
 
 class ModelLogs:
-    """Takes the server's output as it comes, and files each line about a model with the lines that go on with it."""
+    """Writes each line of the server's output that is about a model, with its continuation lines, to the model's file."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: OrderedDict[str, RotatingLog] = OrderedDict()
         self._rest = b""
-        self._name = ""  # of the model that the line before was about
+        self._name = ""  # the model of the previous line
 
     def write(self, data: bytes) -> None:
-        """Take bytes that end anywhere. What cannot be written is not there to be read; nothing is raised for it."""
+        """Take output, which may end within a line. Lines that cannot be written are lost; no error is raised."""
         lines = (self._rest + data).splitlines(keepends=True)
         self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
         if len(self._rest) > _LONGEST_LINE:
@@ -71,7 +71,7 @@ class ModelLogs:
                 continue
 
     def _by_model(self, lines: list[bytes]) -> list[tuple[str, bytes]]:
-        """Return the lines that are about models, those together that follow one another."""
+        """Return the models of the lines with their text; consecutive lines of one model are joined."""
         found: list[tuple[str, bytes]] = []
         for line in lines:
             if not line.startswith(_CONTINUED):
@@ -98,7 +98,7 @@ class ModelLogs:
         return file
 
     def _make_room(self) -> None:
-        """Remove the file of the model that was silent the longest, where there are as many as there may be."""
+        """Remove the file that was not written for the longest time, if there are MOST_MODELS."""
         files = list(self._folder.glob("*.log"))
         if len(files) >= MOST_MODELS:
             oldest = min(files, key=lambda path: path.stat().st_mtime)
@@ -112,7 +112,7 @@ class ModelLogs:
 
 
 def _model(line: bytes) -> str:
-    """Return the name of the model that a line is about; "" for none."""
+    """Return the name of a line's model; "" for a line about no model."""
     if b"]: " not in line:
         return ""
     found: LogLine | None = parse(line.decode(errors="replace").rstrip("\r\n"))

@@ -16,7 +16,7 @@ _MEANING: dict[type[RepositoryError], type[exceptions.DashboardError]] = {
 
 @contextlib.contextmanager
 def repository_errors() -> Iterator[None]:
-    """Raise a RepositoryError of the block as the DashboardError that means the same; also a decorator of services."""
+    """Raise a RepositoryError of the block as the DashboardError of the same meaning; also a decorator of services."""
     try:
         yield
     except RepositoryError as error:

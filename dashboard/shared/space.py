@@ -1,18 +1,18 @@
-"""Gives back to the disk what was deleted from a SQLite file; PostgreSQL does so by itself."""
+"""Returns the space of deleted rows in a SQLite file to the disk; PostgreSQL does so by itself."""
 
 from django.db import connection
 
 _INCREMENTAL = 2  # of PRAGMA auto_vacuum
-KEPT_PAGES = 1024  # 4 MiB that are free stay in the file, for what is written next
-_PAGES_AT_ONCE = 256  # others write between them
+KEPT_PAGES = 1024  # 4 MiB of free pages stay in the file, for the next writes
+_PAGES_AT_ONCE = 256  # other processes write between two steps
 
 
-def be_able_to_shrink() -> None:
-    """Rewrite a file that was made without the table by which its pages can move: once, while nothing else uses it.
+def enable_incremental_vacuum() -> None:
+    """Rewrite a file without the table that incremental_vacuum needs: once, while nothing else uses the file.
 
-    A new file is as quick as it is empty. It is not said as connections open, for that waits for whoever writes.
+    For a new file this takes no time. The pragma is not set when connections open, because it would wait for writers.
 
-    DatabaseError: the disk has no room for a second copy, or somebody uses the file; the next start tries again.
+    DatabaseError: the disk has no room for a second copy, or another process uses the file; the next start tries again.
     """
     if connection.vendor != "sqlite" or _pragma("auto_vacuum") == _INCREMENTAL:
         return
@@ -22,7 +22,7 @@ def be_able_to_shrink() -> None:
 
 
 def give_space_back() -> int:
-    """Cut free pages off the end of the file, a few at a time; return how many bytes."""
+    """Cut free pages off the end of the file, a few at a time; return the number of bytes."""
     if connection.vendor != "sqlite" or _pragma("auto_vacuum") != _INCREMENTAL:
         return 0
     before, free = _pragma("page_count"), _pragma("freelist_count")

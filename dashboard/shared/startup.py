@@ -1,5 +1,5 @@
-"""Says in one sentence, in place of a stack, what keeps a process from starting: a wrong setting, a data folder that cannot
-be written, a database that is damaged or of a newer release."""
+"""Reports the reason why a process cannot start in one sentence, without a stack: a wrong setting, a data folder that cannot be
+written, a database that is damaged or of a newer release."""
 
 import sys
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ CHECKED_BYTES = 1 << 30
 
 
 def settings_or_exit() -> None:
-    """Read the settings, which prepares the data folder too; end the process with a sentence where they are wrong."""
+    """Read the settings, which also prepares the data folder; end the process with a sentence if they are wrong."""
     try:
         settings.DEBUG  # noqa: B018 the first access reads them all
     except ImproperlyConfigured as error:
@@ -28,7 +28,8 @@ def settings_or_exit() -> None:
 
 
 def known_database_or_exit() -> None:
-    """End the process with a sentence where a newer release has made the database; one that does not answer now may come."""
+    """End the process with a sentence if the database is of a newer release. A database that does not answer is no error here,
+    because it may still come up."""
     try:
         check_release()
     except Invalid as error:
@@ -41,7 +42,7 @@ def known_database_or_exit() -> None:
 
 @contextmanager
 def one_sentence() -> Iterator[None]:
-    """Raise a CommandError in place of every error of the block that a person can mend."""
+    """Raise a CommandError of one sentence for every error of the block that a person can fix."""
     try:
         yield
     except DashboardError as error:
@@ -57,7 +58,7 @@ def one_sentence() -> Iterator[None]:
 def check_database() -> None:
     """Check that the database can be used. Invalid: it is damaged, or of a newer release; django.db.Error: it cannot be opened.
 
-    Every page of a SQLite file is looked at, unless the file has more than CHECKED_BYTES.
+    SQLite checks every page of the file, unless the file has more than CHECKED_BYTES.
     """
     with connection.cursor() as cursor:
         if connection.vendor != "sqlite" or Path(connection.settings_dict["NAME"]).stat().st_size > CHECKED_BYTES:
@@ -72,7 +73,7 @@ def check_database() -> None:
 
 
 def check_release() -> None:
-    """Check that no newer release has changed the database's tables, which this one would misread. Invalid where one has."""
+    """Raise Invalid if a newer release has changed the tables of the database, because this one would misread them."""
     loader = MigrationLoader(connection)
     unknown = sorted(
         name

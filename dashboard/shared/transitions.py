@@ -1,4 +1,4 @@
-"""How a row's state changes: in one statement that looks where it starts, so that of two who try one is refused."""
+"""Changes of a row's state: one statement checks the old state and writes the new one, so only one of two callers succeeds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,10 +8,9 @@ from django.db.models import Model, Q
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """A row in one of the states `before` comes into `after`.
+    """A change from one of the states `before` to `after`.
 
-    who: what asks for it, for the reader of the table.
-    refusal: the beginning of the sentence for a row that is in another state.
+    who: the caller, for readers of the table. refusal: the first words of the error for a row in another state.
     """
 
     before: tuple[str, ...]
@@ -21,10 +20,10 @@ class Transition:
 
 
 def move(row: Model, transition: Transition, changes: Mapping[str, object], *, where: Q | None = None) -> bool:
-    """Write the new state, and `changes` with it, to the database; False, with nothing written, from another state.
+    """Write the new state and `changes` to the database. Return False, with nothing written, if the row is in another state.
 
-    row: stays as it was read, for the transaction around this may still be rolled back; refresh it after that.
-    where: what else has to hold of the row.
+    row: the object is not changed, because the surrounding transaction may be rolled back; refresh it afterwards.
+    where: a further condition on the row.
     """
     rows = type(row)._default_manager.filter(where or Q(), pk=row.pk, state__in=transition.before)
     return bool(rows.update(state=transition.after, **changes))

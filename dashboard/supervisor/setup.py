@@ -14,7 +14,7 @@ from dashboard.servers.server_state import server_restart_take, wanted_models_wr
 from dashboard.servers.services import server_ensure_local
 from dashboard.shared.choices import DesiredState
 from dashboard.shared.exceptions import DashboardError
-from dashboard.shared.space import be_able_to_shrink
+from dashboard.shared.space import enable_incremental_vacuum
 from dashboard.uploads.examples import examples_publish
 
 
@@ -32,7 +32,7 @@ class Prepared:
 
 def prepare() -> Prepared:
     with suppress(DatabaseError):  # it stays as large as it is; the next start tries again
-        be_able_to_shrink()
+        enable_incremental_vacuum()
     migrated = migrate()
     server = server_ensure_local()
     server_restart_take(server=server)  # a restart that was asked of an earlier run is done by starting

@@ -1,4 +1,4 @@
-"""What pages of rollouts write of numbers and shares."""
+"""Numbers and shares as the pages of rollouts show them."""
 
 from collections.abc import Mapping
 from typing import Literal
@@ -13,7 +13,7 @@ from repository.core.quantities import three_digits
 
 register = template.Library()
 
-# Why a mirror was not sent, or given up (serving/traffic/mirror.py).
+# The reasons for which a mirrored request was not sent or was given up (serving/traffic/mirror.py).
 _DROPPED = {
     "in_flight": "enough were under way",
     "memory": "no memory was free",
@@ -35,7 +35,7 @@ def of_unit(value: float | Literal[""] | None, unit: str) -> str:
 
 @register.filter
 def apart(estimate: Estimate | Literal[""] | None, unit: str) -> str:
-    """Return by how much two arms are apart, with the bounds of that, in a guardrail's unit."""
+    """Return the difference of two arms with its confidence bounds, in a guardrail's unit."""
     if not estimate:
         return NOTHING
     value, low, high = (_signed(each, unit) for each in (estimate.value, estimate.low, estimate.high))
@@ -57,7 +57,7 @@ def small(value: float | Literal[""] | None) -> str:
 
 @register.filter
 def number(value: float) -> str:
-    """Return a number as somebody typed it: 2.5, and 5 without a point."""
+    """Return a number as a person would type it: 2.5, and 5 without a point."""
     return f"{value:g}"
 
 
@@ -68,7 +68,7 @@ def percent(value: float) -> str:
 
 @register.filter
 def about(text: str, name: str) -> str:
-    """Return an entry's sentence without the name of the model that it begins with: the page is about that model."""
+    """Return an entry's summary without the model's name at its start, for a page about that model."""
     return text.removeprefix(f"{name}: ")
 
 
@@ -85,5 +85,4 @@ def dropped(reason: str) -> str:
 @register.filter
 def shares(traffic: Mapping[str, float]) -> str:
     """Return a release's shares: "95 % version 1, 5 % version 2"."""
-    named = ((f"version {who}" if who.isdecimal() else who, part) for who, part in traffic.items())
-    return ", ".join(f"{part:g} % {who}" for who, part in named)
+    return ", ".join(f"{part:g} % {f'version {arm}' if arm.isdecimal() else arm}" for arm, part in traffic.items())

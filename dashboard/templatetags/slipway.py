@@ -51,7 +51,7 @@ _DIFF_CLASSES = {"+": "add", "-": "del", "@": "at"}
 
 @register.simple_tag
 def icon(name: str) -> SafeString:
-    """Return one symbol of the sprite. Screen readers pass over it: the words stand beside it."""
+    """Return one symbol of the sprite. Screen readers skip it because the words stand beside it."""
     return format_html(
         '<svg class="icon" aria-hidden="true"><use href="{}#{}"></use></svg>', static("img/icons.svg"), name
     )
@@ -77,14 +77,14 @@ def state_icon(word: str) -> SafeString:
 
 @register.simple_tag(takes_context=True)
 def theme(context: template.Context) -> SafeString:
-    """Return the attribute that sets the theme, when the person has chosen one."""
+    """Return the attribute that sets the theme; "" if the person has chosen none."""
     chosen = context["request"].COOKIES.get("slipway_theme") if "request" in context else None
     return format_html(' data-theme="{}"', chosen) if chosen in THEMES else SafeString("")
 
 
 @register.simple_tag(takes_context=True)
 def query(context: template.Context, **changes: object) -> str:
-    """Return the present query string with these changes; "" or None removes a name."""
+    """Return the request's query string with these changes; "" or None removes a name."""
     parameters = context["request"].GET.copy()
     for name, value in changes.items():
         if value in ("", None):
@@ -96,7 +96,7 @@ def query(context: template.Context, **changes: object) -> str:
 
 @register.simple_tag(takes_context=True)
 def page_query(context: template.Context, number: int, by: str = "") -> str:
-    """Return the present query string with another page of the list that `by` stands for."""
+    """Return the request's query string with another page number. by: the parameter of the list, by default `page`."""
     return query(context, **{by or "page": number, "part": ""})
 
 
@@ -106,7 +106,7 @@ def sort_head(context: template.Context, name: str, label: str, number: bool = F
     current = context.get("sort", "")
     down = current == f"-{name}"
     up = current == name
-    following = name if down else f"-{name}" if up else (f"-{name}" if number else name)
+    following = f"-{name}" if up or (number and not down) else name
     return {
         "address": query(context, sort=following, page=""),
         "label": label,
@@ -117,9 +117,9 @@ def sort_head(context: template.Context, name: str, label: str, number: bool = F
 
 @register.simple_tag
 def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
-    """Return a line over `values`, rates by the second, the oldest first, with gaps where nothing was measured (None).
+    """Return a line of `values` (requests per second, the oldest first), with gaps where nothing was measured (None).
 
-    Each is as high as its own highest value, which stands beside it: lines of one list need not be of one scale.
+    Each line is scaled to its own peak, which stands beside it, so lines in one list may have different scales.
     """
     known = [value for value in values if value is not None]
     if len(known) < 2 or not max(known):
@@ -132,7 +132,7 @@ def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
     points = [(i * step, 27 - 25 * value / top) for i, value in enumerate(values) if value is not None]
     line = " ".join(f"{'L' if i else 'M'}{x:.1f} {y:.1f}" for i, (x, y) in enumerate(points))
     area = f"{line} L{points[-1][0]:.1f} 28 L{points[0][0]:.1f} 28 Z"
-    return mark_safe(  # every part of it is a number of ours
+    return mark_safe(  # it holds nothing but computed numbers
         '<span class="spark"><svg class="sparkline" viewBox="0 0 100 28" preserveAspectRatio="none" aria-hidden="true">'
         f'<path class="area" d="{area}"/><path d="{line}"/></svg><span class="hint num">peak {rate(top)}</span></span>'
     )
@@ -140,19 +140,19 @@ def sparkline(values: Sequence[float | None], label: str = "") -> SafeString:
 
 @register.filter
 def diff_lines(diff: str) -> list[tuple[str, str]]:
-    """Return the lines of a unified diff, each with its class, but for the first two, which name what is compared."""
+    """Return the lines of a unified diff, each with its CSS class, without the first two, which name the two texts."""
     return [(_DIFF_CLASSES.get(line[:1], ""), line) for line in diff.split("\n")[2:]]
 
 
 @register.filter
 def item(mapping: Mapping[str, T] | None, key: str) -> T | None:
-    """Return the value of a key that is itself a variable of the template."""
+    """Return the value of a key that a template variable holds."""
     return mapping.get(key) if mapping else None
 
 
 @register.filter
 def sentence(text: str) -> str:
-    """Return an error's message as a page writes it: with a capital first and a full stop last."""
+    """Return an error's message as a sentence: with a capital letter at its start and a full stop at its end."""
     text = str(text).strip()
     if not text:
         return ""
@@ -161,27 +161,27 @@ def sentence(text: str) -> str:
 
 @register.filter
 def numbered(versions: Collection[int], archive_versions: Mapping[int, str]) -> str:
-    """Return versions as a list, each with its archive's own one behind it where it has one: "2, 3 (1.0)"."""
+    """Return versions as a list, with the archive's own version in brackets where there is one: "2, 3 (1.0)"."""
     named = {number: f"{number} ({own})" for number in versions if (own := archive_versions.get(number))}
     return ", ".join(named.get(number, str(number)) for number in versions)
 
 
 @register.filter
 def code_spans(text: str) -> SafeString:
-    """Return a text whose words in backticks are set as code."""
+    """Return a text with its words in backticks as <code>."""
     parts = text.split("`")
     return mark_safe("".join(format_html("<code>{}</code>" if at % 2 else "{}", part) for at, part in enumerate(parts)))
 
 
 @register.filter
 def message_kind(level: str) -> str:
-    """Return the state that a Django message of a level looks like."""
+    """Return the state whose look a Django message of this level gets."""
     return {"error": "failed", "warning": "degraded", "info": "info"}.get(level, "ready")
 
 
 @register.filter
 def list_text(values: Sequence[object] | None) -> str:
-    """Return a list as a form's control holds it: "[ ]" for an empty one, which is something else than none."""
+    """Return a list as the text of a form's input: "[ ]" for an empty list, "" for None."""
     if values is None:
         return ""
     return ", ".join(str(value) for value in values) or "[ ]"
@@ -189,7 +189,7 @@ def list_text(values: Sequence[object] | None) -> str:
 
 @register.simple_tag
 def code_formats() -> str:
-    """Return the formats that take the right to upload code."""
+    """Return the formats that need the right to upload code."""
     return formats_text(is_data=False)
 
 
@@ -200,13 +200,13 @@ def data_formats() -> str:
 
 @register.filter
 def finding_kind(severity: str) -> str:
-    """Return the state that a finding of an inspection looks like."""
+    """Return the state whose look an inspection's finding gets."""
     return {"error": "failed", "warning": "degraded"}.get(severity, "info")
 
 
 @register.filter
 def format_name(name: str) -> str:
-    """Return what people call a format, or a backend."""
+    """Return the title of a format or backend."""
     if name == "ensemble":
         return "Ensemble"
     return next(

@@ -1,9 +1,9 @@
-"""Numbers, sizes and times as the pages write them: a unit, and at most three significant digits.
+"""Numbers, sizes and times as the pages show them: with a unit and at most three significant digits.
 
-What was not measured (None, or "" where a template finds nothing) is a dash.
+A value that was not measured (None, or "" for a template's missing variable) is shown as a dash.
 
-Those that the server's sentences have too are in repository/core/quantities.py. static/js/core/format.js does the same in the
-browser; both are tested with the examples in tests/javascript/core/units.json.
+The inference server shares the formats in repository/core/quantities.py. static/js/core/format.js does the same in the browser;
+both are tested with the examples in tests/javascript/core/units.json.
 """
 
 from datetime import datetime, timedelta
@@ -33,7 +33,7 @@ def count(value: float | Literal[""] | None) -> str:
 
 @register.filter
 def rate(value: float | Literal[""] | None) -> str:
-    """Per second: 8912.3 as `8.91 k/s`."""
+    """A number per second: 8912.3 as `8.91 k/s`."""
     if value is None or value == "":
         return NOTHING
     digits, prefix = quantities.scaled(value)
@@ -65,7 +65,7 @@ def size(value: float | Literal[""] | None) -> str:
 
 @register.filter
 def duration(value: timedelta | float | None) -> str:
-    """How long something took or has been going on: `250 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
+    """A duration, or a number of seconds, as `250 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`."""
     if value is None or value == "":
         return NOTHING
     return quantities.duration(value.total_seconds() if isinstance(value, timedelta) else float(value))
@@ -85,7 +85,7 @@ def relative(moment: datetime, now: datetime | None = None) -> str:
 
 @register.filter
 def ago(moment: datetime | None) -> str:
-    """A moment relative to now, the exact one on hover; the browser keeps it current."""
+    """A moment relative to now, with the exact time on hover; the browser keeps it current."""
     if moment is None:
         return format_html('<span class="muted">{}</span>', "never")
     utc = moment.astimezone(timezone.get_default_timezone())

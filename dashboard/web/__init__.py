@@ -1,3 +1,3 @@
-"""What every page and WebSocket shares: lists and actions of pages, the base of WebSockets, middleware, error pages, health.
-It imports `access`, `templatetags` and what is below, and no room that a person would name. The `pages` and `consumers` of
-each room build on it, and the settings name its middleware."""
+"""The parts that every page and WebSocket shares: lists and actions of pages, the base of WebSockets, middleware, error pages,
+health. The room imports `access`, `templatetags` and the rooms below them, but no room of a feature. The `pages` and
+`consumers` of each room build on it, and the settings name its middleware."""

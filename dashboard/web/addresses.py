@@ -1,9 +1,9 @@
-"""Addresses of pages: each view says its own, with its methods and the right that it takes.
+"""Addresses of pages: each view declares its own, with its methods and the right that it needs.
 
     @get("models/<str:name>/log", Right.VIEW)
     def model_log(request: HttpRequest, name: str) -> HttpResponse:
 
-The address has the view's name for `reverse`, where it is given no other. dashboard.page_urls puts them together.
+Unless another name is given, `reverse` finds the address by the view's name. dashboard.page_urls collects the addresses.
 """
 
 import importlib
@@ -22,7 +22,7 @@ ADDRESSES: list[URLPattern] = []
 def get(
     address: str, right: Right, name: str = "", **given: object
 ) -> Callable[[View[Arguments, Answer]], View[Arguments, Answer]]:
-    """Give a view an address at which it answers GET. given: arguments of the view that the address does not hold."""
+    """Give a view an address at which it answers GET. given: arguments of the view that are not part of the address."""
     return _at(["GET"], address, right, name, given)
 
 
@@ -48,9 +48,9 @@ def _at(
 
 
 def collected(modules: tuple[str, ...], addresses: list[URLPattern]) -> list[URLPattern]:
-    """Import the modules at these paths of the dashboard, and return the addresses that they have given.
+    """Import the modules at these paths of the dashboard, and return the addresses that they declare.
 
-    An address with a word goes before one that takes anything in its place.
+    An address with a fixed word is listed before one with a parameter in the same place.
     """
     for file in sorted(file for pattern in modules for file in DASHBOARD.glob(pattern)):
         importlib.import_module(".".join(("dashboard", *file.relative_to(DASHBOARD).with_suffix("").parts)))

@@ -1,9 +1,9 @@
-"""What tells open pages that something changed, so that their parts ask again then and not all the time.
+"""Pushes changes of tables to open pages, so that parts of a page reload after a change instead of polling.
 
-A page carries the mark of all tables from before it was read; each part that is fetched later names the tables it was made
-from. /ws/changes/ sends first the present mark, then which tables change, and signs of life while none does: a connection
-stays open though the dashboard hangs. What it tells is the same for everybody who may see pages: the parts themselves are
-fetched by each person's own browser, with their own rights.
+A page carries the mark that the tables had before the page was read. Each part that the page fetches later names the tables
+that it was made from. /ws/changes/ first sends the current mark and then the tables that change. While nothing changes, it
+sends signs of life, because a connection stays open even if the dashboard hangs. Everybody who may see pages gets the same
+messages: each browser fetches the parts themselves with its own person's rights.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 def mark_pages(get_response: Handler) -> Handler:
-    """Give templates `request.mark` of a page, and name in the answer the tables that a part of one was made from."""
+    """Give templates of whole pages `request.mark`; name the tables that a part of a page was made from in its answer."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if "HX-Request" not in request.headers:
@@ -38,7 +38,7 @@ def mark_pages(get_response: Handler) -> Handler:
 
 
 class Subscription:
-    """The changes that one WebSocket has not been sent yet: tables that changed since it last took them."""
+    """The changes that one WebSocket has not sent yet: tables that changed since it last took them."""
 
     def __init__(self) -> None:
         self._mark = ""
@@ -51,7 +51,7 @@ class Subscription:
         self._news.set()
 
     async def take(self) -> tuple[str, list[str]]:
-        """Wait until tables have changed; return them, and the mark up to which they are all."""
+        """Wait until tables have changed; return the mark, and all tables that changed up to that mark."""
         await self._news.wait()
         self._news.clear()
         tables, self._tables = self._tables, set()
@@ -59,7 +59,7 @@ class Subscription:
 
 
 class Changes:
-    """This process's look at the marks, twice a second while anybody subscribes, shared by all WebSockets."""
+    """Watches the marks for all WebSockets of this process: twice a second, while there are subscriptions."""
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
@@ -67,11 +67,11 @@ class Changes:
 
     @contextmanager
     def subscribe(self) -> Iterator[Subscription]:
-        """Yield a subscription to every change from now on, which ends with the block."""
+        """Give a subscription to every change that comes while the block lasts."""
         subscription = Subscription()
         self._subscriptions.add(subscription)
         if self._task is None:
-            self._task = asyncio.create_task(self._look(), name="changes of tables")
+            self._task = asyncio.create_task(self._watch(), name="changes of tables")
         try:
             yield subscription
         finally:
@@ -80,13 +80,14 @@ class Changes:
                 self._task.cancel()
                 self._task = None
 
-    async def _look(self) -> None:
+    async def _watch(self) -> None:
         newest, known, silent = changes.mark(), changes.marks(), heartbeat.silent()
         while True:
             await asyncio.sleep(LOOK_S)
             tables = set()
             if (now := changes.mark()) != newest:
-                newest, before, known = now, known, changes.marks()  # the mark first: what comes between is told twice
+                # The mark is read first: a change between the two reads is sent twice rather than never.
+                newest, before, known = now, known, changes.marks()
                 tables = {table for table, mark in known.items() if before.get(table) != mark}
             if (sentences := heartbeat.silent()) != silent:
                 silent = sentences

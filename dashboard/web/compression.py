@@ -1,4 +1,4 @@
-"""Compression of what is answered, for clients that take gzip."""
+"""Compression of answers for clients that accept gzip."""
 
 import re
 
@@ -6,21 +6,21 @@ from django.http import HttpRequest, HttpResponseBase
 from django.middleware.gzip import GZipMiddleware
 from django.utils.cache import patch_vary_headers
 
-# Types of which compression makes less.
+# Content types that become smaller by compression.
 TEXT = ("text/", "application/json", "application/yaml", "application/javascript", "image/svg+xml")
 _GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(?:\.0*)?\s*(?:,|$))")
 
 
 def takes_gzip(request: HttpRequest) -> bool:
-    """Return whether the client takes gzip (RFC 9110, 12.5.3); with a quality of 0 it refuses it."""
+    """Return whether the client accepts gzip (RFC 9110, 12.5.3); a quality of 0 is a refusal."""
     return _GZIP.search(request.headers.get("Accept-Encoding", "")) is not None
 
 
 class CompressText(GZipMiddleware):
-    """Compress pages and JSON; neither what is packed already nor what is sent piece by piece.
+    """Compress pages and JSON, but neither compressed nor streaming answers.
 
-    An attacker who watches sizes learns nothing of a page's secrets (BREACH): Django masks the CSRF token anew in each page,
-    and this middleware gives each answer a random length.
+    An attacker who watches sizes learns no secret of a page (BREACH): Django masks the CSRF token anew in each page, and this
+    middleware gives each answer a random length.
     """
 
     def process_response(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:

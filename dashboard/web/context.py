@@ -1,4 +1,4 @@
-"""What every template may use."""
+"""The variables that every template has."""
 
 from django.http import HttpRequest
 

@@ -1,6 +1,6 @@
-"""What is answered where no view answers: a page for a person, JSON for a program.
+"""Error answers where no view answers: a page for a person, JSON for a program.
 
-At an address that leads nowhere, where the database cannot be used, and where we made a mistake.
+They are for unknown addresses, for a database that cannot be used, and for faults of the dashboard itself.
 """
 
 import sys
@@ -24,7 +24,7 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponseBa
 
 
 def server_error(request: HttpRequest) -> HttpResponseBase:
-    """Answer an exception that nobody handled; it is the one that is handled now, as Django calls this."""
+    """Answer an unhandled exception; Django calls this while the exception is the current one."""
     error = sys.exc_info()[1]
     if isinstance(error, OperationalError | InterfaceError):
         return _database_error(request, error)
@@ -41,7 +41,7 @@ def _database_error(request: HttpRequest, error: Exception) -> HttpResponseBase:
     response: HttpResponseBase
     if _by_program(request):
         response = JsonResponse({"error": message}, status=status)
-    else:  # without the request, for who asks stands in the database
+    else:  # without the request, because its user would be read from the database
         page = loader.render_to_string("error.html", {"status": status, "message": message})
         response = HttpResponse(page, status=status)
     if status == 503:

@@ -1,7 +1,7 @@
-"""GET /healthz: whether the dashboard is ready, which is whether it can read its database. For supervisors and load balancers.
+"""GET /healthz tells supervisors and load balancers whether the dashboard is ready: whether it can read its database.
 
-200: pages and REST are answered. 503: they would say that the database does not answer. Any answer at all says that the process
-lives. A database that takes no writes for a while is read as before: what writes waits, and then tells of it by itself.
+200: pages and REST are answered. 503: the database does not answer. Any answer at all proves that the process lives. A database
+that takes no writes for a while counts as ready: reads go on, and a request that writes waits and reports its own error.
 """
 
 from django.contrib.auth.decorators import login_not_required

@@ -1,4 +1,4 @@
-"""What every response passes through."""
+"""Middleware for every response."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 
 def content_security_policy(get_response: Handler) -> Handler:
-    """Let browsers load our own assets alone: what an attacker smuggles into a page neither runs nor reaches other hosts."""
+    """Let browsers load our own assets alone: injected code neither runs nor reaches other hosts."""
     policy = "; ".join(f"{name} {value}" for name, value in settings.CONTENT_SECURITY_POLICY.items())
 
     def middleware(request: HttpRequest) -> HttpResponse:
@@ -24,11 +24,11 @@ def content_security_policy(get_response: Handler) -> Handler:
 
 
 def refuse_nul(get_response: Handler) -> Handler:
-    """Answer 400 to an address with a NUL: no name has one, and databases differ in how they take it."""
+    """Answer 400 to an address with a NUL: no name has one, and databases differ in their treatment of it."""
 
     def middleware(request: HttpRequest) -> HttpResponse:
         if "\0" in request.path or "%00" in request.META.get("QUERY_STRING", ""):
-            return JsonResponse({"error": "an address holds no NUL character"}, status=400)
+            return JsonResponse({"error": "the address holds a NUL character; send it without one"}, status=400)
         return get_response(request)
 
     return middleware

@@ -1,4 +1,4 @@
-"""What the views of pages share: a whole page or the part that changes, pages of a list, actions that end in a redirect."""
+"""Helpers of views: a whole page or one part of it, pages of a list, actions that end in a redirect."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from _typeshed import SupportsRichComparison
 
 PAGE_SIZE = 50
-_MOST_DIGITS = 18  # what every database holds
+_MOST_DIGITS = 18  # that an integer of every database holds
 
 Row = TypeVar("Row")
 M = TypeVar("M", bound=Model)
@@ -36,9 +36,9 @@ class HtmxRequest(HttpRequest):
 def respond(
     request: HttpRequest, name: str, context: Mapping[str, object], parts: Sequence[str] = ("body",)
 ) -> HttpResponse:
-    """Render the page `name`.html, or for htmx only a part of it that refreshes by itself.
+    """Render the page `name`.html, or for htmx only a part of it: `name`_<part>.html.
 
-    parts: the parts that ?part= may name; `name`_<part>.html is rendered, by default that of the first.
+    parts: the parts that ?part= may name; the first one is the default.
     """
     if not cast(HtmxRequest, request).htmx:
         return render(request, f"{name}.html", context)
@@ -46,35 +46,35 @@ def respond(
     return render(request, f"{name}_{wanted if wanted in parts else parts[0]}.html", context)
 
 
-SELECTABLE = 200  # what a person chooses from in one list of a form
+SELECTABLE = 200  # the most options of one list in a form
 
 
 def page_of(
     request: HttpRequest, rows: "QuerySet[M, Row] | Sequence[Row]", size: int = PAGE_SIZE, by: str = "page"
 ) -> Page[Row]:
-    """Return the page of a list that ?page= asks for: the first without it, the last where it is too high. by: another word
-    for ?page=, where a page has two lists."""
+    """Return the page of a list that ?page= asks for: the first without it, the last if it is too high. by: the parameter's
+    name, for a page with two lists."""
     return Paginator(rows, size).get_page(request.GET.get(by))
 
 
 def act(
     request: HttpRequest, service: Callable[..., object], done: str, then: str, *args: object, **given: object
 ) -> HttpResponse:
-    """Call a service for the person who asks, and redirect to a page that says what came of it.
+    """Call a service for the request's person, and redirect to a page that shows a message about the outcome.
 
-    done: the message after success. A job that is still running, and an error of the service, have messages of their own.
-    then, args: the name of the view to go to, and its arguments. given: the service's arguments, beside the actor.
+    done: the message after success. A job that is still running and an error of the service have messages of their own.
+    then, args: the name of the view to go to, and its arguments. given: the service's arguments, except the actor.
     """
     try:
         result = service(actor=actor_of(request), **given)
     except DashboardError as error:
         messages.error(request, sentence(error.message))
     else:
-        _say(request, result, done)
+        _report(request, result, done)
     return back(request, then, *args)
 
 
-def _say(request: HttpRequest, result: object, done: str) -> None:
+def _report(request: HttpRequest, result: object, done: str) -> None:
     if not isinstance(result, Job) or result.state == JobState.SUCCEEDED:
         messages.success(request, done)
     elif result.state == JobState.FAILED:
@@ -84,16 +84,16 @@ def _say(request: HttpRequest, result: object, done: str) -> None:
 
 
 def back(request: HttpRequest, then: str, *args: object) -> HttpResponse:
-    """Redirect to the page that the form names in `next`, when it is one of ours, else to the view `then`."""
+    """Redirect to the page that the form names in `next`, if it is one of ours, else to the view `then`."""
     target = request.POST.get("next", "")
-    # What does not begin with a slash, `redirect` would take for the name of a view.
+    # `redirect` would take a text without a slash at its start for the name of a view.
     if target.startswith("/") and url_has_allowed_host_and_scheme(target, allowed_hosts={request.get_host()}):
         return redirect(target)
     return redirect(then, *args)
 
 
 def whole_number(text: str) -> int | None:
-    """Return the number that a person typed into a form, None for nothing. Invalid: it is none, or has too many digits."""
+    """Return the number that a person typed into a form; None for "". Invalid: no whole number, or too many digits."""
     text = text.strip()
     if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
         raise Invalid(f"'{text[:40]}' is not a whole number" + (" that fits" if text.isdecimal() else ", from 0 on"))
@@ -105,8 +105,8 @@ def sorted_rows(
 ) -> tuple[list[Row], str]:
     """Return the rows in the order that `sort` names, and the name of that order.
 
-    sort: a name in `keys`, with `-` before it for the reverse order; any other means `default`. Rows whose key is None come
-    last in either order.
+    sort: a name in `keys`, with `-` before it for the reverse order; any other text means `default`. Rows with the key None
+    come last in either order.
     """
     name = sort if sort.removeprefix("-") in keys else default
     key, reverse = keys[name.removeprefix("-")], name.startswith("-")

@@ -1,8 +1,8 @@
-"""Static files under addresses that change with their content, so that browsers keep them for good; compressed.
+"""Serves static files, compressed, under addresses that change with their content, so that browsers cache them forever.
 
-The hash stands before the path (/static/<hash>/js/app.js), so that modules and style sheets which name each other relative to
-themselves need not be rewritten. It covers a whole group of files: ours are one, and each package's are another. They are read
-once, when the process starts: what it serves goes together, whatever `git pull` does.
+The hash stands before the path (/static/<hash>/js/app.js), so relative references between modules and style sheets need no
+rewriting. One hash covers a whole group of files: ours are one group, and each package is another. The files are read once,
+when the process starts: they stay consistent with each other even after a `git pull`.
 """
 
 import gzip
@@ -26,12 +26,12 @@ Handler = Callable[[HttpRequest], HttpResponse]
 
 FOR_GOOD = "public, max-age=31536000, immutable"
 ASK_EACH_TIME = "no-cache"
-# How the names begin of what pages use of packages. These bring much more that nobody asks for.
+# The prefixes of the packages' files that pages use. The packages bring many more, which are not served.
 OF_PACKAGES = ("django_htmx/", "plotly/plotly.min.js")
 
 
 class StaticFile:
-    """One file as it was when the process started. `group`: the hash of all files that it belongs to."""
+    """One file as it was when the process started. group: the hash of the file's whole group."""
 
     def __init__(self, name: str, content: bytes) -> None:
         self.content = content
@@ -40,7 +40,7 @@ class StaticFile:
 
     @cached_property
     def compressed(self) -> bytes | None:
-        """The content compressed, None where that is no gain; made when somebody asks for it first."""
+        """The compressed content, made at the first request; None if it would not be smaller."""
         if not self.type.startswith(TEXT):
             return None
         packed = gzip.compress(self.content, mtime=0)
@@ -63,7 +63,7 @@ class StaticFiles:
         return self._files.get(name)
 
     def url(self, name: str) -> str:
-        """Return the file's address. ValueError: there is none of that name."""
+        """Return the file's address. ValueError: there is no such file."""
         if settings.DEBUG and self._stamps != self._stamped():
             self._read()
         if name not in self._files:
@@ -82,7 +82,7 @@ class StaticFiles:
         self._files = {name: file for files in groups.values() for name, file in files.items()}
 
     def _stamped(self) -> dict[Path, int]:
-        """Return when each file was changed; while somebody develops, it is read anew when that changes."""
+        """Return the modification time of each file; with DEBUG alone, where files are read again after a change."""
         return {path: path.stat().st_mtime_ns for _, _, path in _found()} if settings.DEBUG else {}
 
 
@@ -108,14 +108,14 @@ def static_files() -> StaticFiles:
 
 
 class HashedAddresses(StaticFilesStorage):
-    """Gives templates the address that holds the hash."""
+    """Gives templates addresses with the hash."""
 
     def url(self, name: str | None) -> str:
         return static_files().url(name or "")
 
 
 def serve_static(get_response: Handler) -> Handler:
-    """Answer what lies under STATIC_URL, to everybody."""
+    """Serve the files under STATIC_URL to everybody."""
     static_files()
 
     def middleware(request: HttpRequest) -> HttpResponse:
@@ -132,7 +132,7 @@ def _answer(request: HttpRequest, path: str) -> HttpResponse:
     group, _, name = path.partition("/")
     file, kept = static_files().get(name), FOR_GOOD
     if file is None or file.group != group:
-        # Without the hash, or with that of another release, which pages still have that were opened before an update.
+        # A request without a hash, or with the hash of another release: a page that was opened before an update.
         file, kept = file or static_files().get(path), ASK_EACH_TIME
     if file is None:
         return HttpResponseNotFound("there is no such file\n", content_type="text/plain")

@@ -1,4 +1,4 @@
-"""The base of every WebSocket: it is for people who are signed in, and sends to them until they go."""
+"""The base of every WebSocket: it sends to people who are signed in, until they disconnect."""
 
 import asyncio
 import logging
@@ -15,12 +15,13 @@ from dashboard.shared.exceptions import DashboardError
 logger = logging.getLogger(__name__)
 
 REVALIDATE_S = 60.0
-# Close codes (RFC 6455, 7.4): an error of ours; and two of the private range, after which a browser need not try again.
+# Close codes (RFC 6455, 7.4): an error of the dashboard, and two of the private range, after which a browser does not
+# reconnect.
 ERROR, FORBIDDEN, NOT_FOUND = 1011, 4403, 4404
 
 
 class PushConsumer(AsyncJsonWebsocketConsumer):
-    """Accepts a browser that has the right, then sends to it until it goes, or its right ends."""
+    """Accepts a browser that has the right, then sends to it until it disconnects or loses the right."""
 
     right = Right.VIEW
 
@@ -39,7 +40,7 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
         self._tasks = [asyncio.create_task(self._run(work)), asyncio.create_task(self._run(self._revalidate()))]
 
     async def prepare(self) -> Awaitable[None]:
-        """Return what is to run for as long as the browser listens. DashboardError: there is nothing at this address."""
+        """Return the work to run for as long as the browser is connected. DashboardError: nothing is at this address."""
         raise NotImplementedError
 
     async def disconnect(self, code: int) -> None:
@@ -48,7 +49,7 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self, work: Awaitable[None]) -> None:
-        """Run it. Where it fails, close with ERROR, so that the browser connects again."""
+        """Run the work. If it fails, close with ERROR, so that the browser connects again."""
         try:
             await work
         except Exception:
@@ -56,7 +57,7 @@ class PushConsumer(AsyncJsonWebsocketConsumer):
             await self.close(ERROR)
 
     def _same_origin(self) -> bool:
-        """Return whether the page comes from this very host and port; another port of the host is a stranger."""
+        """Return whether the page comes from this host and port; another port of the host is another origin."""
         headers = dict(self.scope["headers"])
         return urlsplit(headers.get(b"origin", b"").decode("latin-1")).netloc == headers.get(b"host", b"").decode(
             "latin-1"

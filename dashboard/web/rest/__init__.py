@@ -1,2 +1,3 @@
-"""What every REST endpoint shares: its base class, pages of a list, body parsers, permissions, errors as JSON, the schema.
-It imports `access` and what is below. The `rest` module of each room builds on it, and the settings name its classes."""
+"""The parts that every REST endpoint shares: base class, pages of a list, body parsers, permissions, errors as JSON, the
+schema. The room imports `access` and the rooms below. The `rest` module of each room builds on it, and the settings name its
+classes."""

@@ -1,4 +1,4 @@
-"""The documentation of the REST API: its OpenAPI schema, and a page of the dashboard that shows it, made here alone."""
+"""The documentation of the REST API: its OpenAPI schema, and the page of the dashboard that shows it."""
 
 import json
 import shlex
@@ -19,7 +19,7 @@ from dashboard.access.authorisation import Right
 from dashboard.web.rest.endpoint import at
 from dashboard.web.rest.schema import whole_schema
 
-_DEEPEST = 4  # levels of objects in objects whose fields are listed
+_DEEPEST = 4  # levels of nested objects whose fields are listed
 _METHODS = ("get", "post", "put", "patch", "delete")
 _EXAMPLES = {"integer": 1, "number": 1.0, "boolean": True, "string": "text", "object": {}}
 
@@ -46,7 +46,7 @@ class Operation:
     path: str
     summary: str
     description: str
-    right: str  # what the caller needs the permission to do
+    right: str  # Right.value of the right that the caller needs
     takes: list[Field] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
     example: Any = None  # a body
@@ -60,7 +60,7 @@ class Schema(SpectacularAPIView):
 
 
 class _Html(BaseRenderer):
-    """Lets a browser's Accept header through; the page is made by a template."""
+    """Accepts a browser's Accept header; a template renders the page."""
 
     media_type = "text/html"
     format = "html"
@@ -71,10 +71,9 @@ class _Html(BaseRenderer):
 
 @at("docs", "api_docs")
 class Documentation(APIView):
-    """The page."""
+    """The page. Like every page it redirects to the sign-in; a wrong token gets a 401, as on every endpoint."""
 
     rights = {"GET": Right.VIEW}
-    # A page that leads to the sign-in, as every other; whoever sends a token that is not right gets a 401 as everywhere.
     renderer_classes = [_Html]
     schema = None
 
@@ -85,8 +84,8 @@ class Documentation(APIView):
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
         answer: HttpResponseBase = super().dispatch(request, *args, **kwargs)
-        nobody = answer.status_code == 401 and "Authorization" not in request.headers
-        return redirect_to_login(request.get_full_path()) if nobody else answer
+        signed_out = answer.status_code == 401 and "Authorization" not in request.headers
+        return redirect_to_login(request.get_full_path()) if signed_out else answer
 
 
 def _command(operation: Operation, address: str) -> str:
@@ -168,7 +167,7 @@ def _fields(schema: Mapping[str, Any], schemas: Mapping[str, Any], prefix: str =
 
 
 def _kind(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
-    """Return what a value is in a few words: "integer or null", "list of string"."""
+    """Return the type of a value in a few words: "integer or null", "list of string"."""
     found = _resolved(schema, schemas)
     choices = found.get("oneOf") or found.get("anyOf")
     if choices:
@@ -182,7 +181,7 @@ def _kind(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> str:
 
 
 def _example(schema: Mapping[str, Any], schemas: Mapping[str, Any], depth: int = 0) -> Any:
-    """Return a value of that shape; of an object the fields that must be given, or else all of them."""
+    """Return an example of a schema; an object has its required fields, or all fields if none is required."""
     found = _resolved(schema, schemas)
     if "enum" in found:
         return found["enum"][0]

@@ -26,10 +26,10 @@ ADDRESSES: list[URLPattern] = []
 
 
 class Endpoint(APIView):
-    """`rights` says who may call which method; what is not named is refused (web.rest.permissions.HasRight)."""
+    """`rights` names the right that each method needs; a method without one is refused (web.rest.permissions.HasRight)."""
 
     rights: dict[str, Right] = {}
-    max_body_bytes: int = settings.BODY_BYTES  # more is refused before it is read (dashboard.admission)
+    max_body_bytes: int = settings.BODY_BYTES  # a longer body is refused before it is read (dashboard.admission)
     pagination_class = Pages
 
     @property
@@ -56,7 +56,7 @@ class Endpoint(APIView):
 
 
 def at(address: str, name: str) -> Callable[[type[View]], type[View]]:
-    """Give an endpoint an address below /api/v1/, with a name that begins with api_. dashboard.rest_urls puts them together."""
+    """Give an endpoint an address below /api/v1/, and a name that begins with api_. dashboard.rest_urls collects them."""
 
     def decorate(endpoint: type[View]) -> type[View]:
         ADDRESSES.append(path(address, endpoint.as_view(), name=name))
@@ -68,8 +68,8 @@ def at(address: str, name: str) -> Callable[[type[View]], type[View]]:
 def data_of(
     request: Request, serializer: type[BaseSerializer[Any]]
 ) -> dict[str, Any]:  # its keys are arguments of a service
-    """Return the body as the serializer describes it. ValidationError, which is a 400: it has another shape, or a field that
-    the serializer does not know, which may be a misspelt one."""
+    """Return the body as the serializer describes it. ValidationError, which is a 400: the body has another shape, or a field
+    that the serializer does not know (perhaps misspelt)."""
     given = serializer(data=request.data)
     if not isinstance(request.data, Mapping):
         raise ValidationError(f"Expected an object with {', '.join(_taken(given))}.")
@@ -79,16 +79,14 @@ def data_of(
 
 
 def fieldless(**described: Any) -> Callable[[Handler[Arguments]], Handler[Arguments]]:
-    """Describe a method whose address says everything, as `extend_schema` does; it refuses fields, which would have no effect.
-
-    ValidationError: a 400.
-    """
+    """Describe a method that takes no body, as `extend_schema` does. A body with fields, which would have no effect, is a
+    400."""
 
     def decorate(handler: Handler[Arguments]) -> Handler[Arguments]:
         @wraps(handler)
         def checked(self: Any, request: Request, /, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Response:
             if request.data:
-                raise ValidationError("This takes no fields; the address says all of it.")
+                raise ValidationError("This takes no fields: send it without a body.")
             return handler(self, request, *args, **kwargs)
 
         return cast("Handler[Arguments]", extend_schema(request=None, **described)(checked))
@@ -97,7 +95,7 @@ def fieldless(**described: Any) -> Callable[[Handler[Arguments]], Handler[Argume
 
 
 def _refuse_unknown(data: object, serializer: Any) -> None:
-    """Refuse what the fields of a serializer, and of those within it, do not name. Only checked data comes here."""
+    """Refuse fields of validated data that neither a serializer nor one nested in it has."""
     if isinstance(serializer, ListSerializer):
         for row in cast("list[object]", data):
             _refuse_unknown(row, serializer.child)

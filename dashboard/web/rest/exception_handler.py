@@ -1,4 +1,4 @@
-"""Answers every error of the REST API as {"error": sentence}, with more for programs beside it (see _body, _rest_body)."""
+"""Answers every error of the REST API as {"error": sentence}, with fields for programs beside it (see _body, _rest_body)."""
 
 from dataclasses import asdict
 
@@ -19,16 +19,16 @@ from dashboard.shared.exceptions import (
     status_of,
 )
 
-RETRY_AFTER_S = "2"  # what a person's own requests under way may take
+RETRY_AFTER_S = "2"  # roughly the time that a person's own requests under way take
 
 
 def exception_handler(error: Exception, context: dict[str, object]) -> Response | None:
-    """Return the answer to an error; None, which is a 500, for one that is nobody's mistake but ours."""
+    """Return the answer to an error; None, which is a 500, for a fault of the dashboard itself."""
     if isinstance(error, DashboardError):
         set_rollback()
         headers = {"Retry-After": RETRY_AFTER_S} if isinstance(error, TooMany) else None
         return Response(_body(error), status=status_of(error), headers=headers)
-    if isinstance(error, RecursionError):  # of what a parser took, which had fewer frames below it
+    if isinstance(error, RecursionError):  # the parser took this JSON because it had fewer frames below it
         set_rollback()
         return Response({"error": "the JSON is nested too deeply"}, status=400)
     response = rest_handler(error, context)
@@ -66,7 +66,7 @@ def _rest_body(error: Exception, data: object) -> dict[str, object]:
 
 
 def _encodable(data: object) -> object:
-    """Return REST framework's errors so that they can be sent: a field may have been given half of a surrogate as its name."""
+    """Return REST framework's errors as text that UTF-8 can encode: a client may name a field with half of a surrogate pair."""
     if isinstance(data, dict):
         return {str(name).encode(errors="replace").decode(): _encodable(value) for name, value in data.items()}
     if isinstance(data, list):
@@ -74,7 +74,7 @@ def _encodable(data: object) -> object:
     return str(data).encode(errors="replace").decode()
 
 
-_SHOWN = 80  # characters of a field's name that somebody made up
+_SHOWN = 80  # characters of an unknown field's name
 _LONGEST = 500  # characters of a sentence
 
 

@@ -13,14 +13,13 @@ from rest_framework.request import Request
 from dashboard.shared.exceptions import Invalid, TooLarge
 
 _LONGEST_NUMBER = re.compile(rb"[0-9]{4000}")
-_LARGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # which may be more than a number of JSON's can hold
+_LARGE_NUMBER = re.compile(rb"[eE]\+?[0-9]{3}|[0-9]{300}")  # it may be too large for a float
 
 
 class BoundedJSONParser(JSONParser):
-    """Parses JSON that everything behind it can keep and send on; 400 says what is wrong with any other.
+    """Parses JSON that the database, files and answers can all hold; other JSON is refused with a 400.
 
-    Nesting goes as deep as the interpreter's own parser. Half of a surrogate pair is no text: neither a file, nor a database,
-    nor an answer can hold it.
+    The interpreter's own parser limits the nesting. Half of a surrogate pair is refused because UTF-8 cannot encode it.
     """
 
     def parse(
@@ -54,11 +53,11 @@ def _finite(text: str) -> float:
 
 
 def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is none of its numbers")
+    raise ValueError(f"{name} is no number of JSON")
 
 
 class RawParser(BaseParser):
-    """Leaves the body alone, whatever its type; the view reads it with `read_body`."""
+    """Leaves a body of any type unread; the view reads it with `read_body`."""
 
     media_type = "*/*"
 
@@ -69,9 +68,9 @@ class RawParser(BaseParser):
 
 
 def read_body(request: Request, limit: int) -> bytes:
-    """Return the whole body. TooLarge: it has more than `limit` bytes; it is not read where its length was announced.
+    """Return the whole body. TooLarge: it has more than `limit` bytes; Invalid: Content-Length is no number.
 
-    Invalid: Content-Length is no number.
+    A body that announces too great a length is not read.
     """
     length = request.META.get("CONTENT_LENGTH") or ""
     if length and not length.isdigit():

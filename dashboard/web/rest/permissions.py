@@ -1,6 +1,4 @@
-"""Whether a request may call an endpoint: access.authorisation decides. A method without a right is closed."""
-
-from collections.abc import Mapping
+"""Checks whether a request may call an endpoint, by the rules of access.authorisation. A method without a right is closed."""
 
 from rest_framework.exceptions import MethodNotAllowed
 from rest_framework.permissions import BasePermission
@@ -10,7 +8,7 @@ from dashboard.access.authorisation import Right, actor_of, require
 
 
 class HasRight(BasePermission):
-    """Reads `rights` of the endpoint: method -> Right. HEAD takes the right of GET, OPTIONS takes VIEW."""
+    """Reads `rights` of the endpoint: method -> Right. HEAD needs the right of GET, OPTIONS needs VIEW."""
 
     def has_permission(self, request: Request, view: object) -> bool:
         actor = actor_of(request)
@@ -21,11 +19,8 @@ class HasRight(BasePermission):
         right = rights.get(method)
         if right is None:
             if not hasattr(view, method.lower()):
-                raise MethodNotAllowed(method, f"{method} is nothing that can be done here; {_known(rights)} can")
+                known = ", ".join(sorted(rights.keys() - {"OPTIONS"}))
+                raise MethodNotAllowed(method, f"this address does not take {method}; it takes {known}")
             return False
         require(actor, right)
         return True
-
-
-def _known(rights: Mapping[str, Right]) -> str:
-    return ", ".join(sorted(rights.keys() - {"OPTIONS"}))

@@ -1,4 +1,4 @@
-"""The OpenAPI schema of the REST API: each operation has a summary, a description and the right that it takes."""
+"""The OpenAPI schema of the REST API: each operation has a summary, a description and the right that it needs."""
 
 import inspect
 import re
@@ -12,7 +12,7 @@ _SENTENCE = re.compile(r"(?<=[^\s.][.])\s+(?=[A-Z`(])")
 
 
 class OperationSchema(AutoSchema):
-    """Takes summary and description from the method's own docstring: its first sentence, and what follows."""
+    """Takes the summary from the first sentence of the method's docstring, and the description from the rest."""
 
     def get_summary(self) -> str:
         return self._sentences()[0].rstrip(".")
@@ -32,7 +32,7 @@ class OperationSchema(AutoSchema):
 
 @cache
 def whole_schema() -> dict[str, Any]:
-    """Return the schema of every route, made once in a process: it depends on nobody who asks."""
+    """Return the schema of every route. It is made once in a process because it is the same for every caller."""
     generator: Any = SchemaGenerator()  # type: ignore[no-untyped-call]
     made: dict[str, Any] = generator.get_schema(request=None, public=True)
     return made

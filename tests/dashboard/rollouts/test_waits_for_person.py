@@ -52,7 +52,7 @@ def test_one_whose_stable_version_is_not_known_any_more_does_too(
     unknown = {**guardrail("waiting"), "samples": [0, 300]}
     figures(rollout, server, candidate=300, guardrails=[unknown, *USUAL[1:]])
     assert rollouts_of_note() == [rollout]
-    said = "At 100 % nothing more is asked of version 1, and what it did is not known: press Promote version 2"
+    said = "At 100 % version 1 gets no more requests, so its figures stay unknown: press Promote version 2"
     assert said in text_of(as_person("operate"), "/")
     page = text_of(as_person("operate"), "/models/relu/releases/")
     assert said in page

@@ -44,7 +44,7 @@ def size(database: DatabaseWrapper) -> int:
 
 
 def test_a_new_file_shrinks(database: DatabaseWrapper) -> None:
-    space.be_able_to_shrink()
+    space.enable_incremental_vacuum()
     before = filled_and_emptied(database)
     assert before > 30 << 20
     assert space.give_space_back() == before - size(database)
@@ -60,7 +60,7 @@ def test_a_file_of_an_earlier_release_shrinks_after_a_start(database: DatabaseWr
     earlier.close()
     assert filled_and_emptied(database) > 30 << 20
     assert space.give_space_back() == 0
-    space.be_able_to_shrink()
+    space.enable_incremental_vacuum()
     assert filled_and_emptied(database) > 30 << 20
     assert space.give_space_back() > 0
     assert size(database) < 6 << 20
