@@ -1,4 +1,4 @@
-"""Reads a server's live feed: from its cumulative counters to what happened between two events."""
+"""Reads a server's live feed: turns cumulative counters into the differences between two events."""
 
 import asyncio
 import logging
@@ -30,28 +30,28 @@ from repository.core.histogram import BOUNDS_US, Counts, merge
 logger = logging.getLogger(__name__)
 
 RECONNECT_S = 0.5
-_FAR_FUTURE = 1e11  # Unix seconds, which every calendar has
-NO_VERSION = 0  # stands for the version where a request found none that served
+_FAR_FUTURE = 1e11  # Unix seconds; a later moment does not fit into a datetime
+NO_VERSION = 0  # the version of requests for which no version was ready
 
 Key = tuple[str, int]  # model name, version
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What a server did in one second or so. `models` holds every version that did something or has something pending."""
+    """The work of a server in about one second. models: every version with requests, finished or pending."""
 
-    time: float  # unix seconds, of the server
-    seconds: float  # since the tick before
+    time: float  # Unix seconds of the server's clock
+    seconds: float  # since the previous tick
     models: dict[Key, Usage]
     process: ProcessGauges
-    memory: dict[Key, int] = field(default_factory=dict)  # bytes that each loaded version holds, GPUs included
-    floors: frozenset[Key] = frozenset()  # those of which only the size of their files is known: they hold more
+    memory: dict[Key, int] = field(default_factory=dict)  # bytes of each loaded version, GPUs included
+    floors: frozenset[Key] = frozenset()  # versions whose memory is only known by their files, a lower bound
 
 
 class BucketMap:
-    """Translates the buckets of a server's histograms to those of repository.core.histogram, by their bounds.
+    """Maps the buckets of a server's histograms to those of repository.core.histogram, by their bounds.
 
-    bounds_us: exclusive upper bounds in microseconds, ascending. A server of another make may have other ones.
+    bounds_us: exclusive upper bounds in microseconds, ascending. Servers of other makes may have other bounds.
     """
 
     def __init__(self, bounds_us: Sequence[int]) -> None:
@@ -61,10 +61,10 @@ class BucketMap:
         self._map = None if same else [min(bisect_left(BOUNDS_US, bound), last) for bound in bounds_us]
 
     def read(self, counts: Mapping[str, int]) -> Counts:
-        """Return a histogram in our buckets; its keys are text, as in JSON. ValueError: there is no such one."""
+        """Return a histogram in our buckets. counts: its keys are text, as in JSON. ValueError: a key is no bucket."""
         found = {int(bucket): count for bucket, count in counts.items()}
         if found and not (min(found) >= 0 and max(found) < self._buckets and min(found.values()) >= 0):
-            raise ValueError("a histogram has a bucket that there is not")
+            raise ValueError("a histogram has an unknown bucket")
         if self._map is None:
             return found
         return merge({self._map[bucket]: count} for bucket, count in found.items())
@@ -72,17 +72,17 @@ class BucketMap:
 
 @dataclass(slots=True)
 class FeedReader:
-    """Turns the events of one subscription into ticks; keeps its place when the subscription is renewed."""
+    """Turns the events of a feed into ticks; it keeps its counters across reconnections."""
 
     instance: str = ""
     states: dict[Key, str] = field(default_factory=dict)  # shared.choices.version_word of each version
     memory: dict[Key, int] = field(default_factory=dict)
     floors: set[Key] = field(default_factory=set)
-    traffic: dict[str, TrafficReport] = field(default_factory=dict)  # the last word of each rollout, by its name
-    _at: dict[tuple[str, str], str] = field(
+    traffic: dict[str, TrafficReport] = field(default_factory=dict)  # rollout -> its last report
+    _rollouts: dict[tuple[str, str], str] = field(
         default_factory=dict
-    )  # model and namespace -> its rollout of which it told last
-    _odd: set[str] = field(default_factory=set)  # rollouts of which it told what is not understood
+    )  # model and namespace -> the rollout last reported
+    _odd: set[str] = field(default_factory=set)  # rollouts with reports that are not understood
     _buckets: BucketMap | None = None
     _readings: dict[Key, Usage] = field(default_factory=dict)
     _unserved: dict[str, int] = field(default_factory=dict)
@@ -91,7 +91,7 @@ class FeedReader:
     _first: bool = True
 
     def read(self, event: FeedEvent) -> Tick | None:
-        """Return the tick that an event completes; None for a hello, and for the first counters of a server found running."""
+        """Return the tick that an event completes; None for a hello, and for the first counters of a running server."""
         if isinstance(event, HelloEvent):
             self._greet(event.data)
             return None
@@ -100,22 +100,22 @@ class FeedReader:
     def _greet(self, data: Hello) -> None:
         self._buckets = BucketMap(data["bounds_us"])
         if self.instance and data["instance"] != self.instance:
-            # Another process: its counters began at zero while we watched.
+            # A new process: its counters began at zero during this subscription.
             self._readings, self._unserved, self.states, self.memory, self.floors = {}, {}, {}, {}, set()
-            self.traffic, self._at, self._odd = {}, {}, set()
+            self.traffic, self._rollouts, self._odd = {}, {}, set()
             self._time, self._cpu_seconds = float(data["started"]), 0.0
         self.instance = data["instance"]
 
     def _tick(self, data: Stats) -> Tick | None:
         if not 0 <= data["time"] < _FAR_FUTURE:
-            raise ValueError("its clock shows no time")
+            raise ValueError(f"the time {data['time']} is impossible")
         models = {key: usage for entry in data["models"] for key, usage in [self._difference(entry)]}
         for key, usage in self._readings.items():
             if key not in models and (usage.pending or usage.in_flight):
                 models[key] = Usage(pending=usage.pending, in_flight=usage.in_flight)
         models |= self._refused(data.get("unserved", {}))
         for report in data.get("traffic", ()):
-            self.hear(report)
+            self.keep_report(report)
         elapsed = data["time"] - self._time
         seconds = elapsed if elapsed > 0 else 1.0  # the server's clock was set back
         process = self._process(data["server"], seconds)
@@ -126,29 +126,31 @@ class FeedReader:
         busy = {key: usage for key, usage in models.items() if not usage.idle}
         return Tick(data["time"], seconds, busy, process, dict(self.memory), frozenset(self.floors))
 
-    def hear(self, report: TrafficHead | TrafficReport) -> None:
-        """Keep what the server tells of a rollout, with its histograms in our buckets; nothing of one that its model is at no
-        more, nor of one that is told otherwise than we know, which is logged."""
+    def keep_report(self, report: TrafficHead | TrafficReport) -> None:
+        """Keep a report of a rollout, with its histograms in our buckets. A model's new rollout replaces its previous one. A
+        report that is not understood is logged and not kept."""
         model, name = (report["model"], report.get("namespace", "")), report["rollout"]
-        if (before := self._at.pop(model, None)) is not None and before != name:
+        if (before := self._rollouts.pop(model, None)) is not None and before != name:
             del self.traffic[before]
         if self._buckets is None or name is None:
             return
         wrong = misfit(report, TrafficReport) or _impossible(cast(TrafficReport, report))
         try:
-            heard = None if wrong else _in_our_buckets(cast(TrafficReport, report), self._buckets)
+            kept = None if wrong else _in_our_buckets(cast(TrafficReport, report), self._buckets)
         except ValueError as error:
-            heard, wrong = None, str(error)
-        if heard is None:
+            kept, wrong = None, str(error)
+        if kept is None:
             if name not in self._odd:
-                logger.error("what the server tells of rollout %s is not understood, at %s: it waits", name, wrong)
+                logger.error(
+                    "the server's report of rollout %s is not understood, at %s: the rollout waits", name, wrong
+                )
             self._odd.add(name)
             return
-        self._at[model] = name
-        self.traffic[name] = heard
+        self._rollouts[model] = name
+        self.traffic[name] = kept
 
     def _refused(self, unserved: dict[str, int]) -> dict[Key, Usage]:
-        """Return what was refused for want of a version: it is filed under NO_VERSION of the model."""
+        """Return the requests that were refused because no version was ready, under NO_VERSION of each model."""
         before, self._unserved = self._unserved, dict(unserved)
         grown = {name: count - before.get(name, 0) for name, count in unserved.items()}
         return {
@@ -162,7 +164,7 @@ class FeedReader:
         now = self._cumulative(entry)
         before = self._readings.get(key, Usage())
         if now.success < before.success or now.fail < before.fail:
-            before = Usage()  # its counters began anew
+            before = Usage()  # the version was loaded anew, so its counters began at zero
         self._readings[key] = now
         self.states[key] = version_word(entry["state"], entry.get("condition", ""), entry.get("failed", False))
         memory = entry.get("memory") or {}
@@ -211,10 +213,7 @@ class FeedReader:
 
 
 async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGenerator[Tick | DashboardError, None]:
-    """Yield the ticks of a server's feed, for as long as somebody iterates.
-
-    Where the feed ends or cannot be had, yield the error, and subscribe again RECONNECT_S later; `reader` keeps its place.
-    """
+    """Yield the ticks of a server's feed without end. If the feed fails, yield the error and reconnect RECONNECT_S later."""
     while True:
         try:
             async with aclosing(client.feed()) as events:
@@ -227,24 +226,24 @@ async def follow_feed(client: AsyncServerClient, reader: FeedReader) -> AsyncGen
 
 
 def _tick_of(reader: FeedReader, event: FeedEvent) -> Tick | None:
-    """Return what `reader` makes of an event. Refused: it is none that a server of this release sends."""
+    """Return the tick of an event, if it completes one. Refused: a server of this release sends no such event."""
     try:
         return reader.read(event)
     except (AssertionError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise Refused(f"what the inference server tells is not understood ({error!r})") from error
+        raise Refused(f"the inference server's feed is not understood ({error!r})") from error
 
 
 def _impossible(report: TrafficReport) -> str:
-    """Return which part of a word no server can have counted, such as ".arms.stable.errors"; "" for none."""
+    """Return the path of a report's value that cannot be true, such as ".arms.stable.errors"; "" for none."""
     parts: list[tuple[str, Mapping[str, Any], str]] = []
     for name, arm in report["arms"].items():
         parts += [(f".arms.{name}", arm, "requests"), (f".arms.{name}.window", arm.get("window") or {}, "requests")]
     shadow: Mapping[str, Any] = report["shadow"] or {}
     parts += [(".shadow", shadow, "compared"), (".shadow.dropped", shadow.get("dropped", {}), "")]
     for place, part, whole in parts:
-        for what, value in part.items():
+        for key, value in part.items():
             if isinstance(value, int | float) and value < 0:
-                return f"{place}.{what}"
+                return f"{place}.{key}"
         if part.get("errors", 0) > part.get(whole, 0):
             return f"{place}.errors"
     if any(len(one["samples"]) not in (0, 2) for one in report["guardrails"]):
@@ -274,5 +273,5 @@ def _in_our_buckets(report: TrafficReport, buckets: BucketMap) -> TrafficReport:
 
 
 def _held(memory: Memory) -> int:
-    """Return the bytes on the host and on every GPU together; 0 where a server of another make does not tell."""
+    """Return the bytes on the host and on every GPU together; 0 if the server does not report them."""
     return int(memory.get("host_bytes", 0)) + sum(map(int, memory.get("gpu_bytes", {}).values()))

@@ -1,7 +1,7 @@
-"""Live charts: one subscription to a server's feed for each web process, while anybody watches, shared by all WebSockets.
+"""Live charts: each web process has one subscription to a server's feed, which all WebSockets share.
 
-Daphne has no start-up hook, so the first subscriber starts it and the last one stops it. A subscriber that does not keep up
-misses points; it never holds up the others.
+The first subscriber starts it and the last one stops it, because Daphne has no start-up hook. A slow subscriber misses points
+and never delays the others.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figure
 from dashboard.models import Server
 from dashboard.servers.client import AsyncServerClient
 
-KEPT_MESSAGES = 3  # older ones are dropped for a subscriber that is slow
+KEPT_MESSAGES = 3  # for a slow subscriber; older ones are dropped
 
 
 class PointBody(TypedDict, total=False):
-    """A message of type "point", beside its type, server and time: figures, and bytes held, by "<model>/<version>"."""
+    """The fields of a message of type "point", besides type, server and time."""
 
     models: dict[str, Figures]
     process: ProcessGauges
-    memory: dict[str, int]
-    floors: list[str]  # the keys of `memory` that hold more than that, which was not measured
-    total: Figures  # in the message about all models
-    versions: dict[str, Figures]  # in the message about one model, by version number; feed.NO_VERSION among them
+    memory: dict[str, int]  # "<model>/<version>" -> bytes
+    floors: list[str]  # the keys of `memory` whose bytes are a lower bound
+    total: Figures  # in a message about all models
+    versions: dict[str, Figures]  # in a message about one model, by version number, with feed.NO_VERSION
     states: dict[str, str]
 
 
 class Message:
-    """What is sent to WebSockets; its text is made once for all that ask for the same."""
+    """A message to WebSockets; its text is made once for all WebSockets of the same model."""
 
     def text(self, model: str = "") -> str:
         """Return the message as JSON: about all models, or about one with its versions."""
@@ -42,7 +42,7 @@ class Message:
 
 
 class Point(Message):
-    """What the server did in one second."""
+    """The figures of one tick."""
 
     def __init__(self, server: str, tick: Tick, states: dict[tuple[str, int], str]) -> None:
         self._tick = tick
@@ -59,7 +59,7 @@ class Point(Message):
         return self._texts[model]
 
     def _body(self, model: str) -> PointBody:
-        """Models without a request and with nothing pending are left out, unless they are asked for."""
+        """Return the figures of one model, or of all that have requests, finished or pending."""
         names = [model] if model else list(self._versions)
         body: PointBody = {
             "models": {name: self._figures(list(self._versions[name].values())) for name in names},
@@ -80,7 +80,7 @@ class Point(Message):
 
 
 class Lost(Message):
-    """Says that the feed is lost for now; points come again by themselves."""
+    """Says that the feed is lost for now; points follow when the connection is back."""
 
     def __init__(self, server: str, reason: str) -> None:
         body = {"type": "lost", "server": server, "message": f"{reason[:1].upper()}{reason[1:]}."}
@@ -91,7 +91,7 @@ class Lost(Message):
 
 
 class LiveFeed:
-    """This process's one subscription to the feed of a server, and the queues of those who watch it."""
+    """This process's one subscription to the feed of a server, and the queues of its subscribers."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -104,12 +104,12 @@ class LiveFeed:
         return not self._queues
 
     def join(self) -> "asyncio.Queue[Message]":
-        """Return a queue that is given every message from now on; the newest one is in it already."""
+        """Return a queue that gets every message from now on; it holds the newest one already."""
         queue: asyncio.Queue[Message] = asyncio.Queue(KEPT_MESSAGES)
         self._queues.add(queue)
         if self._newest is not None:
             queue.put_nowait(self._newest)
-        if self._task is None or self._task.done():  # done: it failed, whatever the reason
+        if self._task is None or self._task.done():  # done: it failed
             self._task = asyncio.create_task(self._read(), name=f"live feed of {self._server.name}")
         return queue
 
@@ -139,7 +139,7 @@ class LiveFeed:
 
 
 class LiveFeeds:
-    """The feeds that this process reads: one for each server that somebody watches."""
+    """The feeds that this process reads: one for each server with subscribers."""
 
     def __init__(self) -> None:
         self._feeds: dict[int, LiveFeed] = {}

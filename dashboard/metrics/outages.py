@@ -1,4 +1,4 @@
-"""What is known of the requests that clients sent while a server did not answer, which no server has counted."""
+"""Estimates the requests that clients sent during outages, because no server counted them."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -11,14 +11,14 @@ from dashboard.models import MetricSample, Server
 from dashboard.servers.selectors import Outage, outages
 from dashboard.templatetags.units import count, duration
 
-_BEFORE_S = 60  # in which clients are taken to have sent as many requests as afterwards
-_SOON = timedelta(minutes=5)  # after which they may have given up
+_BEFORE_S = 60  # the time before an outage whose rate is assumed during it
+_SOON = timedelta(minutes=5)  # after that, clients may have given up
 
 
 def outage_sentence(servers: Sequence[Server], seconds: int = 900, model_name: str = "") -> str:
-    """Return for how long servers did not answer in the last seconds, and how many requests of a model, or of all, that was.
+    """Say for how long servers did not answer in the last seconds, and how many requests (of one model or all) failed.
 
-    "" where all of them answered. What was sent meanwhile is in no count: it is reckoned from the minute before.
+    Return "" if all of them answered. The requests are estimated from the minute before, because nobody counted them.
     """
     now = timezone.now()
     since = now - timedelta(seconds=seconds)
@@ -27,8 +27,8 @@ def outage_sentence(servers: Sequence[Server], seconds: int = 900, model_name: s
         return ""
     names = ", ".join(sorted({server.name for server, _ in spans}))
     down = sum((_end(one, now) - max(one.start, since)).total_seconds() for _, one in spans)
-    said = f"{names} did not answer for {duration(down)} of the last {duration(seconds)}"
-    return f"{said}: {_lost(spans, since, now, model_name)}"
+    outage = f"{names} did not answer for {duration(down)} of the last {duration(seconds)}"
+    return f"{outage}: {_lost(spans, since, now, model_name)}"
 
 
 def _lost(spans: Sequence[tuple[Server, Outage]], since: datetime, now: datetime, model_name: str) -> str:
@@ -38,12 +38,10 @@ def _lost(spans: Sequence[tuple[Server, Outage]], since: datetime, now: datetime
         rate = _rate_before(server, one.start, model_name)
         lost, asked = lost + max(0.0, known) * rate, asked or rate > 0
     if lost < 0.5:
-        nobody = not asked and all(_was_watched(*span) for span in spans)
-        return "nobody asked it in the minute before" if nobody else _UNKNOWN
-    return f"about {count(round(lost))} requests failed, at the rate of the minute before; they are in no other figure"
-
-
-_UNKNOWN = "requests that were sent then failed, and are in no figure"
+        if not asked and all(_was_watched(*span) for span in spans):
+            return "there were no requests in the minute before"
+        return "requests of that time failed, and no figure counts them"
+    return f"about {count(round(lost))} requests failed, at the rate of the minute before; no other figure counts them"
 
 
 def _end(one: Outage, now: datetime) -> datetime:

@@ -18,7 +18,7 @@ from dashboard.shared.exceptions import Invalid
 from dashboard.web.addresses import get
 
 LONGEST = 31 * 24 * 3600  # seconds
-# From here on latency is a heat map: a line of percentiles over days hides what most requests met.
+# A range of this length or more shows latency as a heat map, because percentiles over days hide the distribution.
 HEATMAP_FROM = 24 * 3600
 EACH = "each"
 
@@ -27,8 +27,8 @@ EACH = "each"
 def metrics(request: HttpRequest) -> JsonResponse:
     """Answer with the history of `model` (default: all) on `server` (default: the first) between `start` and `end`.
 
-    Both moments are Unix seconds. 400 where they are missing, in the wrong order, or further apart than LONGEST. `version`: one
-    of the model's alone, or EACH for series of each beside those of all. With part=marks only what happened is answered.
+    Both moments are Unix seconds. 400: they are missing, in the wrong order, or further apart than LONGEST. version: one
+    version of the model, or EACH for the series of each version beside those of all. part=marks: only markers and outages.
     """
     start, end = _moment(request, "start"), _moment(request, "end")
     if not 0 < end - start <= LONGEST:
@@ -63,4 +63,4 @@ def _moment(request: HttpRequest, name: str) -> float:
     try:
         return float(request.GET[name])
     except (KeyError, ValueError):
-        raise Invalid(f"expected '{name}' in unix seconds") from None
+        raise Invalid(f"expected '{name}' in Unix seconds") from None

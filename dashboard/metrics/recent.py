@@ -1,4 +1,4 @@
-"""What every model is doing now, and did in the last quarter of an hour: the figures of lists, in two queries."""
+"""The figures of models in lists: now, and in the last quarter of an hour. They take two queries."""
 
 import time
 from collections import defaultdict
@@ -11,7 +11,7 @@ from dashboard.metrics.samples import decode
 from dashboard.metrics.usage import Usage, combine, figures
 from dashboard.models import MetricSample
 
-NOW_SECONDS = 15  # the span that "now" is
+NOW_SECONDS = 15  # the span of "now"
 SPARK_SECONDS = 15 * 60
 SPARK_STEP = 30
 _ROW_SECONDS = 10
@@ -19,18 +19,18 @@ _ROW_SECONDS = 10
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """Rates per second, times in ms, shares from 0 to 1; None where nothing was measured."""
+    """Rates per second, times in ms, shares from 0 to 1; None if nothing was measured."""
 
     rps: float | None = None
     p50: float | None = None
     p99: float | None = None
     error_share: float | None = None
     pending: int | None = None
-    spark: list[float] = field(default_factory=list)  # the line of a sparkline: requests a second, the oldest first
+    spark: list[float] = field(default_factory=list)  # requests a second, the oldest first
 
     @property
     def asked_lately(self) -> bool:
-        """Whether there was a request in the span of the sparkline."""
+        """Whether a request came in the span of the sparkline."""
         return bool(self.rps) or any(self.spark)
 
 
@@ -40,8 +40,8 @@ NO_NUMBERS = Numbers()
 def recent_numbers(names: Iterable[str], now: float | None = None, *, sparks: bool = True) -> dict[str, Numbers]:
     """Return the numbers of each model by its name, and under "" those of all together.
 
-    A model that did nothing has rates of 0, as long as `watch` stored the server's metrics at all; else they are None.
-    now: Unix seconds. Without `sparks` there is a twentieth of it to read: for the numbers of very many models.
+    The rates of a model without requests are 0 if `watch` stored metrics in that time, else None. now: Unix seconds. sparks:
+    False reads a twentieth of the rows, for very many models.
     """
     now = time.time() if now is None else now
     wanted = set(names) | {""}
@@ -52,7 +52,7 @@ def recent_numbers(names: Iterable[str], now: float | None = None, *, sparks: bo
 
 
 def busiest(count: int, now: float | None = None) -> list[tuple[str, Numbers]]:
-    """Return at most `count` models that had requests in the last quarter of an hour; the one with most now comes first."""
+    """Return at most `count` models with requests in the last quarter of an hour, the busiest now first."""
     now = time.time() if now is None else now
     rows = MetricSample.objects.filter(resolution__in=(1, _ROW_SECONDS), at__gte=int(now) - SPARK_SECONDS)
     active = dict(rows.exclude(model_name="").values_list("model_name").annotate(spans=Count("pk")))

@@ -27,8 +27,8 @@ class Metrics(Endpoint):
         parameters=[
             OpenApiParameter("server", str, description=f"By default {LOCAL}."),
             OpenApiParameter("model", str, description="By default the server as a whole."),
-            OpenApiParameter("version", int, description="By default all together."),
-            OpenApiParameter("each", bool, description="true: beside them series of each version, `versions`."),
+            OpenApiParameter("version", int, description="By default all versions together."),
+            OpenApiParameter("each", bool, description="true: adds the series of each version, as `versions`."),
             OpenApiParameter("start", float, description="Unix seconds; by default one hour ago."),
             OpenApiParameter("end", float, description="Unix seconds; by default now."),
         ],

@@ -1,6 +1,6 @@
-"""Metrics history as it is stored: which spans are kept for how long, as rows that merge by addition.
+"""The stored form of metrics history: rows that merge by addition, and the time for which each resolution is kept.
 
-Percentiles are computed when somebody looks.
+Percentiles are computed when a chart is read.
 """
 
 import zlib
@@ -13,23 +13,23 @@ import orjson
 from dashboard.metrics.usage import Packed, Usage, combine, unpack
 from dashboard.servers.messages import Gpu
 
-# Length of a span in seconds -> how many seconds its rows are kept.
+# Length of a span in seconds -> seconds for which its rows are kept.
 RESOLUTIONS = {1: 15 * 60, 10: 24 * 3600, 300: 30 * 24 * 3600}
 FINEST = min(RESOLUTIONS)
 
 
 class ProcessGauges(TypedDict):
-    """What the server's process used in a span: resident bytes, CPU cores, threads, and its GPUs."""
+    """The resources of the server's process in a span: resident bytes, CPU cores, threads, GPUs."""
 
     rss: int
     cpu: float
-    threads: float  # a whole number in a span of a second, else a mean
+    threads: float  # a mean in spans longer than a second
     gpus: list[Gpu]
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What one row of the history holds. `process` is there in the rows of a server as a whole, and None in all others."""
+    """The content of one row of the history. process: None except in the rows of a whole server."""
 
     packed: Packed
     process: ProcessGauges | None = None
@@ -51,20 +51,20 @@ class _Stored(TypedDict):
 
 
 def encode(sample: Sample) -> bytes:
-    """Return a sample as MetricSample.data holds it: JSON, deflated. A busy second takes some 400 bytes."""
+    """Return a sample as deflated JSON, for MetricSample.data. A busy second takes some 400 bytes."""
     process: _Stored = {} if sample.process is None else {"process": sample.process}
     return zlib.compress(orjson.dumps({**sample.packed, **process}), 1)
 
 
 def decode(data: bytes | memoryview) -> Sample:
-    """Return the sample of a row. `data` is what the database gives: PostgreSQL's driver gives a memoryview."""
+    """Return the sample of MetricSample.data; PostgreSQL's driver gives a memoryview."""
     values = orjson.loads(zlib.decompress(data))
     process = values.pop("process", None)
     return Sample(values, process)
 
 
 def merge_samples(samples: Iterable[Sample]) -> Sample:
-    """Return the sample of a longer span from those of its parts: rows of one version, or of the server, by time."""
+    """Return the sample of a longer span from samples of its parts: rows of one version or server, in order of time."""
     usages: list[Usage] = []
     processes: list[ProcessGauges] = []
     for sample in samples:
@@ -75,7 +75,7 @@ def merge_samples(samples: Iterable[Sample]) -> Sample:
 
 
 def merge_processes(processes: list[ProcessGauges]) -> ProcessGauges:
-    """Return the gauges of a longer span: means, the highest resident memory, and the GPUs as they were last."""
+    """Return the gauges of a longer span: means, the highest resident memory, and the last state of the GPUs."""
     count = len(processes)
     return {
         "cpu": sum(one["cpu"] for one in processes) / count,

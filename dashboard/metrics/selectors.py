@@ -1,4 +1,4 @@
-"""Metrics history as charts show it. How it is stored: samples.py, services.py."""
+"""Metrics history for charts. samples.py and services.py store it."""
 
 import math
 import time
@@ -15,22 +15,22 @@ from django.urls import reverse
 from dashboard.access.happenings import Happening, marked
 from dashboard.metrics.feed import NO_VERSION
 from dashboard.metrics.samples import RESOLUTIONS, ProcessGauges, decode, merge_processes
-from dashboard.metrics.usage import Figures, Usage, combine, combine_side_by_side, figures
+from dashboard.metrics.usage import Usage, combine, combine_side_by_side, figures
 from dashboard.models import MetricSample, ReleaseSpan, Server
 from dashboard.releases.selectors import releases_begun
 from dashboard.servers.messages import Gpu
 from dashboard.servers.selectors import outages
 from repository.core.histogram import BOUNDS_US
 
-# A chart looks whole with so many points; the coarsest resolution that still gives them is read.
+# Enough points for a smooth chart; the coarsest resolution that still gives them is read.
 ENOUGH_POINTS = 240
 MAX_POINTS = 900
-# A range that ends now was asked for a moment ago; rows are kept a little longer than they are promised.
+# A range may start a little before the oldest promised row, because its request took a moment; rows are kept longer.
 _SLACK_S = 10
 _FIGURES = tuple(name for name in figures(Usage(), 1.0) if name != "failures")
 # Buckets of a heat map: four to each doubling, everything below 16 us in one.
 _BAND_BUCKETS = 4
-_VERSION_FIGURES = ("rps", "p50", "p99", "errors")  # those that charts show of each version apart
+_VERSION_FIGURES = ("rps", "p50", "p99", "errors")  # the figures that charts show for each version
 MOST_VERSIONS = 6
 MOST_MARKERS = 500
 
@@ -38,33 +38,31 @@ Span = tuple[float, float]  # from, to in Unix seconds
 
 
 class Range(TypedDict):
-    """Series between two moments, one value for each time; None where nobody watched, and where nothing was measured."""
+    """Series between two moments, one value for each time; None if `watch` did not run or nothing was measured."""
 
     step: int  # seconds from one time to the next
     times: list[int]  # Unix seconds
-    series: dict[
-        str, list[object]
-    ]  # a name of usage.Figures -> its values; "batch" maps sizes to executions at each time
+    series: dict[str, list[object]]  # a name of usage.Figures -> its values
     process: dict[str, list[float | None]]  # "rss" in bytes, "cpu" in cores
-    gpus: list[Gpu]  # as they were last
+    gpus: list[Gpu]  # their last state
     batches: dict[str, int]  # batch size -> executions in the whole range
     failures: dict[str, int]  # reason -> requests in the whole range
-    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions, where they were asked for
+    versions: NotRequired[dict[str, dict[str, list[object]]]]  # metrics_versions, on request
     total: dict[str, object]  # the other figures of the whole range
 
 
 class Heatmap(TypedDict):
-    """How many requests took how long, over time; `bounds_ms` and `counts` are empty without a request."""
+    """Numbers of requests by latency and time. bounds_ms and counts are empty if there was no request."""
 
     step: int  # seconds from one time to the next
     times: list[int]  # Unix seconds
-    bounds_ms: list[float]  # ascending: one more than there are bands
-    counts: list[list[int]]  # a list for each band between two bounds, with a number for each time
+    bounds_ms: list[float]  # ascending; one more than bands
+    counts: list[list[int]]  # for each band between two bounds, a number for each time
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """A whole span of time in four numbers. Times in ms, error_share from 0 to 1; None where nothing was measured."""
+    """The totals of a span of time. Times in ms, error_share from 0 to 1; None if nothing was measured."""
 
     requests: int = 0
     p50: float | None = None
@@ -73,7 +71,7 @@ class Totals:
 
 
 class Marker(TypedDict):
-    """Something that happened at a moment, in Unix seconds. `address` is that of the page that tells of it."""
+    """An event on a chart. at: Unix seconds. address: the page with the details."""
 
     at: float
     kind: str  # choices.EventKind, or the action of an audit entry
@@ -84,7 +82,7 @@ class Marker(TypedDict):
 
 
 class DownTime(TypedDict):
-    """A time in which the server did not answer, in Unix seconds: what was sent to it then is in none of the figures."""
+    """An outage of the server, in Unix seconds. No figure counts the requests of that time."""
 
     start: float
     end: float
@@ -92,7 +90,7 @@ class DownTime(TypedDict):
 
 @dataclass(slots=True)
 class _Step:
-    """What is known of one point of a chart. `seconds`: in how much of it `watch` ran."""
+    """The rows of one point of a chart. seconds: the part of it in which `watch` ran."""
 
     seconds: int = 0
     usages: dict[int, list[Usage]] = field(default_factory=lambda: defaultdict(list))  # by the span's beginning
@@ -125,7 +123,7 @@ def metrics_range(
     return {
         "step": step,
         "times": times,
-        "series": {name: [_figure(point, name) for point in points] for name in _FIGURES},
+        "series": {name: [None if point is None else point[name] for point in points] for name in _FIGURES},
         "process": _process_series([steps.get(at) for at in times]),
         "gpus": next((one.processes[-1]["gpus"] for one in reversed(steps.values()) if one.processes), []),
         "batches": total["batch"],
@@ -135,7 +133,7 @@ def metrics_range(
 
 
 def last_requested(*, server: Server, model_name: str, version: int) -> int | None:
-    """Return when a version was asked last, in Unix seconds, as well as the history has it; None where it has nothing."""
+    """Return the time of a version's last request in Unix seconds, as exact as the history is; None without history."""
     newest = [
         MetricSample.objects.filter(server=server, model_name=model_name, version=version, resolution=resolution)
         .order_by("-at")
@@ -149,9 +147,9 @@ def last_requested(*, server: Server, model_name: str, version: int) -> int | No
 def metrics_totals(
     *, server: Server, model_name: str, wanted: Sequence[tuple[Sequence[int], Sequence[Span]]]
 ) -> list[Totals]:
-    """Return for each pair of versions and spans of time what these versions of a model did together in these spans.
+    """Return the totals of each pair of versions and spans of time: these versions of a model together, in these spans.
 
-    What was measured together across the edge of a span counts where its middle lies.
+    A row that crosses the edge of a span counts where its middle lies.
     """
     spans = [span for _, within in wanted for span in within]
     numbers = {number for versions, _ in wanted for number in versions}
@@ -180,7 +178,7 @@ def _totals(usage: Usage) -> Totals:
 def metrics_heatmap(
     *, server: Server, start: float, end: float, model_name: str = "", version: int | None = None, max_points: int = 200
 ) -> Heatmap:
-    """Return how many requests took how long, from `start` to `end` (Unix seconds)."""
+    """Return the numbers of requests by latency and time, from `start` to `end` (Unix seconds)."""
     step, steps = _read(server, model_name, version, start, end, max_points)
     times = list(range(int(start) - int(start) % step, math.ceil(end), step))
     columns = [_bands(steps[at].usage()) if at in steps else {} for at in times]
@@ -194,9 +192,9 @@ def metrics_heatmap(
 
 
 def metrics_markers(*, server: Server, start: float, end: float, model_name: str = "") -> list[Marker]:
-    """Return what changed from `start` to `end` (Unix seconds), the oldest first: releases that serve, restarts, failures.
+    """Return the markers from `start` to `end` (Unix seconds), the oldest first: releases that serve, restarts, failures.
 
-    Of what happened to the server, and to the model alone where it is named.
+    With a model's name, the markers of other models are left out.
     """
     since, until = datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC)
     rows = marked(server=server, model_name=model_name, since=since, until=until)[:MOST_MARKERS]
@@ -230,7 +228,7 @@ def _marker(row: Happening, model_name: str) -> Marker:
 
 
 def metrics_outages(*, server: Server, start: float, end: float) -> list[DownTime]:
-    """Return when the server did not answer between two moments (Unix seconds), the oldest first."""
+    """Return the server's outages between two moments (Unix seconds), the oldest first."""
     found = outages(server, datetime.fromtimestamp(start, UTC), datetime.fromtimestamp(end, UTC))
     return [{"start": one.start.timestamp(), "end": one.end.timestamp() if one.end else end} for one in found]
 
@@ -238,9 +236,9 @@ def metrics_outages(*, server: Server, start: float, end: float) -> list[DownTim
 def metrics_versions(
     *, server: Server, start: float, end: float, model_name: str
 ) -> dict[str, dict[str, list[object]]]:
-    """Return the series of each version of a model apart, by version and figure, for the times of metrics_range.
+    """Return the series of each version of a model, by version and figure, for the times of metrics_range.
 
-    Of at most MOST_VERSIONS that did something in that time: the highest; and of NO_VERSION.
+    They are the MOST_VERSIONS highest versions that had requests in that time, and NO_VERSION.
     """
     rows = MetricSample.objects.filter(
         server=server, model_name=model_name, at__gte=int(start) - 300, at__lt=math.ceil(end)
@@ -257,7 +255,7 @@ def metrics_versions(
 def _read(
     server: Server, model_name: str, version: int | None, start: float, end: float, max_points: int
 ) -> tuple[int, dict[int, _Step]]:
-    """Return the length of a step in seconds, and by their beginning, in order of time, the steps in which `watch` ran."""
+    """Return the length of a step in seconds, and the steps in which `watch` ran, by their start, in order of time."""
     resolution = _resolution(start, end, time.time())
     step = resolution * max(1, math.ceil((end - start) / resolution / max_points))
     begin = int(start) - int(start) % step
@@ -289,7 +287,8 @@ def _resolution(start: float, end: float, now: float) -> int:
 
 
 def _segments(server: Server, resolution: int, start: int, end: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the parts of a range as (resolution, from, to): the newest part is not merged yet, so it comes from finer rows."""
+    """Yield the parts of a range as (resolution, from, to). The newest part comes from finer rows because it is not merged
+    yet."""
     for span in sorted((one for one in RESOLUTIONS if one <= resolution), reverse=True):
         yield span, start, end
         rows = MetricSample.objects.filter(server=server, model_name="", resolution=span, at__gte=start, at__lt=end)
@@ -298,12 +297,8 @@ def _segments(server: Server, resolution: int, start: int, end: int) -> Iterator
 
 
 # -- shaping ---------------------------------------------------------------------------------------------------------
-def _point(step: _Step | None) -> Figures | None:
+def _point(step: _Step | None) -> Mapping[str, object] | None:
     return figures(step.usage(), step.seconds) if step is not None and step.seconds else None
-
-
-def _figure(point: Mapping[str, object] | None, name: str) -> object:
-    return None if point is None else point[name]
 
 
 def _process_series(steps: list[_Step | None]) -> dict[str, list[float | None]]:

@@ -1,6 +1,7 @@
-"""Metrics history, written by `watch`: one second for 15 minutes, ten seconds for a day, five minutes for a month.
+"""Writes of `watch` to the metrics history: spans of a second for 15 minutes, of ten seconds for a day, of five minutes for a
+month.
 
-Coarser spans are made from the finer rows in the database, so that nothing is lost when `watch` restarts.
+Coarser spans are made from finer rows in the database, so that a restart of `watch` loses nothing.
 """
 
 from collections import defaultdict
@@ -13,16 +14,16 @@ from dashboard.metrics.samples import FINEST, RESOLUTIONS, Sample, decode, encod
 from dashboard.metrics.usage import combine_side_by_side
 from dashboard.models import MetricSample, Server
 
-_COARSER = {10: 1, 300: 10}  # resolution -> that of the rows it is made from
-# Seconds that rows are kept beyond RESOLUTIONS: they are needed until they are in a whole coarser span, and clocks differ.
+_COARSER = {10: 1, 300: 10}  # resolution -> the finer resolution that it is made from
+# Seconds for which rows are kept beyond RESOLUTIONS: until a coarser span is complete, and because clocks differ.
 _MARGIN_S = {1: 30, 10: 600, 300: 600}
 
 
 def metrics_store_tick(server: Server, tick: Tick, at: int, previous_at: int) -> None:
-    """Store one second of a server, in one transaction with the coarser spans that are complete with it.
+    """Store one second of a server and the coarser spans that it completes, in one transaction.
 
-    at, previous_at: Unix seconds under which this tick and the one before it are filed. With 0 for the one before, the spans
-    are made that a stop of `watch` left unmade.
+    at, previous_at: the Unix seconds of this tick and of the previous one. A previous_at of 0 also makes the spans that are
+    missing because `watch` was stopped.
     """
     total = combine_side_by_side(list(tick.models.values()))
     rows = [
@@ -37,7 +38,7 @@ def metrics_store_tick(server: Server, tick: Tick, at: int, previous_at: int) ->
 
 
 def _roll_up(server: Server, resolution: int, finer: int, until: int) -> None:
-    """Make the spans that end at or before `until` and are not there yet from the rows of the finer resolution."""
+    """Make the missing spans that end at or before `until` from the rows of the finer resolution."""
     rows = MetricSample.objects.filter(server=server)
     newest = rows.filter(resolution=resolution).aggregate(newest=Max("at"))["newest"]
     since = until - RESOLUTIONS[finer] if newest is None else newest + resolution
@@ -53,7 +54,7 @@ def _roll_up(server: Server, resolution: int, finer: int, until: int) -> None:
 
 
 def metrics_prune(now: float) -> int:
-    """Remove the rows that are older than their resolution is kept, and return how many they were. `now` is in Unix seconds."""
+    """Remove rows that are older than their resolution allows, and return their number. now: Unix seconds."""
     gone = 0
     for resolution, kept_s in RESOLUTIONS.items():
         cut = int(now) - kept_s - _MARGIN_S[resolution]

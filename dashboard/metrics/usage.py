@@ -1,4 +1,4 @@
-"""What a model did in a span of time: sums and histograms that merge, and the numbers that a chart shows of them."""
+"""The usage of a model in a span of time: sums and histograms that merge, and the figures that charts show."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, replace
@@ -7,15 +7,15 @@ from typing import TypedDict, TypeVar
 from repository.core.histogram import Counts, quantiles_ms, subtract
 
 K = TypeVar("K", str, int)
-# A Usage as it is stored: what is not zero, by the names of its fields; a mapping as a flat list key, value, key, value, ...
+# The stored form of a Usage: its fields that are not zero; a mapping is a flat list key, value, key, value, ...
 Packed = dict[str, int | list[int | str]]
 
 
 class Figures(TypedDict):
-    """The numbers of one point of a chart. Rates are per second, times in ms; None where nothing was measured."""
+    """The numbers of one point of a chart. Rates are per second, times in ms; None if nothing was measured."""
 
     rps: float
-    mirrored: float  # what was asked in a shadow, and by no client
+    mirrored: float  # requests of shadows, not of clients
     p50: float | None
     p95: float | None
     p99: float | None
@@ -36,13 +36,12 @@ class Figures(TypedDict):
 
 @dataclass(slots=True)
 class Usage:
-    """What a version, a model or a whole server did in one span of time.
+    """The usage of a version, a model or a whole server in one span of time.
 
-    success, fail and cancel count requests of clients, mirrored what was asked in a shadow; inferences counts rows of batches,
+    success, fail and cancel count requests of clients, mirrored counts requests of shadows; inferences counts rows of batches,
     executions counts runs of the model. compute is input, inference and output together. pending and in_flight are the highest
     readings of the span. request, queue and compute are histograms of durations; batches maps a batch size to its executions,
-    failures maps a reason to its requests. cache_hits and cache_misses count the requests that were looked up in the response
-    cache.
+    failures maps a reason to its requests. cache_hits and cache_misses count lookups in the response cache.
     """
 
     success: int = 0
@@ -71,7 +70,7 @@ class Usage:
         return not any(getattr(self, entry.name) for entry in fields(self))
 
     def pack(self) -> Packed:
-        """Return it as it is stored."""
+        """Return the stored form."""
         packed: Packed = {}
         for name in (*_SUMS, *_PEAKS):
             if value := getattr(self, name):
@@ -88,7 +87,7 @@ _SUMS = tuple(entry.name for entry in fields(Usage) if entry.name not in (*_PEAK
 
 
 def unpack(packed: Packed) -> Usage:
-    """Return the usage that Usage.pack made this of."""
+    """Return the usage of a stored form."""
     usage = Usage()
     for name, value in packed.items():
         whole = dict(zip(value[::2], value[1::2], strict=True)) if isinstance(value, list) else value
@@ -97,7 +96,7 @@ def unpack(packed: Packed) -> Usage:
 
 
 def combine(usages: Iterable[Usage]) -> Usage:
-    """Return the usage of several spans together, one after another in time: sums add up, of peaks the highest stays."""
+    """Return the usage of consecutive spans together: sums add up, and the highest peak counts."""
     total = Usage()
     for usage in usages:
         for name in _SUMS:
@@ -110,8 +109,8 @@ def combine(usages: Iterable[Usage]) -> Usage:
 
 
 def combine_side_by_side(usages: list[Usage]) -> Usage:
-    """Return the usage of several versions or models in the same span: what waits in them waits at the same time, so peaks add
-    up, too."""
+    """Return the usage of several versions or models in the same span: peaks add up too, because their requests wait at the
+    same time."""
     total = combine(usages)
     for name in _PEAKS:
         setattr(total, name, sum(getattr(usage, name) for usage in usages))
@@ -119,7 +118,7 @@ def combine_side_by_side(usages: list[Usage]) -> Usage:
 
 
 def since(now: Usage, before: Usage) -> Usage:
-    """Return what happened between two readings of cumulative counters; pending and in_flight are those of now."""
+    """Return the difference of two readings of cumulative counters; pending and in_flight are those of `now`."""
     grown = replace(now)
     for name in _SUMS:
         setattr(grown, name, getattr(now, name) - getattr(before, name))
@@ -134,7 +133,7 @@ def _add(total: dict[K, int], counts: dict[K, int]) -> None:
 
 
 def figures(usage: Usage, seconds: float) -> Figures:
-    """Return the numbers that a chart shows of a span that was so many seconds long."""
+    """Return a chart's numbers of a span with this many seconds."""
     p50, p95, p99 = (_rounded(value) for value in quantiles_ms(usage.request, (0.5, 0.95, 0.99)))
     return {
         "rps": _four_digits((usage.success + usage.fail) / seconds),

@@ -1,2 +1,2 @@
-"""Inference servers: the client that alone speaks to them, their rows and states, restarts, their logs, with pages and REST.
-It imports `web` and what is below. Metrics, catalog, playground, `watch` and `up` ask or write here."""
+"""Inference servers: their HTTP client, rows and states, restarts and logs, with pages and REST. The room imports `web` and the
+rooms below. Metrics, catalog, playground, `watch` and `up` call it."""

@@ -3,8 +3,8 @@
     ServerClient(server, connections)   blocking, for REST; also samples traffic
     AsyncServerClient(server)           for consumers, `watch` and `up`; also reads the live feed
 
-Both have the same methods; those of the second are awaited. Every failure is raised as a DashboardError with a sentence:
-Unreachable where no answer came, else the class that belongs to the status (_REFUSALS), with the server's own words.
+Methods of the second are awaited. Every failure is raised as a DashboardError with a sentence: Unreachable if no answer came,
+else the class of the status (_REFUSALS) with the server's own message.
 """
 
 import asyncio
@@ -47,29 +47,29 @@ from repository.core.plain_text import plain
 
 CONNECT_TIMEOUT_S = 2.0
 ANSWER_TIMEOUT_S = 5.0
-WHOLE_S = 60.0  # in which an answer that has begun to come is whole
-# What a server tells of itself and its models. Answers to inference requests are passed on, whatever their size.
+WHOLE_S = 60.0  # the longest time from the beginning of an answer to its end
+# The bound of a server's answers about itself and its models. Answers to inference requests have no bound.
 ANSWER_BYTES = 64 << 20
-EVENT_BYTES = 16 << 20  # of the feed
+EVENT_BYTES = 16 << 20  # the bound of an event of the feed
 LINE_COST = 64  # bytes that a line takes beside its characters
 INFER_TIMEOUT_S = 300.0
-# A model may compile or download for long; the server goes on loading even when nobody waits.
+# A model may compile or download for a long time; the server goes on loading after the client has gone.
 LOAD_TIMEOUT_S = 3600.0
 # The feed sends an event every second.
 FEED_SILENCE_S = 5.0
-# A few compressed bytes may become gigabytes before anybody has counted them.
+# A few compressed bytes may decompress to gigabytes before they are counted.
 _PLAIN = {"Accept-Encoding": "identity"}
 
-_SHOWN = 100  # characters of where an answer is not understood
+_SHOWN = 100  # characters of the path at which an answer is not understood
 
-# The load parameter with golden requests, Slipway's own.
+# Slipway's own load parameter with golden requests.
 GOLDEN = "slipway.golden"
 
 T = TypeVar("T")
 
 
 class Unreachable(Unavailable):
-    """No answer came: the server is down, starting, or hangs. `midway`: the connection broke after the request was sent."""
+    """No answer came: the server is down, starting, or hangs. midway: the connection broke after the request was sent."""
 
     def __init__(self, message: str, *, midway: bool = False) -> None:
         super().__init__(message)
@@ -77,13 +77,13 @@ class Unreachable(Unavailable):
 
 
 class Refused(DashboardError):
-    """The server answered with a status that means a failure of its own (5xx), or with what is not JSON."""
+    """The server answered with a failure of its own (5xx), or not in JSON."""
 
 
-VERSION_LIMIT = 100  # characters that are kept of a version
-MESSAGE_LIMIT = 20_000  # and of why something failed: a server of ours says less
+VERSION_LIMIT = 100  # characters of a version that are kept
+MESSAGE_LIMIT = 20_000  # characters of an error that are kept; our own server sends fewer
 
-# Status of an answer -> the error that is raised for it; Refused for all others.
+# Status of an answer -> its error; Refused for all others.
 _REFUSALS: dict[int, type[DashboardError]] = {
     400: Invalid,
     401: Forbidden,
@@ -95,7 +95,7 @@ _REFUSALS: dict[int, type[DashboardError]] = {
 
 @dataclass(frozen=True, slots=True)
 class RawAnswer:
-    """An answer as it came, whatever its status."""
+    """An unparsed answer of any status."""
 
     status: int
     headers: dict[str, str]
@@ -104,17 +104,17 @@ class RawAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[T]):
-    """One request to a server. `read` makes the result of the answer; `timeout` is in seconds."""
+    """One request to a server. read: turns the answer into the result. timeout: seconds."""
 
     method: str
     path: str
     content: bytes
     read: Callable[[RawAnswer], T]
     headers: Mapping[str, str] | None = None
-    control: bool = False  # a route that takes the control key
+    control: bool = False  # whether the route needs the control key
     timeout: float = ANSWER_TIMEOUT_S
-    any_status: bool = False  # `read` also takes what the server refuses
-    limit: int | None = ANSWER_BYTES  # of the answer
+    any_status: bool = False  # whether `read` takes refusals too
+    limit: int | None = ANSWER_BYTES  # bytes of the answer
 
 
 # -- the routes --------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def _version() -> Call[str]:
 
 
 def index_rows(rows: list[IndexRow]) -> list[IndexRow]:
-    """Return the rows of an index. Refused: what one says cannot be of a model's version."""
+    """Return the rows of an index. Refused: a row has an impossible name, version, state or condition."""
     for index, row in enumerate(rows):
         version = row.get("version", "")
         wrong = "version" if version and parse_version(version) is None else ""
@@ -142,8 +142,8 @@ def index_rows(rows: list[IndexRow]) -> list[IndexRow]:
         wrong = "state" if row.get("state", "") not in ("", *ModelStatus.values) else wrong
         wrong = "condition" if row.get("condition", "") not in list(Condition) else wrong
         if wrong:
-            said = plain(str(row[wrong]))[:_SHOWN]  # type: ignore[literal-required]  # one of its names
-            raise Refused(f"the inference server's index is not understood: row {index} has the {wrong} '{said}'")
+            value = plain(str(row[wrong]))[:_SHOWN]  # type: ignore[literal-required]  # one of its names
+            raise Refused(f"the inference server's index is not understood: row {index} has the {wrong} '{value}'")
         if "reason" in row:
             row["reason"] = row["reason"][:MESSAGE_LIMIT]
     return rows
@@ -153,17 +153,16 @@ def _load(name: str, config: str, golden: str) -> Call[LoadAnswer]:
     path = f"/v2/repository/models/{quote(name, safe='')}/load"
     parameters = {"config": config, GOLDEN: golden}
     body = orjson.dumps({"parameters": {key: value for key, value in parameters.items() if value}})
-    return Call("POST", path, body, _load_answer, control=True, timeout=LOAD_TIMEOUT_S)
 
+    def read(answer: RawAnswer) -> LoadAnswer:
+        loaded: LoadAnswer = _parsed(answer.body, LoadAnswer) if answer.body.strip() else {}
+        return loaded
 
-def _load_answer(answer: RawAnswer) -> LoadAnswer:
-    loaded: LoadAnswer = _parsed(answer.body, LoadAnswer) if answer.body.strip() else {}
-    return loaded
+    return Call("POST", path, body, read, control=True, timeout=LOAD_TIMEOUT_S)
 
 
 def _unload(name: str) -> Call[None]:
-    path = f"/v2/repository/models/{quote(name, safe='')}/unload"
-    return Call("POST", path, b"{}", _nothing, control=True)
+    return Call("POST", f"/v2/repository/models/{quote(name, safe='')}/unload", b"{}", _nothing, control=True)
 
 
 def _break_off(name: str) -> Call[None]:
@@ -221,12 +220,11 @@ def _nothing(answer: RawAnswer) -> None:
 
 # -- the clients -------------------------------------------------------------------------------------------------------
 class _Peer:
-    """The server at the other end: its address, the keys it takes, and its answers and failures as results and errors."""
+    """The server at the other end: its address and keys, and how its answers become results and errors."""
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        # The keys of the bundled server, which no other one is shown.
-        own = server.bundled
+        own = server.bundled  # no other server gets its keys
         self._key = {settings.SERVER_CONTROL_HEADER: settings.SERVER_CONTROL_KEY} if own else {}
         self._token = (
             {"Authorization": f"Bearer {settings.SERVER_INFER_KEY}"} if own and settings.REQUIRE_TOKENS else {}
@@ -245,7 +243,7 @@ class _Peer:
 
     def _refuse_compressed(self, response: httpx.Response) -> None:
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise Refused(f"inference server {self.server.name} answers compressed, which it was not asked for")
+            raise Refused(f"inference server {self.server.name} answers compressed, although it was asked not to")
 
     def _refuse_larger(self, call: Call[T], size: int, began: float) -> None:
         if call.limit is not None and size > call.limit:
@@ -265,7 +263,7 @@ class _Peer:
 
 
 class ServerConnections:
-    """HTTP connections that stay open between calls, for several threads and servers. A client is made at the first call."""
+    """HTTP connections that stay open between calls, for several threads and servers. The first call makes the client."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -274,14 +272,14 @@ class ServerConnections:
     def client(self) -> httpx.Client:
         with self._lock:
             if self._client is None:
-                # Proxies of the environment are not for servers of ours.
+                # The environment's proxies are not meant for inference servers.
                 self._client = httpx.Client(trust_env=False, follow_redirects=False)
                 atexit.register(self._client.close)
             return self._client
 
 
 class ServerClient(_Peer):
-    """Blocking; safe to use from several threads."""
+    """A blocking client; safe to use from several threads."""
 
     def __init__(self, server: Server, connections: ServerConnections) -> None:
         super().__init__(server)
@@ -292,20 +290,20 @@ class ServerClient(_Peer):
         return self._call(_index())
 
     def load(self, name: str, config: str = "", golden: str = "") -> LoadAnswer:
-        """Load a model, and return when it is ready; see AsyncServerClient.load."""
+        """Load a model as AsyncServerClient.load does, and return when it is ready."""
         return self._call(_load(name, config, golden))
 
     def unload(self, name: str) -> None:
-        """Ask for a model to be unloaded; requests under way are finished first."""
+        """Unload a model; the server finishes requests under way first."""
         self._call(_unload(name))
 
     def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:
-        """Pass an inference request on as it is; the answer is the server's, refusals too."""
+        """Send an inference request unchanged, and return the server's answer or refusal."""
         return self._call(_infer(name, body, {**headers, **self._token}, version))
 
     def sample(self, name: str, count: int, seconds: float) -> TrafficSamples:
-        """Return the next requests that clients send to a model, with their answers: when `count` have come, or the time is
-        over."""
+        """Wait for the next requests of clients to a model, and return them with their answers: `count`, or fewer when the time
+        is over."""
         return self._call(_sample(name, count, seconds))
 
     def _call(self, call: Call[T]) -> T:
@@ -324,7 +322,7 @@ class ServerClient(_Peer):
 
 
 class AsyncServerClient(_Peer):
-    """Used as `async with AsyncServerClient(server) as client`; belongs to one event loop."""
+    """A client of one event loop, used as `async with AsyncServerClient(server) as client`."""
 
     def __init__(self, server: Server) -> None:
         super().__init__(server)
@@ -337,7 +335,7 @@ class AsyncServerClient(_Peer):
         await self._client.aclose()
 
     async def version(self) -> str:
-        """Return what the server's metadata says of its version."""
+        """Return the server's version from its metadata."""
         return await self._call(_version())
 
     async def index(self) -> list[IndexRow]:
@@ -345,35 +343,35 @@ class AsyncServerClient(_Peer):
         return await self._call(_index())
 
     async def load(self, name: str, config: str = "", golden: str = "") -> LoadAnswer:
-        """Load a model, and return when it is ready; where nothing of it has changed, the server does nothing.
+        """Load a model, and return when it is ready; if nothing has changed, the server does nothing.
 
-        config: a configuration as JSON that takes the place of the file (Triton's load parameter of that name). golden: the
-        requests that have to be answered right before it serves, as JSON. An error carries the steps of the load.
+        config: a configuration as JSON in place of the file (Triton's load parameter of that name). golden: the requests, as
+        JSON, that the model must answer correctly before it serves. An error carries the steps of the load.
         """
         return await self._call(_load(name, config, golden))
 
     async def break_off_load(self, name: str) -> None:
-        """Have a load that is under way fail, where it waits for what may hang."""
+        """Break off a load that is under way, at a step that may hang."""
         await self._call(_break_off(name))
 
     async def unload(self, name: str) -> None:
-        """Ask for a model to be unloaded; requests under way are finished first."""
+        """Unload a model; the server finishes requests under way first."""
         await self._call(_unload(name))
 
     async def infer_raw(self, name: str, body: bytes, headers: Mapping[str, str], version: str = "") -> RawAnswer:
-        """Pass an inference request on as it is; the answer is the server's, refusals too."""
+        """Send an inference request unchanged, and return the server's answer or refusal."""
         return await self._call(_infer(name, body, {**headers, **self._token}, version))
 
     async def traffic(self, name: str) -> TrafficReport | None:
-        """Return how the rollout of a model stands; None where the server is at none."""
+        """Return the server's report of a model's rollout; None if it has none."""
         return await self._call(_traffic(name))
 
     async def mismatches(self, name: str, after: int) -> list[Mismatch]:
-        """Return the kept requests, numbered above `after`, that both arms of a model's rollout answered, and not alike."""
+        """Return the kept requests with numbers above `after` that the arms of a model's rollout answered differently."""
         return await self._call(_mismatches(name, after))
 
     async def forget_mismatches(self, name: str, until: float) -> None:
-        """Forget those that were found until then, in Unix seconds."""
+        """Delete the mismatches that were found up to `until`, in Unix seconds."""
         await self._call(_forget_mismatches(name, until))
 
     async def _call(self, call: Call[T]) -> T:
@@ -390,7 +388,7 @@ class AsyncServerClient(_Peer):
         return self._result(call, response, bytes(content))
 
     async def feed(self) -> AsyncGenerator[FeedEvent, None]:
-        """Yield the events of the live feed. It ends with Unreachable, once the server ends it or sends no whole event."""
+        """Yield the events of the live feed. Unreachable: the server ended the feed, or sent no whole event in time."""
         timeout = httpx.Timeout(FEED_SILENCE_S, connect=CONNECT_TIMEOUT_S)
         url = f"{self.server.metrics_url}/v2/slipway/live"
         headers = {**_PLAIN, **self._key}
@@ -416,25 +414,25 @@ class AsyncServerClient(_Peer):
 
 
 def _parsed(content: bytes, shape: Any) -> Any:
-    """Return what a server told, which is of that shape (see json_shape.misfit). Refused: it is not."""
+    """Return an answer's JSON. Refused: it does not fit the shape (json_shape.misfit)."""
     try:
-        report = orjson.loads(content)
+        value = orjson.loads(content)
     except orjson.JSONDecodeError:
         raise Refused("the inference server's answer is not JSON") from None
     try:
-        wrong = misfit(report, shape)
+        wrong = misfit(value, shape)
     except RecursionError:
         wrong = HERE
     if wrong:
-        raise Refused(f"what the inference server tells is not understood, at {plain(wrong)[:_SHOWN]}")
-    return report
+        raise Refused(f"the inference server's answer is not understood, at {plain(wrong)[:_SHOWN]}")
+    return value
 
 
 def _refusal(server: str, status: int, content: bytes) -> DashboardError:
-    """Return the error that stands for an answer without success, with the message that the server gave."""
+    """Return the error of an unsuccessful answer, with the server's message."""
     try:
         body: RefusalBody = _parsed(content, RefusalBody)
-        message = body.get("reason") or body["error"]  # the reason alone where the server told it: pages name the model
+        message = body.get("reason") or body["error"]  # pages name the model themselves, so the reason is enough
     except Refused:
         return _REFUSALS.get(status, Refused)(f"inference server {server} answered with status {status}")
     error = _REFUSALS.get(status, Refused)(plain(message[:MESSAGE_LIMIT]))
@@ -443,25 +441,25 @@ def _refusal(server: str, status: int, content: bytes) -> DashboardError:
 
 
 def steps_of(error: DashboardError) -> list[CheckStep]:
-    """Return how far a refused load came, step by step, as the server told it; [] where it told nothing."""
+    """Return the steps of a refused load, as the server reported them; [] if it reported none."""
     steps = error.details.get("steps", [])
     return [] if misfit(steps, list[CheckStep]) else cast(list[CheckStep], steps)
 
 
 def release_of(error: DashboardError) -> int | None:
-    """Return which release a refused load was of, as the server had read it; None where it told none."""
+    """Return the release of a refused load, as the server read it; None if it reported none."""
     release = error.details.get("release")
     return None if misfit(release, int) else cast(int, release)
 
 
 async def _next_event(events: AsyncIterator[tuple[str, bytes]]) -> tuple[str, bytes] | None:
-    """Return the next event, None at the end. TimeoutError: not even a part of one that comes byte by byte is an event."""
+    """Return the next event, None at the end. TimeoutError: no whole event came in time, even if some bytes did."""
     async with asyncio.timeout(FEED_SILENCE_S):
         return await anext(events, None)
 
 
 async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
-    """Yield the lines of a stream without their ends. Refused: one is longer than any of a feed."""
+    """Yield the lines of a stream without their ends. Refused: a line is longer than EVENT_BYTES."""
     rest = bytearray()
     async for piece in pieces:
         rest += piece
@@ -495,5 +493,4 @@ async def _server_sent_events(lines: AsyncIterator[str]) -> AsyncIterator[tuple[
 
 def _refuse_larger_event(size: int) -> None:
     if size > EVENT_BYTES:
-        report = f"an event of more than {EVENT_BYTES >> 20} MiB"
-        raise Refused(f"what the inference server tells is not understood: {report}")
+        raise Refused(f"the inference server's feed is not understood: an event of more than {EVENT_BYTES >> 20} MiB")

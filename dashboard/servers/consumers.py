@@ -1,4 +1,4 @@
-"""/ws/servers/<name>/log/[?process=NAME] and /ws/models/<name>/log/: the newest lines of a log, then each as it comes."""
+"""/ws/servers/<name>/log/[?process=NAME] and /ws/models/<name>/log/: the newest lines of a log, then each new one."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -22,13 +22,13 @@ PROCESSES = ("server", "dashboard", "watch", "worker")
 
 class _FollowingConsumer(PushConsumer):
     async def follow(self, path: Path, newest: Callable[[], list[str]], write: Callable[[str], str] = str) -> None:
-        """Send the newest lines, then those that are appended to a file, each as `write` has it."""
-        follower = LogFollower(path)
+        """Send the newest lines, then the lines that are appended to the file, each through `write`."""
+        reader = LogFollower(path)
         lines = await asyncio.to_thread(newest)
         await self.send_json({"type": "log", "lines": lines, "reset": True})
         while True:
             await asyncio.sleep(POLL_S)
-            if lines := await asyncio.to_thread(follower.read):
+            if lines := await asyncio.to_thread(reader.read):
                 await self.send_json({"type": "log", "lines": [write(line) for line in lines], "reset": False})
 
 
@@ -39,15 +39,15 @@ class LogConsumer(_FollowingConsumer):
         server = await sync_to_async(server_get)(self.scope["url_route"]["kwargs"]["name"])
         process = self.query("process") or "server"
         if not server.bundled:
-            raise NotFound(f"server {server.name} is not run by this dashboard, so its log is not here")
+            raise NotFound(f"this dashboard does not run server {server.name}, so its log is not here")
         if process not in PROCESSES:
-            raise NotFound(f"expected a process of {', '.join(PROCESSES)}")
+            raise NotFound(f"expected one of these processes: {', '.join(PROCESSES)}")
         path = Path(settings.LOG_DIR) / f"{process}.log"
         return self.follow(path, lambda: tail(path, TAIL_LINES))
 
 
 class ModelLogConsumer(_FollowingConsumer):
-    """What the bundled server's log says of one model, with what the model itself prints."""
+    """The bundled server's log of one model, with the output of the model itself."""
 
     async def prepare(self) -> Awaitable[None]:
         name = self.scope["url_route"]["kwargs"]["name"]

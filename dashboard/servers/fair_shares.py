@@ -1,8 +1,8 @@
-"""A fair share of inference for each person: how many of their requests are with the inference server at a time.
+"""A fair share of inference for each person: a bound on their requests that the inference server has at a time.
 
-A model answers in the order in which it is asked. So whoever sends a hundred slow requests at once would have everybody else
-wait behind all of them. Here a person has SHARE of them under way, by whichever tokens; their further requests wait for these,
-and nobody else does. Where all SLOTS are taken, those who wait are let in person by person, in turns.
+A model answers requests in their order. Without a bound, a person who sends a hundred slow requests would make everybody else
+wait for all of them. Here a person has at most SHARE requests under way, with any of their tokens. Their further requests wait,
+and nobody else's do. When all SLOTS are taken, waiting requests get free slots person by person, in turns.
 """
 
 import asyncio
@@ -19,28 +19,28 @@ from dashboard.access.authorisation import Actor
 from dashboard.shared.exceptions import TooMany
 
 SLOTS = 64  # in one web process: fewer than its HTTP connections to the server
-SHARE = 8  # of them, for one person
-WAITING = 128  # requests of one person, each of which holds a thread and its body
-WAIT_S = 300.0  # as long as an answer may take
+SHARE = 8  # slots of one person
+WAITING = 128  # waiting requests of one person; each holds a thread and its body
+WAIT_S = 300.0  # the longest time of an answer
 
 
 class FairShares:
-    """Slots that are shared fairly between people. Any thread, any event loop."""
+    """Slots that are shared fairly between people. Safe on any thread and event loop."""
 
     def __init__(self, slots: int = SLOTS, share: int = SHARE, waiting: int = WAITING) -> None:
         self._slots, self._share, self._most_waiting = slots, share, waiting
         self._lock = threading.Lock()
-        self._taken: dict[int, int] = {}  # how many slots each person has
-        self._waiting: dict[int, deque[Future[None]]] = {}  # by person; whose turn is next stands first
+        self._taken: dict[int, int] = {}  # person -> slots
+        self._waiting: dict[int, deque[Future[None]]] = {}  # person -> tickets; the next person stands first
 
     @contextmanager
     def slot(self, person: int, wait_s: float = WAIT_S) -> Iterator[None]:
-        """Hold a slot, once one is free for this person. TooMany: as many of theirs wait already, or it waited in vain."""
+        """Wait for a slot and hold it. TooMany: the person has too many waiting requests, or no slot became free in time."""
         ticket = self._ask(person)
         try:
             ticket.result(wait_s)
         except WaitedTooLong:
-            raise _waited_in_vain(self._share) from None
+            raise _no_slot_in_time(self._share) from None
         else:
             yield
         finally:
@@ -48,14 +48,14 @@ class FairShares:
 
     @asynccontextmanager
     async def async_slot(self, person: int, wait_s: float = WAIT_S) -> AsyncIterator[None]:
-        """Hold a slot, as `slot` does, while the event loop runs on."""
+        """Hold a slot as `slot` does, without blocking the event loop."""
         ticket = self._ask(person)
         try:
             async with asyncio.timeout(wait_s):
                 await asyncio.wrap_future(ticket)
         except TimeoutError:
             self._end(person, ticket)
-            raise _waited_in_vain(self._share) from None
+            raise _no_slot_in_time(self._share) from None
         except BaseException:
             self._end(person, ticket)
             raise
@@ -65,7 +65,7 @@ class FairShares:
             self._end(person, ticket)
 
     def _ask(self, person: int) -> "Future[None]":
-        """Return a ticket, which is done when its slot is there."""
+        """Return a ticket, a future that is done when it has a slot."""
         ticket: Future[None] = Future()
         with self._lock:
             queue = self._waiting.setdefault(person, deque())
@@ -77,21 +77,21 @@ class FairShares:
                     f"{self._taken.get(person, 0)} of your inference requests are under way and {len(queue)} wait: send more "
                     "when some of them have been answered"
                 )
-        _tell(ready)
+        _resolve(ready)
         return ticket
 
     def _end(self, person: int, ticket: "Future[None]") -> None:
-        """Take a slot back, or the ticket of one who waits no more."""
+        """Free a ticket's slot, or withdraw the ticket if it still waits."""
         with self._lock:
             if not self._leave(person, ticket):
                 self._taken[person] -= 1
                 if not self._taken[person]:
                     del self._taken[person]
             ready = self._give_out()
-        _tell(ready)
+        _resolve(ready)
 
     def _leave(self, person: int, ticket: "Future[None]") -> bool:
-        """Take a ticket out of the queue; False where it has left it."""
+        """Remove a ticket from the queue; return False if it is not there."""
         queue = self._waiting.get(person)
         if queue is None or ticket not in queue:
             return False
@@ -101,7 +101,7 @@ class FairShares:
         return True
 
     def _give_out(self) -> "list[Future[None]]":
-        """Give the free slots to those who wait, one to each person in turn; return their tickets."""
+        """Give the free slots to waiting tickets, one to each person in turn; return these tickets."""
         ready: list[Future[None]] = []
         free = self._slots - sum(self._taken.values())
         while free > 0:
@@ -111,32 +111,31 @@ class FairShares:
             queue = self._waiting.pop(person)
             ready.append(queue.popleft())
             if queue:
-                self._waiting[person] = queue  # last in turn from now on
+                self._waiting[person] = queue  # at the end of the turns
             self._taken[person] = self._taken.get(person, 0) + 1
             free -= 1
         return ready
 
 
-def _tell(tickets: "list[Future[None]]") -> None:
+def _resolve(tickets: "list[Future[None]]") -> None:
     for ticket in tickets:
         if ticket.set_running_or_notify_cancel():
             ticket.set_result(None)
 
 
-def _waited_in_vain(share: int) -> TooMany:
+def _no_slot_in_time(share: int) -> TooMany:
     return TooMany(
         f"{share} of your inference requests are under way and take long: try again when they have been answered"
     )
 
 
-INFERENCE = FairShares()
-"""Those of this web process."""
+INFERENCE = FairShares()  # of this web process
 
 
 @contextmanager
 def inference_slot(actor: Actor) -> Iterator[None]:
-    """Hold a slot for one inference of a person. TooMany as `FairShares.slot`."""
-    close_old_connections()  # who waits for a model holds no session of the database
+    """Hold a slot for one inference of a person. TooMany: see `FairShares.slot`."""
+    close_old_connections()  # no session of the database is held while a request waits
     with INFERENCE.slot(actor.user.pk if actor.user is not None else 0):
         yield
 

@@ -1,7 +1,7 @@
-"""What an inference server tells the dashboard, as JSON gives it: rows of the repository index and events of the live feed.
+"""The JSON that an inference server sends: rows of the repository index and events of the live feed.
 
-The index is Triton's (model repository extension, "Index"); the live feed is Slipway's own (GET /v2/slipway/live), and what it
-adds to the index, too. A server of another make leaves out what is marked NotRequired.
+The index is Triton's (model repository extension, "Index"). The live feed (GET /v2/slipway/live) is Slipway's own, and so are
+some fields of the index. Servers of other makes lack the fields that are marked NotRequired.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from repository.core.json_types import JsonObject
 
 
 class Loading(TypedDict):
-    """How far a load is that is under way. release: its number, None where the configuration says none."""
+    """The progress of a load. release: its number, None if the configuration has none."""
 
     release: int | None
     step: str  # check, memory, load, warm, golden, switch, drain
@@ -21,14 +21,14 @@ class Loading(TypedDict):
 
 
 class LoadAnswer(TypedDict, total=False):
-    """What Slipway answers to a load; another make answers nothing."""
+    """Slipway's answer to a load; servers of other makes answer nothing."""
 
     release: int | None
     steps: list[CheckStep]
 
 
 class TrafficHead(TypedDict):
-    """What every word on a rollout begins with. rollout: None where the model is at none."""
+    """The fields that every report of a rollout has. rollout: None if the model has no rollout."""
 
     model: str
     namespace: NotRequired[str]
@@ -36,13 +36,13 @@ class TrafficHead(TypedDict):
 
 
 class ServerMetadata(TypedDict, total=False):
-    """What of a server's metadata is read."""
+    """The part of a server's metadata that the dashboard reads."""
 
     version: str
 
 
 class RefusalBody(TypedDict):
-    """What a server says with a status that is no success; a server of ours says more beside it."""
+    """The body of an unsuccessful answer; Slipway's has more fields."""
 
     error: str
     reason: NotRequired[str]
@@ -57,7 +57,7 @@ class TrafficSample(TypedDict):
 
 
 class TrafficSamples(TypedDict):
-    """What Slipway answers to POST /v2/slipway/models/{model}/sample. skipped: requests that can be no example, by reason."""
+    """The answer to POST /v2/slipway/models/{model}/sample. skipped: requests that cannot be examples, by reason."""
 
     samples: list[TrafficSample]
     skipped: dict[str, int]  # too_large, failed, unfit
@@ -65,11 +65,11 @@ class TrafficSamples(TypedDict):
 
 
 class Mismatch(TypedDict):
-    """A request that both arms of a rollout answered, and not alike; tensors as repository.core.tensors writes them."""
+    """A request that the arms of a rollout answered differently; tensors in the JSON of repository.core.tensors."""
 
     id: int
     at: float  # Unix seconds
-    score: float | None  # None: beyond all numbers
+    score: float | None  # None: infinite
     inputs: list[JsonObject]
     stable: list[JsonObject]
     candidate: list[JsonObject]
@@ -77,7 +77,7 @@ class Mismatch(TypedDict):
 
 
 class IndexRow(TypedDict):
-    """One version of a model in the repository index, or a model without one, which was never loaded."""
+    """One version of a model in the repository index, or a model without versions because it was never loaded."""
 
     name: str
     version: NotRequired[str]
@@ -90,16 +90,16 @@ class IndexRow(TypedDict):
 
 
 class Hello(TypedDict):
-    """The first event of a feed. `started` is in Unix seconds, `bounds_us` are the exclusive upper bounds of the buckets."""
+    """The first event of a feed. started: Unix seconds. bounds_us: the exclusive upper bounds of the buckets."""
 
     server_id: str
-    instance: str  # another one for each process
+    instance: str  # a new one for each process
     started: float
     bounds_us: list[int]
 
 
 class Duration(TypedDict):
-    """How often something took place, and how many nanoseconds it took in all."""
+    """A number of events, and the sum of their nanoseconds."""
 
     count: int
     ns: int
@@ -152,7 +152,7 @@ class VersionCounters(TypedDict):
 
 
 class Gpu(TypedDict):
-    """One GPU: utilization from 0 to 1, memory in bytes, power in watts; None where the driver does not tell."""
+    """One GPU: utilization from 0 to 1, memory in bytes, power in watts; None if the driver does not report it."""
 
     uuid: str
     utilization: float | None
@@ -162,7 +162,7 @@ class Gpu(TypedDict):
 
 
 class ProcessUsage(TypedDict):
-    """What the server's process and its children use: resident bytes, CPU seconds since their start, threads."""
+    """The resources of the server's process and its children: resident bytes, CPU seconds since their start, threads."""
 
     rss_bytes: int
     cpu_seconds: float
@@ -171,13 +171,13 @@ class ProcessUsage(TypedDict):
 
 
 class Stats(TypedDict):
-    """Every later event of a feed: the versions whose counters have changed. `time` is in Unix seconds, by the server."""
+    """Every later event of a feed: the versions whose counters have changed. time: Unix seconds of the server's clock."""
 
     time: float
     server: ProcessUsage
     unserved: NotRequired[dict[str, int]]  # model -> requests that found none of its versions serving, cumulative
     models: list[VersionCounters]
-    # A TrafficReport of each rollout of which something has changed: one that is not understood keeps none of the others back.
+    # A TrafficReport of each rollout that has changed. Each is checked by itself, so a wrong one does not spoil the others.
     traffic: NotRequired[list[TrafficHead]]
 
 

@@ -1,4 +1,4 @@
-"""Inference servers: what they are doing, why they restarted, and restarting one."""
+"""Pages of inference servers: states, events, logs, and the restart."""
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse

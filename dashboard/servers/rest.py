@@ -1,4 +1,4 @@
-"""Inference servers over REST: their states, their events, restarting one."""
+"""Inference servers over REST: states, events, and the restart."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -37,7 +37,7 @@ class ServerModels(Endpoint):
 
     @extend_schema(operation_id="servers_models_list", responses=serializers.ModelStateSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
-        """The versions of models on the server, with what it says of each."""
+        """The versions of models on the server, with their states."""
         rows = select.model_states(server=select.server_get(name)).order_by("model_name", "version")
         return self.page(rows, serializers.ModelStateSerializer)
 
@@ -48,7 +48,7 @@ class ServerEvents(Endpoint):
 
     @extend_schema(operation_id="servers_events_list", responses=serializers.EventSerializer(many=True))
     def get(self, request: Request, name: str) -> Response:
-        """What happened to the server, newest first."""
+        """The server's events, newest first."""
         return self.page(select.server_events(server=select.server_get(name)), serializers.EventSerializer)
 
 

@@ -1,4 +1,4 @@
-"""What the pages and the API show of inference servers. Metrics history: metrics/selectors.py."""
+"""Reads of inference servers for pages and the API. Metrics history: metrics/selectors.py."""
 
 from datetime import datetime
 from typing import NamedTuple
@@ -22,7 +22,7 @@ def servers() -> QuerySet[Server]:
 
 
 def server_get(name: str) -> Server:
-    """Return a server; NotFound where there is none of that name."""
+    """Return a server. NotFound: there is none of that name."""
     try:
         return servers().get(name=name)
     except Server.DoesNotExist:
@@ -36,7 +36,7 @@ def answers(server: Server) -> bool:
 
 
 def server_events(*, server: Server | None = None, since: datetime | None = None) -> QuerySet[ServerEvent]:
-    """Return what happened to a server, or to all, the newest first."""
+    """Return the events of a server, or of all, the newest first."""
     events = ServerEvent.objects.select_related("server")
     if server is not None:
         events = events.filter(server=server)
@@ -44,13 +44,13 @@ def server_events(*, server: Server | None = None, since: datetime | None = None
 
 
 def has_gpus(server: Server) -> bool:
-    """Return whether the server told of a GPU when it was last heard."""
+    """Return whether the server's last report had a GPU."""
     state = getattr(server, "state", None)
     return state is not None and bool(state.info.get("gpus"))
 
 
 def running_code(server: Server) -> str:
-    """Say whether a server runs compiled modules, and what its next start will run; "" where it has not told."""
+    """Say whether a server runs compiled modules, and whether its next start will; "" if it has not reported its version."""
     state = getattr(server, "state", None)
     if state is None or not isinstance(version := state.info.get(VERSION), str):
         return ""
@@ -63,19 +63,19 @@ def running_code(server: Server) -> str:
     return {
         "running": "runs interpreted; it is being compiled for its next start",
         "stopped": "runs interpreted; it is compiled for its next start",
-        "down": f"runs interpreted, as it could not be compiled: {build['reason']}",
+        "down": f"runs interpreted, because compiling failed: {build['reason']}",
     }[build["state"]]
 
 
 class Outage(NamedTuple):
-    """A time in which a server did not answer, and so counted nothing. end: None while it goes on."""
+    """A span of time in which a server did not answer and counted nothing. end: None while it lasts."""
 
     start: datetime
     end: datetime | None
 
 
 def outages(server: Server, since: datetime, until: datetime) -> list[Outage]:
-    """Return when a server did not answer, where that touches a span of time; the oldest first."""
+    """Return a server's outages that overlap a span of time; the oldest first."""
     kinds = (*_WENT_DOWN, *_CAME_BACK)
     events = ServerEvent.objects.filter(server=server, kind__in=kinds, process="", model_name="")
     before = events.filter(at__lt=since).values_list("at", "kind").first()
@@ -91,13 +91,13 @@ def outages(server: Server, since: datetime, until: datetime) -> list[Outage]:
 
 
 def all_down() -> list[Server]:
-    """Return the servers where none of them answers, with what each says of that; [] where one does, or there is none."""
+    """Return all servers with their states if none of them answers; else []."""
     rows = list(servers())
     return [] if any(map(answers, rows)) else rows
 
 
 def model_states(*, server: Server | None = None, model_name: str = "") -> QuerySet[ModelState]:
-    """Return what servers say of versions: of one server, of one model, or of all."""
+    """Return the states of versions on servers: all, or those of one server or one model."""
     states = ModelState.objects.select_related("server")
     if server is not None:
         states = states.filter(server=server)

@@ -24,7 +24,7 @@ class ServerSerializer(serializers.ModelSerializer[models.Server]):
     model_count = serializers.IntegerField(
         source="model_states.count",
         read_only=True,
-        help_text="Versions of models on it, which `/servers/<name>/models` tells.",
+        help_text="Versions of models on it; `/servers/<name>/models` lists them.",
     )
 
     class Meta:

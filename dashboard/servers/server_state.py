@@ -1,4 +1,4 @@
-"""What `up` and `watch` record of servers, their processes and their models; pages only read it."""
+"""Records of `up` and `watch` about servers, their processes and their models; pages only read them."""
 
 import json
 import re
@@ -20,8 +20,8 @@ from dashboard.shared.choices import EventKind, ModelStatus, ServerStatus
 from repository.core.condition import Condition
 from repository.files.storage import write_atomic
 
-# Keys of ServerState.info: the UUIDs of its GPUs, its version, what `up` knows of each of its own processes by its name,
-# and why its live feed is not understood, "" where it is.
+# Keys of ServerState.info: the UUIDs of the GPUs; the version; the states of `up`'s other processes, by name; and the reason
+# why the live feed is not understood, "" if it is.
 GPUS, VERSION, PROCESSES, FEED = "gpus", "version", "processes", "feed"
 BUILD = "compile"  # the process that compiles the server's modules
 _NUMBERS = re.compile(r"[0-9.]+")
@@ -37,7 +37,7 @@ class _StatusFields(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """What a server says of one version; the fields are those of ModelState, and what it says of releases."""
+    """A server's report of one version: the fields of ModelState, and its release."""
 
     name: str
     version: int
@@ -45,12 +45,12 @@ class VersionStatus:
     reason: str
     condition: str = ""
     failed: bool = False
-    release: int = 0  # the number of the release that serves, 0 where the server does not say
+    release: int = 0  # the number of the release that serves, 0 if the server does not report it
     loading: Loading | None = None
 
     @property
     def serves(self) -> bool:
-        """Whether requests are answered: a sleeping version is woken by one."""
+        """Whether it answers requests; a request wakes a sleeping version."""
         return self.state == ModelStatus.READY or (self.condition == Condition.ASLEEP and not self.failed)
 
     @property
@@ -62,7 +62,7 @@ class VersionStatus:
 def server_process_record(
     *, server: Server, state: str, pid: int | None, started_at: datetime | None, restarts: int, reason: str
 ) -> None:
-    """Record the bundled server's process, for `up`. RUNNING does not replace READY, which `watch` may have found out first."""
+    """Record the bundled server's process, for `up`. RUNNING does not replace READY, because `watch` may have been faster."""
     changes: dict[str, object] = {"pid": pid, "started_at": started_at, "restarts": restarts}
     if reason:
         changes["last_reason"] = reason[:REASON_LIMIT]
@@ -72,12 +72,12 @@ def server_process_record(
 
 
 def wanted_models_write(names: list[str]) -> None:
-    """Write the bundled server's --wanted-models-file: those that it answers for with 503 until they are loaded."""
+    """Write the bundled server's --wanted-models-file: it answers 503 for these models until they are loaded."""
     write_atomic(Path(settings.WANTED_MODELS_FILE), json.dumps(names).encode(), mode=0o600)
 
 
 def server_info_record(*, server: Server, key: str, value: object) -> None:
-    """Set one key of ServerState.info to a value that is JSON; the others stay as they are."""
+    """Set one key of ServerState.info to a value that is JSON."""
     with transaction.atomic():
         state, _ = ServerState.objects.select_for_update().get_or_create(server=server)
         state.info[key] = value
@@ -105,12 +105,12 @@ def server_seen(*, server: Server, ready: bool, instance: str) -> None:
 
 
 def last_seen(*, server: Server) -> datetime | None:
-    """Return when the server answered last, right to the seconds between two records; None where it never has."""
+    """Return when the server answered last, exact to the interval of two records; None if it never has."""
     return ServerState.objects.filter(server=server).values_list("checked_at", flat=True).first()
 
 
 def server_lost(*, server: Server, reason: str) -> None:
-    """Record that the server does not answer. States that `up` knows better (starting, stopped) stay."""
+    """Record that the server does not answer. The states that `up` records (starting, stopped) stay."""
     now, sentence = timezone.now(), f"{reason[:1].upper()}{reason[1:]}."
     with transaction.atomic():
         ServerState.objects.filter(server=server).update(checked_at=now)
@@ -126,7 +126,7 @@ def server_lost(*, server: Server, reason: str) -> None:
 
 
 def model_states_record(*, server: Server, statuses: list[VersionStatus]) -> None:
-    """Replace what is recorded of the server's models; rows that would not change are not written."""
+    """Replace the recorded states of the server's models; only rows that change are written."""
     known = {(row.model_name, row.version): row for row in ModelState.objects.filter(server=server)}
     with transaction.atomic():
         for status in statuses:
@@ -150,8 +150,8 @@ def model_sync_succeeded(
     event: tuple[str, str],
     release: Release | None = None,
 ) -> None:
-    """Record that the server has done what this generation asks for. `event`: an EventKind and a sentence, "" for no event.
-    `release`: what it has loaded, None after an unload."""
+    """Record that the server has applied a generation. event: an EventKind and a sentence, "" for no event. release: the one
+    that it has loaded, None after an unload."""
     values = {"applied_generation": generation, "instance": instance, "release": release}
     _sync_write(server, model_id, **values, attempts=0, error="")
     kind, message = event
@@ -160,9 +160,9 @@ def model_sync_succeeded(
 
 
 def model_sync_failed(*, server: Server, model_id: int, generation: int, attempts: int, error: str) -> None:
-    """Record that a load or unload of a generation failed, while that is what is asked for: what comes next has not failed.
+    """Record that a load or unload of a generation failed, unless the model has a newer generation, which has not failed.
 
-    Only a new reason makes an event, so that retries are quiet; numbers in it, such as how much memory is left, make none new.
+    Only a new reason makes an event, so retries make none. A reason is not new if only its numbers differ, such as free memory.
     """
     if not Model.objects.filter(pk=model_id, generation=generation).exists():
         return
@@ -175,7 +175,7 @@ def model_sync_failed(*, server: Server, model_id: int, generation: int, attempt
 
 
 def model_sync_instead(*, server: Server, model_id: int, instance: str, release: Release, message: str) -> None:
-    """Record that the server serves an earlier release in place of the wanted one. `message`: an event's sentence."""
+    """Record that the server serves an earlier release in place of the wanted one. message: an event's sentence."""
     ModelSync.objects.filter(server=server, model_id=model_id).update(
         release=release, instance=instance, applied_generation=0
     )
@@ -183,19 +183,19 @@ def model_sync_instead(*, server: Server, model_id: int, instance: str, release:
 
 
 def model_sync_overrides(*, server: Server, model_id: int, override: bool) -> None:
-    """Record whether a load brings a configuration in place of the folder's, before it does. Where that is known nothing is
-    written, which may take long."""
+    """Record, before a load, whether it sends a configuration in place of the folder's. A write may take long, so there is none
+    if the row says so already."""
     if not ModelSync.objects.filter(server=server, model_id=model_id, override=override).exists():
         _sync_write(server, model_id, override=override)
 
 
 def model_sync_recovered(*, server: Server, model_id: int) -> None:
-    """Record that what was wrong has passed by itself."""
+    """Record that a failure has passed by itself."""
     ModelSync.objects.filter(server=server, model_id=model_id).update(attempts=0, error="")
 
 
 def _sync_write(server: Server, model_id: int, **values: object) -> None:
-    """Write the row of a model, unless it has been deleted meanwhile."""
+    """Write the row of a model, unless the model was deleted meanwhile."""
     if Model.objects.filter(pk=model_id).exists():
         values["attempted_at"] = timezone.now()
         ModelSync.objects.update_or_create(server=server, model_id=model_id, defaults=values)

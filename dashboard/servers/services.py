@@ -1,4 +1,4 @@
-"""Writes about inference servers: the bundled one's row, restarts that people ask for, events."""
+"""Writes about inference servers: the bundled server's row, restarts that people ask for, events."""
 
 from django.conf import settings
 from django.db import transaction
@@ -14,7 +14,7 @@ LOCAL = "local"  # the name of the bundled server
 
 
 def server_ensure_local() -> Server:
-    """Return the bundled server's row, made or updated with the addresses of the present settings."""
+    """Create or update the bundled server's row with the addresses of the settings, and return it."""
     host = settings.DASHBOARD_HOST if settings.DASHBOARD_HOST not in ("0.0.0.0", "::") else "127.0.0.1"
     host = f"[{host}]" if ":" in host else host
     server, _ = Server.objects.update_or_create(
@@ -37,7 +37,7 @@ def server_restart(*, server: Server, actor: Actor) -> None:
     """
     require(actor, Right.ADMINISTER)
     if not server.bundled:
-        raise Conflict(f"server {server.name} is not run by this dashboard, so it cannot be restarted from here")
+        raise Conflict(f"this dashboard does not run server {server.name}: restart it where it runs")
     with transaction.atomic():
         ServerState.objects.update_or_create(server=server, defaults={"restart_requested_at": timezone.now()})
         audit_record(actor=actor, action="server.restart", summary=f"Asked server {server.name} to restart")
@@ -46,10 +46,8 @@ def server_restart(*, server: Server, actor: Actor) -> None:
 def server_event_record(
     *, server: Server, kind: str, message: str = "", model_name: str = "", process: str = ""
 ) -> ServerEvent:
-    """Record that something happened to a server. `kind`: an EventKind; `message`: a sentence.
-
-    process: the name of another process of `up`, where it happened to that.
-    """
+    """Record an event of a server. kind: an EventKind. message: a sentence. process: the name of another process of `up`, if
+    the event is about that."""
     return ServerEvent.objects.create(
         server=server, kind=kind, message=plain(message)[:2000], model_name=model_name, process=process
     )

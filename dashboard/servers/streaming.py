@@ -1,7 +1,7 @@
-"""The responses of a decoupled model, each as it comes: over gRPC, since V2 over HTTP carries one.
+"""Streams the responses of a decoupled model over gRPC, because V2 over HTTP carries only one response.
 
-Source: KServe's GRPCInferenceService with Triton's ModelStreamInfer, docs/protocol/extension_parameters.md and README of
-decoupled models: a last response says that it is, and may hold no outputs.
+Sources: KServe's GRPCInferenceService, Triton's ModelStreamInfer, docs/protocol/extension_parameters.md, and Triton's README of
+decoupled models: the final response is marked, and may hold no outputs.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -28,7 +28,7 @@ _KINDS: dict[type, str] = {bool: "bool_param", int: "int64_param", float: "doubl
 
 
 class Part(NamedTuple):
-    """One response. error: why there is none, "" where there is one."""
+    """One response. error: the reason why there is none, else ""."""
 
     version: str
     outputs: list[Tensor]
@@ -39,7 +39,7 @@ class Part(NamedTuple):
 def request_of(
     model: str, version: str, inputs: Iterable[Tensor], parameters: Mapping[str, Json]
 ) -> pb.ModelInferRequest:
-    """Return the request as gRPC has it. Invalid: a parameter that it cannot carry."""
+    """Return the gRPC message of a request. Invalid: gRPC cannot carry a parameter's value."""
     request = pb.ModelInferRequest(model_name=model, model_version=version)
     for tensor in inputs:
         request.inputs.add(name=tensor.name, datatype=tensor.datatype, shape=tensor.shape)
@@ -57,7 +57,7 @@ def request_of(
 
 
 async def parts_of(server: Server, request: pb.ModelInferRequest) -> AsyncGenerator[Part, None]:
-    """Yield each response as it comes; one with an error ends them. Whoever stops early gives the request up."""
+    """Yield each response when it arrives, until the final one or an error. Closing the generator cancels the request."""
     metadata: tuple[tuple[str, str], ...] = ()
     if server.bundled and settings.REQUIRE_TOKENS:
         metadata = (("authorization", f"Bearer {settings.SERVER_INFER_KEY}"),)
@@ -93,7 +93,7 @@ def _part(answer: pb.ModelStreamInferResponse) -> Part:
             for one, raw in zip(response.outputs, response.raw_output_contents, strict=True)
         ]
     except (InvalidExample, ValueError, KeyError):
-        raise DashboardError("the inference server's answer is no answer of the V2 protocol") from None
+        raise DashboardError("the inference server's answer does not follow the V2 protocol") from None
     return Part(response.model_version, outputs, parameters)
 
 

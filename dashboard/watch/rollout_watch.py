@@ -89,7 +89,7 @@ class RolloutWatch:
             self._asked.add(key)
             try:
                 if (answer := await self._client.traffic(rollout.model.name)) is not None:
-                    self._feed.hear(answer)
+                    self._feed.keep_report(answer)
             except DashboardError as error:  # not loaded yet: it will tell by the feed
                 logger.debug("%s", error.message)
             report = self._feed.traffic.get(rollout.name)

@@ -43,7 +43,7 @@ def test_what_is_not_understood_is_an_error_and_the_feed_is_asked_again() -> Non
                     found.append(error.message)
         return found
 
-    assert all("tells is not understood" in message for message in asyncio.run(errors()))
+    assert all("is not understood" in message for message in asyncio.run(errors()))
 
 
 def test_a_rollout_of_which_a_server_tells_otherwise_waits_and_the_others_go_on(caplog: Any) -> None:
@@ -59,14 +59,14 @@ def test_a_rollout_of_which_a_server_tells_otherwise_waits_and_the_others_go_on(
         word | {"arms": {"stable": {**arm, "latency": {}}}},
         {**word, "breach": 1},
     ):
-        reader.hear(strange)
+        reader.keep_report(strange)
     assert reader.traffic == {}
     assert [record.getMessage() for record in caplog.records] == [
-        "what the server tells of rollout r-a is not understood, at .weight: it waits"
+        "the server's report of rollout r-a is not understood, at .weight: the rollout waits"
     ]
-    reader.hear(word)
-    reader.hear(word | {"model": "b", "rollout": "r-b"})
+    reader.keep_report(word)
+    reader.keep_report(word | {"model": "b", "rollout": "r-b"})
     assert set(reader.traffic) == {"r-a", "r-b"}
-    reader.hear(cast(TrafficReport, {"model": "a", "rollout": None}))
-    reader.hear(word | {"model": "b", "rollout": "r-c"})
+    reader.keep_report(cast(TrafficReport, {"model": "a", "rollout": None}))
+    reader.keep_report(word | {"model": "b", "rollout": "r-c"})
     assert set(reader.traffic) == {"r-c"}, "what is over is forgotten"

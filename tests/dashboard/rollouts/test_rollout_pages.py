@@ -82,7 +82,7 @@ def test_the_pages_are_shown_for_any_counts_of_a_server(
         reader = FeedReader()
         reader.read(HelloEvent({"server_id": "s", "instance": "i", "started": 1.0, "bounds_us": [*BOUNDS_US]}))
         part = chance.choice([key for key in word if not isinstance(word[key], str)])
-        reader.hear({**word, part: changed(word[part], chance)} if kept else word)
+        reader.keep_report({**word, part: changed(word[part], chance)} if kept else word)
         if canary.name in reader.traffic:
             kept += 1
             figures_store(rollout=canary, server=server, report=reader.traffic[canary.name], instance=f"{kept}")

@@ -91,7 +91,7 @@ def test_every_word_of_a_server_is_understood_and_means_the_same(
     word = cast(TrafficReport, orjson.loads(content))
     reader = FeedReader()
     reader.read(HelloEvent({"server_id": "s", "instance": "i", "started": time.time(), "bounds_us": [*BOUNDS_US]}))
-    reader.hear(word)
+    reader.keep_report(word)
     heard = reader.traffic["r-1"]
     plan: Any = {"guardrails": GUARDRAILS, "min_samples": 5, "steps": [{"weight": 12.5, "bake_s": 1}]}
     row = Row(name="r-1", stable=1, candidate=2, plan=plan)

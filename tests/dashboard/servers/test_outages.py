@@ -73,17 +73,17 @@ def test_the_errors_say_that_an_outage_is_not_in_them(server: Server, as_person:
     happened(server, 300, "crashed", now)
     happened(server, 240, "restarted", now)
     said = "local did not answer for 1 min of the last 15 min: "
-    assert f"{said}requests that were sent then failed, and are in no figure" in text_of(as_person(), path)
+    assert f"{said}requests of that time failed, and no figure counts them" in text_of(as_person(), path)
     began = int((now - timedelta(seconds=300)).timestamp())
     for ago in range(1, 61):
         for model_name in ("", "digits"):
             data = encode(Sample(Usage(success=58, fail=1).pack()))
             MetricSample.objects.create(server=server, model_name=model_name, resolution=1, at=began - ago, data=data)
-    lost = "about 3.54 k requests failed, at the rate of the minute before; they are in no other figure"
+    lost = "about 3.54 k requests failed, at the rate of the minute before; no other figure counts them"
     assert f"{said}{lost}" in text_of(as_person(), path)
 
 
-@pytest.mark.parametrize(("requests", "said"), [(1, "requests that were sent then failed"), (0, "nobody asked it")])
+@pytest.mark.parametrize(("requests", "said"), [(1, "requests of that time failed"), (0, "there were no requests")])
 def test_a_request_in_the_minute_before_is_not_nobody(server: Server, requests: int, said: str):
     now = timezone.now()
     happened(server, 300, "crashed", now)

@@ -125,7 +125,7 @@ def test_a_module_that_cannot_be_compiled_is_reported_once_and_disturbs_nothing(
     wait_until(lambda: FAILED in up.output, BEHIND_S, "it is told")
     page = Page(up)
     reason = "a C compiler or Python&#x27;s header files are missing"
-    wait_until(lambda: page.says(f"runs interpreted, as it could not be compiled: {reason}"), what="the page says so")
+    wait_until(lambda: page.says(f"runs interpreted, because compiling failed: {reason}"), what="the page says so")
     assert (version(up), up.output.count(FAILED), builds(up)) == (VERSION, 1, [])
     assert "sudo apt-get install gcc python3-dev" in (up.data / "logs" / "compile.log").read_text()
 
