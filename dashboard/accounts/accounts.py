@@ -16,15 +16,15 @@ from dashboard.access.authorisation import SYSTEM, VIEWERS, Actor, Right, requir
 from dashboard.accounts.tokens import auth_file_kept
 from dashboard.shared.exceptions import Conflict, Invalid
 
-# The permissions (Model.Meta.permissions) that an account may be given; everybody may see, and infer unless they only look.
-ONLY_LOOK = "only_look"  # which is no permission but the group VIEWERS
+# The permissions (Model.Meta.permissions) that an account may be given. Everybody may see and, except viewers, infer.
+ONLY_LOOK = "only_look"  # the group VIEWERS rather than a permission
 GRANTABLE = ("operate", "upload_data", "upload_code", ONLY_LOOK)
 
 
 def administrator_ensure() -> tuple[str, str] | None:
-    """Make the first administrator, and return their name and password; None where there is one already.
+    """Make the first administrator, and return their name and password; None if there is one already.
 
-    The password is to be shown once. It is "" when SLIPWAY_ADMIN_PASSWORD gave it: who set that knows it.
+    The caller shows the password once. It is "" if it comes from SLIPWAY_ADMIN_PASSWORD, because the operator knows it.
     """
     users = get_user_model().objects
     with transaction.atomic():
@@ -40,7 +40,7 @@ def administrator_ensure() -> tuple[str, str] | None:
 def account_create(*, actor: Actor, username: str, password: str, permissions: list[str]) -> User:
     """Make an account with some of the permissions in GRANTABLE.
 
-    Forbidden: the actor does not administer. Conflict: the name is taken. Invalid: the name or the password does not do.
+    Forbidden: the actor does not administer. Conflict: the name is taken. Invalid: the name or the password breaks a rule.
     """
     require(actor, Right.ADMINISTER)
     users = get_user_model().objects
@@ -49,7 +49,7 @@ def account_create(*, actor: Actor, username: str, password: str, permissions: l
     _check("password", lambda: validate_password(password, user))
     with transaction.atomic():
         if users.filter(username__iexact=username).exists():
-            raise Conflict(f"there is an account '{username}' already")
+            raise Conflict(f"there is an account '{username}' already; choose another name")
         user = users.create_user(username, password=password)
         _grant(user, permissions)
         _record(actor, "account.create", f"Made account {username}", user)
@@ -59,14 +59,14 @@ def account_create(*, actor: Actor, username: str, password: str, permissions: l
 def account_update(
     *, actor: Actor, user: User, permissions: list[str] | None = None, is_active: bool | None = None
 ) -> User:
-    """Change the permissions of an account, or whether it is active; what is None stays.
+    """Change the permissions of an account, or whether it is active; a value of None changes nothing.
 
-    The tokens of an account that is not active give no right. Forbidden: the actor does not administer. Conflict: somebody
-    would deactivate their own account.
+    The tokens of an inactive account give no right. Forbidden: the actor does not administer. Conflict: the actor would
+    deactivate their own account.
     """
     require(actor, Right.ADMINISTER)
     if is_active is False and actor.user is not None and user.pk == actor.user.pk:
-        raise Conflict("you cannot shut out yourself")
+        raise Conflict("you cannot deactivate your own account; ask another administrator")
     with auth_file_kept():
         before = _facts(user)
         if permissions is not None:
@@ -79,7 +79,7 @@ def account_update(
 
 
 def granted(user: User) -> list[str]:
-    """Return what of GRANTABLE an account was given."""
+    """Return the names of GRANTABLE that an account was given."""
     names = {permission.codename for permission in user.user_permissions.all()}
     looks = any(group.name == VIEWERS for group in user.groups.all())
     return sorted(names | ({ONLY_LOOK} if looks else set()))
@@ -91,13 +91,15 @@ def _grant(user: User, names: list[str]) -> None:
         raise Invalid(f"expected permissions out of {', '.join(GRANTABLE)}, got {', '.join(unknown)}")
     looks = ONLY_LOOK in names
     if looks and len(set(names)) > 1:
-        raise Invalid.at("permissions", "who only looks has no other permission: choose the one or the others")
+        raise Invalid.at(
+            "permissions", f"'{ONLY_LOOK}' excludes every other permission: choose it alone, or the others"
+        )
     if looks and user.is_superuser:
-        raise Invalid.at("permissions", "an administrator may do everything, and cannot be made to only look")
+        raise Invalid.at("permissions", f"an administrator may do everything, so '{ONLY_LOOK}' cannot be set")
     user.user_permissions.set(Permission.objects.filter(content_type__app_label="dashboard", codename__in=names))
     viewers, _ = Group.objects.get_or_create(name=VIEWERS)
     (user.groups.add if looks else user.groups.remove)(viewers)
-    user._only_looks = looks  # type: ignore[attr-defined]  # as authorisation.only_looks reads it
+    user._only_looks = looks  # type: ignore[attr-defined]  # the cache of authorisation.only_looks
 
 
 def _check(field: str, validate: Callable[[], None]) -> None:

@@ -1,4 +1,4 @@
-"""Reads which happenings somebody asks for, from the query of a page or of the REST API."""
+"""Reads the filter of the activity list from the query of a page or of the REST API."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -10,16 +10,16 @@ from dashboard.shared.exceptions import Invalid
 
 
 def read_filter(params: Mapping[str, str]) -> Filter:
-    """Return the filter of `what`, `who`, `model`, `q`, `from` and `to`. Invalid: a moment that is none.
+    """Return the filter of `what`, `who`, `model`, `q`, `from` and `to`. Invalid: `from` or `to` is no date.
 
-    A date of `to` means its whole day. Dates and moments without a zone are in UTC.
+    A date in `to` includes its whole day. Dates and moments without a zone are in UTC.
     """
     what, who, model, text = (params.get(key, "").strip() for key in ("what", "who", "model", "q"))
     return Filter(what, who, model, text, since=_moment(params, "from", 0), until=_moment(params, "to", 1))
 
 
 def _moment(params: Mapping[str, str], name: str, days: int) -> datetime | None:
-    """days: are added to a date without a time."""
+    """Return a moment of the query. days: are added to a date without a time."""
     text = params.get(name, "").strip()
     if not text:
         return None
@@ -27,7 +27,7 @@ def _moment(params: Mapping[str, str], name: str, days: int) -> datetime | None:
         day = parse_date(text)
         if day is not None:
             return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(days=days)
-        moment = parse_datetime(text.replace(" ", "+"))  # an unescaped + of a zone came as a space
+        moment = parse_datetime(text.replace(" ", "+"))  # an unescaped + of a zone arrives as a space
     except (ValueError, OverflowError):
         moment = None
     if moment is None:

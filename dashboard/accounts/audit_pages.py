@@ -1,4 +1,4 @@
-"""What happened: who did what, what failed, and what changed; searched, and exported."""
+"""Pages of the activity list: search, and export."""
 
 import csv
 import io
@@ -19,7 +19,7 @@ from dashboard.shared.exceptions import NotFound
 from dashboard.web.addresses import get
 from dashboard.web.pages import PAGE_SIZE, SELECTABLE, page_of, respond
 
-MOST_EXPORTED = 20_000  # the newest of them
+MOST_EXPORTED = 20_000  # the newest rows
 GROUPS = [("failures", "Failures"), ("people", "What people did"), ("servers", "Servers and models")]
 
 
@@ -33,7 +33,7 @@ def activity(request: HttpRequest) -> HttpResponse:
         "to": request.GET.get("to", ""),
         "filtered": wanted != Filter(),
         "groups": GROUPS,
-        "kinds": _kinds,  # the whole page alone asks for them
+        "kinds": _kinds,  # a function, because only the whole page needs them
         "people": _people,
         "names": _names,
         "selectable": SELECTABLE,
@@ -42,7 +42,7 @@ def activity(request: HttpRequest) -> HttpResponse:
 
 
 def _kinds() -> list[tuple[str, str]]:
-    """Return the kinds that were recorded so far, and the words for each."""
+    """Return the kinds that were recorded so far, each with its label."""
     actions = AuditEntry.objects.order_by().values_list("action", flat=True).distinct()
     events = [(kind.value, kind.label) for kind in EventKind]
     return [*((action, action) for action in sorted(actions)), *events, (JOB_FAILED, "Job failed")]
@@ -54,17 +54,17 @@ def _people() -> list[str]:
 
 
 def _names() -> list[str]:
-    """Return the names of the models that there are, and of those that the audit trail remembers."""
+    """Return the names of the models that exist, and of those that the audit trail names."""
     named = AuditEntry.objects.exclude(model_name="").order_by().values_list("model_name", flat=True).distinct()
     return sorted({*named, *Model.objects.values_list("name", flat=True)})
 
 
 @get("activity/<str:source>-<int:pk>", Right.VIEW)
 def activity_at(request: HttpRequest, source: str, pk: int) -> HttpResponse:
-    """Lead to the page of the activity that shows one row; with ?model= to that of the model's own."""
+    """Redirect to the page of the activity list that shows one row; with ?model= to the model's own list."""
     name = request.GET.get("model", "")
     if source not in SOURCES:
-        raise NotFound("there is no such entry")
+        raise NotFound("there is no such entry in the activity")
     place = happenings(Filter(model=name)).newer_than(source, pk)
     address = reverse("model_activity", args=[name]) if name else reverse("activity")
     return redirect(f"{address}?page={place // PAGE_SIZE + 1}#{source}-{pk}")
@@ -73,7 +73,7 @@ def activity_at(request: HttpRequest, source: str, pk: int) -> HttpResponse:
 @get("activity/export.csv", Right.VIEW, name="activity_csv", form="csv")
 @get("activity/export.json", Right.VIEW, name="activity_json", form="json")
 def export(request: HttpRequest, form: str) -> HttpResponse:
-    """Answer with the newest MOST_EXPORTED rows that fit the filter, as a file of CSV or JSON."""
+    """Answer with the newest MOST_EXPORTED rows that match the filter, as a file of CSV or JSON."""
     rows = happenings(read_filter(request.GET))[:MOST_EXPORTED]
     write, media_type = _FORMS[form]
     name = f"slipway-activity-{timezone.now():%Y%m%d-%H%M%S}.{form}"
@@ -113,7 +113,7 @@ def _plain(row: Happening) -> dict[str, object]:
 
 
 def _cell(value: object) -> str:
-    """Return a value as a cell that no spreadsheet takes for a formula."""
+    """Return a value as the text of a cell, escaped so that no spreadsheet takes it for a formula."""
     if isinstance(value, dict):
         return json.dumps(value, ensure_ascii=False) if value else ""
     text = str(value)

@@ -1,4 +1,4 @@
-"""What happened, and the audit trail alone, over REST."""
+"""The activity list and the audit trail over REST."""
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -22,7 +22,7 @@ class AuditList(Endpoint):
         responses=AuditSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
-        """Who did what, newest first."""
+        """The audit trail: acts of people and of the system, newest first."""
         params = request.query_params
         rows = activity(action=params.get("action", ""), actor_name=params.get("actor", ""))
         if params.get("model"):
@@ -44,10 +44,10 @@ class ActivityList(Endpoint):
             OpenApiParameter("model", str),
             OpenApiParameter("q", str, description="Words that all occur in the sentence or the model's name."),
             OpenApiParameter("from", str, description="A date, or a moment in ISO 8601."),
-            OpenApiParameter("to", str, description="A date, whose whole day is meant, or a moment that is not."),
+            OpenApiParameter("to", str, description="A date, inclusive, or a moment, exclusive."),
         ],
         responses=HappeningSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
-        """What people did, what happened to servers and models, and what failed, newest first."""
+        """The activity: acts of people, events of servers and models, and failed jobs, newest first."""
         return self.page(happenings(read_filter(request.query_params)), HappeningSerializer)

@@ -1,4 +1,4 @@
-"""Who sends a request, by token; and signing in by password, which is slowed down for who guesses (accounts.sign_in)."""
+"""Authentication by token, and by password with a limit against guessing (accounts.sign_in)."""
 
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User
@@ -11,15 +11,15 @@ from dashboard.accounts.tokens import token_authenticate
 
 
 def actor_of_token(secret: str) -> Actor:
-    """Return whose token it is; NOBODY where the token is unknown or has expired."""
+    """Return the actor of a token; NOBODY if the token is unknown or has expired."""
     token = token_authenticate(secret=secret)
     return Actor(user=token.user, token=token) if token else NOBODY
 
 
 class ThrottledBackend(ModelBackend):
-    """Django's own backend, after accounts.sign_in has allowed another attempt.
+    """Django's own backend, with the limit of accounts.sign_in.
 
-    PermissionDenied where it has not: then `request.sign_in_wait` says in how many seconds to try again.
+    PermissionDenied: there were too many attempts; `request.sign_in_wait` holds the seconds until the next one.
     """
 
     def authenticate(
@@ -27,12 +27,12 @@ class ThrottledBackend(ModelBackend):
     ) -> User | None:
         if username is None or password is None:
             return None
-        who = {"name": username, "address": client_address(request)}
-        if wait := sign_in_begin(**who):
+        counted = {"name": username, "address": client_address(request)}
+        if wait := sign_in_begin(**counted):
             if request is not None:
                 request.sign_in_wait = wait  # type: ignore[attr-defined]  # read by SignIn
             raise PermissionDenied
         user = super().authenticate(request, username=username, password=password, **more)
         if user is not None:
-            sign_in_succeeded(**who)
+            sign_in_succeeded(**counted)
         return user

@@ -13,7 +13,7 @@ LIFETIMES = ((30, "30 days"), (90, "90 days"), (365, "1 year"), (0, "No end"))
 
 
 class TokenForm(forms.Form):
-    """Offers the rights that the person has themselves, among them those to tick at first."""
+    """Offers the rights that the person has; reading and inference are ticked at first."""
 
     name = forms.CharField(max_length=100, label="Name")
     rights = forms.MultipleChoiceField(label="Rights", widget=forms.CheckboxSelectMultiple)

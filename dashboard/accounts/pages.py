@@ -1,4 +1,4 @@
-"""Signing in, the person's own settings and API tokens, and, for administrators, other people's accounts."""
+"""Sign-in, a person's own settings and API tokens, and, for administrators, other people's accounts."""
 
 from datetime import timedelta
 from typing import cast
@@ -39,7 +39,7 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Show the page again; after too many attempts with a 429 that says when to try again."""
+        """Show the page again; after too many attempts as a 429 with the time of the next one."""
         wait = getattr(self.request, "sign_in_wait", 0)
         context = self.get_context_data(form=form, wait=duration(wait) if wait else "")
         response = self.render_to_response(context, status=429 if wait else 200)
@@ -75,12 +75,12 @@ def _settings(request: HttpRequest, **forms: object) -> HttpResponse:
 
 
 def _user(request: HttpRequest) -> User:
-    """Return who is signed in; LoginRequiredMiddleware lets nobody else come here."""
+    """Return the person who is signed in; LoginRequiredMiddleware lets nobody else through."""
     return cast(User, request.user)
 
 
 def _password_form(request: HttpRequest, given: QueryDict | None = None) -> PasswordChangeForm:
-    """Return the form without the focus that Django gives it, for its page has several forms."""
+    """Return Django's form without its autofocus, because the page has several forms."""
     form = PasswordChangeForm(_user(request), given)
     form.fields["old_password"].widget.attrs.pop("autofocus", None)
     return form
@@ -110,7 +110,7 @@ def theme_set(request: HttpRequest) -> HttpResponse:
 
 @post("settings/tokens", Right.VIEW)
 def token_new(request: HttpRequest) -> HttpResponse:
-    """Make a token, and show it this once."""
+    """Make a token, and show its text once."""
     form = TokenForm(request.POST, user=_user(request))
     if not form.is_valid():
         return _settings(request, token_form=form)
@@ -138,7 +138,7 @@ def token_end(request: HttpRequest, pk: int) -> HttpResponse:
 
 @post("settings/people", Right.ADMINISTER)
 def person_new(request: HttpRequest) -> HttpResponse:
-    """Make an account with a first password, which the administrator hands over. What is refused is shown at its field."""
+    """Make an account with a first password, which the administrator hands over. An error is shown at its field."""
     name, password = request.POST.get("username", "").strip(), request.POST.get("password", "")
     rights = request.POST.getlist("permissions")
     try:

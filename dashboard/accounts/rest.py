@@ -1,4 +1,4 @@
-"""Accounts and tokens over REST, and who is asking."""
+"""Accounts and tokens over REST, and the caller's own rights."""
 
 from django.contrib.auth import get_user_model
 from django.shortcuts import get_object_or_404
@@ -21,7 +21,7 @@ class Me(Endpoint):
 
     @extend_schema(responses=serializers.MeSerializer)
     def get(self, request: Request) -> Response:
-        """Who is asking, and what they may do."""
+        """The caller, with their rights."""
         actor = self.actor
         rights = [right.name.lower() for right in Right if actor.may(right)]
         return Response({"username": actor.name, "rights": rights, "token": actor.token.name if actor.token else None})
@@ -33,12 +33,12 @@ class TokenList(Endpoint):
 
     @extend_schema(operation_id="tokens_list", responses=serializers.TokenSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """One's own tokens."""
+        """The caller's own tokens."""
         return self.page(tokens(self.person), serializers.TokenSerializer)
 
     @extend_schema(request=serializers.TokenRequestSerializer, responses={201: serializers.NewTokenSerializer})
     def post(self, request: Request) -> Response:
-        """Makes a token of one's own. Its text is in this answer and nowhere else."""
+        """Makes a token of the caller's own. Its text is in this answer and nowhere else."""
         data = data_of(request, serializers.TokenRequestSerializer)
         token, secret = token_create(user=self.person, actor=self.actor, **data)
         return Response({**serializers.TokenSerializer(token).data, "token": secret}, status=201)
@@ -50,7 +50,7 @@ class TokenDetail(Endpoint):
 
     @fieldless(responses={204: None})
     def delete(self, request: Request, pk: int) -> Response:
-        """Revokes a token of one's own. Clients that use it are refused from then on."""
+        """Revokes one of the caller's own tokens. Clients that use it are refused from then on."""
         token = tokens(self.person).filter(pk=pk).first()
         if token is None:
             raise NotFound("you have no such token")
@@ -64,13 +64,13 @@ class AccountList(Endpoint):
 
     @extend_schema(operation_id="accounts_list", responses=serializers.AccountSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """Every account, with what it may do."""
+        """Every account, with its permissions."""
         rows = get_user_model().objects.order_by("username").prefetch_related("user_permissions", "groups")
         return self.page(rows, serializers.AccountSerializer)
 
     @extend_schema(request=serializers.AccountRequestSerializer, responses={201: serializers.AccountSerializer})
     def post(self, request: Request) -> Response:
-        """Makes an account. It may see everything, and beside that what `permissions` names."""
+        """Makes an account. It may see everything, and do what `permissions` names."""
         user = account_create(actor=self.actor, **data_of(request, serializers.AccountRequestSerializer))
         return Response(serializers.AccountSerializer(user).data, status=201)
 
@@ -81,7 +81,7 @@ class AccountDetail(Endpoint):
 
     @extend_schema(request=serializers.AccountChangeSerializer, responses=serializers.AccountSerializer)
     def patch(self, request: Request, pk: int) -> Response:
-        """Changes permissions, or shuts an account out."""
+        """Changes permissions, or deactivates an account."""
         user = get_object_or_404(get_user_model(), pk=pk)
         account_update(actor=self.actor, user=user, **data_of(request, serializers.AccountChangeSerializer))
         return Response(serializers.AccountSerializer(user).data)

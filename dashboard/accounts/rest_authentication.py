@@ -11,7 +11,7 @@ from dashboard.models import ApiToken
 
 
 class TokenAuthentication(BaseAuthentication):
-    """`request.auth` is the ApiToken, which authorisation.actor_of reads."""
+    """Sets `request.auth` to the ApiToken, which authorisation.actor_of reads."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
         scheme, _, secret = get_authorization_header(request).decode("latin-1").partition(" ")

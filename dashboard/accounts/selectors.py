@@ -1,4 +1,4 @@
-"""What the pages and the API show of tokens."""
+"""Reads of tokens for pages and the API."""
 
 from django.contrib.auth.models import User
 from django.db.models import QuerySet

@@ -12,7 +12,7 @@ from dashboard.shared import choices
 
 
 class TokenSerializer(serializers.ModelSerializer[models.ApiToken]):
-    opens = serializers.SerializerMethodField(help_text="Those of its rights that its person has at present.")
+    opens = serializers.SerializerMethodField(help_text="The rights of the token that its person has at present.")
 
     class Meta:
         model = models.ApiToken

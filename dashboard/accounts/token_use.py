@@ -1,7 +1,7 @@
-"""Writes down when tokens were last used, beside the requests that use them: a database that takes no writes refuses no read.
+"""Records when tokens were last used, outside the requests that use them, so that a read needs no write to the database.
 
-What is noted is written some seconds later, by a thread that is there while something waits to be written. A process that ends
-before loses it: the time is for people, who look for tokens that nobody uses.
+A thread, which lives while times wait to be written, writes them some seconds later. A process that ends earlier loses them.
+That is no harm, because people only look for tokens that nobody uses.
 """
 
 import logging
@@ -16,11 +16,11 @@ from dashboard.models import ApiToken
 log = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 5.0
-_NO_FINER = timedelta(minutes=1)  # than this is the time kept, so that a token in use is seldom written
+_RESOLUTION = timedelta(minutes=1)  # of the recorded time, so that a token in use is seldom written
 
 
 class TokenUse:
-    """When tokens were used since it was last written, by their ids. Any thread."""
+    """The times of use that are not written yet, by the token's id. Safe on any thread."""
 
     def __init__(self) -> None:
         self._used: dict[int, datetime] = {}
@@ -28,16 +28,16 @@ class TokenUse:
         self._writer: threading.Timer | None = None
 
     def note(self, token: ApiToken) -> None:
-        """Note that a token is used now. It neither waits nor fails."""
+        """Note that a token is used now. This neither waits nor fails."""
         now = timezone.now()
         with self._lock:
             known = self._used.get(token.pk, token.last_used_at)
-            if known is None or now - known > _NO_FINER:
+            if known is None or now - known > _RESOLUTION:
                 self._used[token.pk] = now
                 self._write_soon()
 
     def write(self) -> None:
-        """Write what was noted; what cannot be written now is kept for the next time."""
+        """Write the noted times; if that fails, keep them for the next time."""
         with self._lock:
             self._writer = None
             used, self._used = self._used, {}
@@ -45,7 +45,7 @@ class TokenUse:
             for identifier, at in used.items():
                 ApiToken.objects.filter(pk=identifier).update(last_used_at=at)
         except Error as error:
-            log.info("when tokens were used is written later: %s", error)
+            log.info("the times of tokens' use are written later: %s", error)
             with self._lock:
                 self._used = used | self._used
                 self._write_soon()
@@ -63,5 +63,4 @@ class TokenUse:
             connection.close()
 
 
-TOKEN_USE = TokenUse()
-"""That of this process."""
+TOKEN_USE = TokenUse()  # of this process

@@ -1,8 +1,8 @@
-"""Tokens: shown once and kept as hashes. Those that may infer are written to auth.json, which the inference server reads.
+"""Tokens are shown once and stored as hashes. Those that may infer are written to auth.json, which the inference server reads.
 
-The server asks no database. So every change of who may infer is made inside `auth_file_kept`, which writes the file before the
-rows are committed; where the file cannot be written, nothing is changed. `watch` compares the file with the rows every second
-(`auth_file_repair`), for a crash between the two, and for rows that somebody changed by hand.
+The server reads no database. So every change of the right to infer is made inside `auth_file_kept`, which writes the file
+before the rows are committed. If the file cannot be written, nothing is changed. `watch` compares the file with the rows every
+second (`auth_file_repair`), because of crashes between the two, and of rows that somebody changed by hand.
 """
 
 import contextlib
@@ -44,9 +44,8 @@ def token_create(
 ) -> tuple[ApiToken, str]:
     """Make a token, and return its row and its text, which is shown once and never again.
 
-    rights: TokenRight values. model_names: the models that it may infer with, all of them without any. Forbidden: the person
-    or the actor lacks a right that the token is to have. Invalid: no name, an unknown right, an end in the past. StorageFull:
-    auth.json cannot be written.
+    rights: TokenRight values. model_names: the models that it may infer with; empty for all. Forbidden: the person or the actor
+    lacks one of the rights. Invalid: no name, an unknown right, an end in the past. StorageFull: auth.json cannot be written.
     """
     _refuse_for_others(user, actor)
     _check(name, rights, expires_at)
@@ -67,7 +66,7 @@ def token_create(
 
 
 def token_revoke(*, token: ApiToken, actor: Actor) -> None:
-    """Delete a token. Forbidden: it is somebody else's, and the actor does not administer."""
+    """Delete a token. Forbidden: it belongs to somebody else, and the actor does not administer."""
     _refuse_for_others(token.user, actor)
     with auth_file_kept():
         _record(token, actor, "token.revoke", "Revoked")
@@ -75,9 +74,9 @@ def token_revoke(*, token: ApiToken, actor: Actor) -> None:
 
 
 def tokens_forget_model(*, name: str, actor: Actor) -> None:
-    """Take the name of a deleted model off every token, for another model of that name is not what they were given for.
+    """Remove the name of a deleted model from every token, because they were not given for a later model of that name.
 
-    A token that named no other model is deleted, since one without names is for all. Call it inside `auth_file_kept`.
+    A token that named no other model is deleted, because a token without names is for all. Call this inside `auth_file_kept`.
     """
     for token in ApiToken.objects.select_for_update().select_related("user"):
         if name not in token.model_names:
@@ -91,7 +90,7 @@ def tokens_forget_model(*, name: str, actor: Actor) -> None:
 
 
 def token_authenticate(*, secret: str) -> ApiToken | None:
-    """Return the token's row; None where it is unknown or has expired, or its person is not active."""
+    """Return the token's row; None if it is unknown or has expired, or its person is not active."""
     token = ApiToken.objects.select_related("user").filter(hash=_hash(secret), user__is_active=True).first()
     now = timezone.now()
     if token is None or (token.expires_at is not None and token.expires_at <= now):
@@ -102,11 +101,11 @@ def token_authenticate(*, secret: str) -> ApiToken | None:
 
 @contextlib.contextmanager
 def auth_file_kept() -> Iterator[Callable[[], None]]:
-    """Run a change of who may infer in a transaction: auth.json is written first, then the rows are committed.
+    """Run a change of the right to infer in a transaction: auth.json is written first, then the rows are committed.
 
-    StorageFull, and nothing is changed: the file cannot be written. Only one process at a time makes such a change, so that
-    none writes the file from rows that another is about to change. The block is given a function that writes the file at once,
-    before it does what cannot be taken back.
+    StorageFull: the file cannot be written, and nothing is changed. Only one process at a time makes such a change, so that
+    none writes the file from rows that another process is about to change. The block gets a function that writes the file at
+    once; it calls that before a step that cannot be undone.
     """
     with repository_errors(), _held(), transaction.atomic():
         yield _write
@@ -114,13 +113,13 @@ def auth_file_kept() -> Iterator[Callable[[], None]]:
 
 
 def auth_file_write() -> None:
-    """Write auth.json, the server's --auth-file: who may infer with what, as hashes. The server reads it again by itself."""
+    """Write auth.json, the server's --auth-file: the hashes of tokens that may infer. The server rereads it by itself."""
     with auth_file_kept():
         pass
 
 
 def auth_file_repair() -> str:
-    """Write auth.json again where it differs from the rows, and return the sentence of the event; "" where nothing differs."""
+    """Write auth.json again if it differs from the rows, and return the event's sentence; "" if it does not."""
     with repository_errors(), _held():
         if _as_written() == _content():
             return ""
@@ -158,13 +157,13 @@ def _as_written() -> bytes:
 
 @contextlib.contextmanager
 def _or_full() -> Iterator[None]:
-    """Raise StorageFull, with a sentence, for what keeps a file from being written."""
+    """Raise StorageFull, with a sentence, for an error that prevents the file from being written."""
     try:
         yield
     except (OSError, NoSpace) as error:
         reason = "the disk is full" if isinstance(error, NoSpace) else error.strerror
         raise StorageFull(
-            f"nothing was changed, for the file that tells the inference server who may infer cannot be written: {reason}; "
+            f"nothing was changed, because the inference server's file of tokens (auth.json) cannot be written: {reason}; "
             "try again when it can"
         ) from None
 
@@ -181,7 +180,7 @@ def _content() -> bytes:
 
 
 class _Grant(TypedDict):
-    """An entry of auth.json (docs/configuration.md): `sha256` of the token in hex, `expires_at` in Unix seconds."""
+    """An entry of auth.json (docs/configuration.md). sha256: of the token, in hex. expires_at: Unix seconds."""
 
     name: str
     sha256: str
@@ -201,14 +200,14 @@ def _grant(name: str, sha256: str, model_names: list[str], expires_at: datetime 
 
 
 def _hash(secret: str) -> str:
-    """Return SHA-256 in hex: one round is enough, for a token is random and long."""
+    """Return SHA-256 in hex. One round is enough because a token is random and long."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
 def _refuse_for_others(user: User, actor: Actor) -> None:
-    """Raise Forbidden unless a person manages their own tokens, signed in, or somebody administers.
+    """Raise Forbidden unless the actor administers, or is signed in and manages their own tokens.
 
-    A token makes no tokens: one could outlive it, or have more rights.
+    A token may not make tokens, because they could outlive it or have more rights.
     """
     if actor.token is not None and not actor.may(Right.ADMINISTER):
         raise Forbidden("a token cannot make or revoke tokens; sign in for that")
@@ -223,15 +222,15 @@ def _check(name: str, rights: list[str], expires_at: datetime | None) -> None:
     if not rights or unknown:
         raise Invalid(f"expected rights out of {', '.join(TokenRight.values)}, got {', '.join(unknown) or 'none'}")
     if expires_at is not None and expires_at <= timezone.now():
-        raise Invalid("the token would expire before it is made")
+        raise Invalid("the token's end is in the past; choose a later one")
 
 
 def _refuse_more_than_held(user: User, actor: Actor, rights: list[str]) -> None:
-    """Raise Forbidden for a right that the token's person lacks, or the token that makes it."""
-    for holder, noun in ((Actor(user=user), f"account {user.get_username()} has"), (actor, "this token has")):
+    """Raise Forbidden for a right that the token's person lacks, or that the caller's own token lacks."""
+    for holder, noun in ((Actor(user=user), f"account {user.get_username()}"), (actor, "this token")):
         lacking = sorted(set(rights) - set(token_rights(holder)))
         if lacking and (holder is not actor or actor.token is not None):
-            raise Forbidden(f"a token cannot be given the right '{lacking[0]}', which {noun} not itself")
+            raise Forbidden(f"a token cannot be given the right '{lacking[0]}', because {noun} does not have it")
 
 
 def _record(token: ApiToken, actor: Actor, action: str, verb: str) -> None:

@@ -1,4 +1,4 @@
-"""The pages of models: the list, and of one model its charts, versions and history, with what people do to it."""
+"""The pages of models: the list, and for each model its charts, versions, activity and log, with its actions."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
-SHOWN = 100  # on one page of the list
-TAGS = 50  # to filter it by: those that most models have
-CHOSEN_RELEASES = 20  # whose time charts can show
-CHOSEN_VERSIONS = 50  # of which charts can show one alone
+SHOWN = 100  # models on one page of the list
+TAGS = 50  # most common tags that the list can be filtered by
+CHOSEN_RELEASES = 20  # releases whose time charts can show
+CHOSEN_VERSIONS = 50  # versions that charts can show alone
 _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
 
 
@@ -62,7 +62,7 @@ def models(request: HttpRequest) -> HttpResponse:
 
 
 def _sorted(rows: list[select.Standing], wanted: str) -> tuple[list[select.Standing], str]:
-    """Sort the list. The figures of every model are read only where it is sorted by one of them."""
+    """Sort the list. The figures of every model are read only if the list is sorted by one of them."""
     by_figure = wanted.removeprefix("-") in ("rps", "p99", "errors")
     numbers = recent_numbers([row.name for row in rows], sparks=False) if by_figure else {}
     keys = {
@@ -76,7 +76,7 @@ def _sorted(rows: list[select.Standing], wanted: str) -> tuple[list[select.Stand
 
 
 def _offered_tags(rows: Sequence[select.Standing], chosen: str) -> list[str]:
-    """Return the tags that most models have, with the chosen one."""
+    """Return the most common tags, and the chosen one."""
     counts = Counter(tag for row in rows for tag in row.tags)
     return sorted({*(tag for tag, _ in counts.most_common(TAGS)), *([chosen] if chosen in counts else [])})
 
@@ -96,7 +96,7 @@ class ModelContext(TypedDict):
 
 
 def model_context(name: str, tab: str) -> ModelContext:
-    """Return the context of the head. `tab`: the page that is shown. NotFound: there is no model of that name."""
+    """Return the context of the head. tab: the page that is shown. NotFound: there is no model of that name."""
     model = select.model_get(name)
     return {
         "model": model,
@@ -128,14 +128,14 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _shown_signature(model: Model, versions: Sequence[Version]) -> dict[str, object]:
-    """The version whose tensors are shown: the one that answers where a request names none, else the newest."""
+    """Return the version whose tensors are shown: the one that answers requests that name none, else the newest."""
     found = answering_version(model) if model.desired_state == DesiredState.LOADED else None
     return {"shown": found or (versions[0] if versions else None), "shown_answers": found is not None}
 
 
 @get("models/<str:name>/head", Right.VIEW)
 def model_head(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the head alone, which refreshes itself on every tab."""
+    """Show the head alone; it refreshes itself on every tab."""
     return respond(request, "catalog/model/head", model_context(name, request.GET.get("tab", "overview")))
 
 
@@ -145,7 +145,7 @@ def model_activity(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _activity(request: HttpRequest, name: str, described: Mapping[str, str] | None = None) -> HttpResponse:
-    """`described`: the description and tags that were sent and refused, and why."""
+    """Show the activity. described: a refused description with its tags, and the reason."""
     head = model_context(name, "activity")
     model = head["model"]
     context = {

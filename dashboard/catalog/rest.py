@@ -1,4 +1,4 @@
-"""Models over REST: the list, one of them, loading, unloading, deleting."""
+"""Models over REST: the list, one model, loading, unloading, deleting."""
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -27,7 +27,7 @@ class ModelList(Endpoint):
         responses=serializers.ModelSummarySerializer(many=True),
     )
     def get(self, request: Request) -> Response:
-        """Every model, with its state and what it serves."""
+        """Every model, with its state and its live versions."""
         search, tag = request.query_params.get("search", "").lower(), request.query_params.get("tag", "")
         fitting = [
             row for row in select.models_standing() if search in row.name.lower() and (not tag or tag in row.tags)
@@ -41,7 +41,7 @@ class Unmanaged(Endpoint):
 
     @extend_schema(operation_id="repository_unmanaged", responses=serializers.UnmanagedSerializer)
     def get(self, request: Request) -> Response:
-        """Folders that somebody copied into the repository and that are not managed yet."""
+        """Folders of the repository that are not managed yet, because somebody copied them there."""
         return Response({"names": unmanaged_models()})
 
 
@@ -51,7 +51,7 @@ class ModelDetail(Endpoint):
 
     @extend_schema(responses=serializers.ModelSummarySerializer)
     def get(self, request: Request, name: str) -> Response:
-        """One model, with its state and what it serves."""
+        """One model, with its state and its live versions."""
         return summary_response(name)
 
     @extend_schema(request=serializers.ModelChangeSerializer, responses=serializers.ModelSummarySerializer)
@@ -78,7 +78,7 @@ class ModelLoad(Endpoint):
 
     @fieldless(responses=serializers.ModelSummarySerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Asks for the model to be served; its state says when it is."""
+        """Loads the model. Its state says when it is ready."""
         model_load(model=select.model_get(name), actor=self.actor)
         return summary_response(name)
 
@@ -89,7 +89,7 @@ class ModelUnload(Endpoint):
 
     @fieldless(responses=serializers.ModelSummarySerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Asks for the model to be unloaded. Requests under way are finished, new ones refused."""
+        """Unloads the model. Requests under way are finished, new ones refused."""
         model_unload(model=select.model_get(name), actor=self.actor)
         return summary_response(name)
 
@@ -103,7 +103,7 @@ class ModelLog(Endpoint):
         responses=serializers.ModelLogSerializer,
     )
     def get(self, request: Request, name: str) -> Response:
-        """What the bundled server logged of the model, with what the model prints; the newest lines, the oldest first."""
+        """The newest lines of the bundled server's log about the model, with its own output; the oldest line first."""
         model = select.model_get(name)
         text = request.query_params.get("lines", str(MODEL_LINES))
         if not text.isdecimal() or not 0 < int(text[:9]) <= MOST_LINES:

@@ -19,34 +19,32 @@ if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
 
 
-# States of models that a person should look at, and that change by themselves.
+# States of models that need a person's attention, and states that change by themselves.
 NEED_ATTENTION, CHANGING = ("failed", "degraded"), ("loading", "unloading")
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSummary:
-    """One model as a list shows it.
+    """One model in a list.
 
-    state: ready, asleep (its first request loads it), loading, unloading, unloaded, failed, or degraded: a wanted version is
-    not ready, a load failed while older versions serve, or the model serves though it should not. reason: why it is degraded
-    or failed. warning: what a person should know of a ready model, such as instances that run on the CPU for want of a GPU.
+    state: ready, asleep (the next request loads it), loading, unloading, unloaded, failed, or degraded: a wanted version is not
+    ready, a load failed while older versions serve, or the model serves although it should not. reason: of a degraded or failed
+    state. warning: about a ready model, such as instances that run on the CPU because there is no GPU.
     """
 
     model: Model
     state: str
     reason: str
     wanted: Release | None  # the release that should serve, without its text
-    serving: Release | None  # the one that the bundled server says it serves, without its text
-    loaded_versions: list[int]  # those that answer now, on any server, who asks them by their number
+    serving: Release | None  # the release that the bundled server serves by its own report, without its text
+    loaded_versions: list[int]  # versions that can answer now, on any server
     backend: str
     version_count: int
     latest_number: int | None
     serving_since: datetime | None = None
     warning: str = ""
     server_states: list[ModelState] = field(default_factory=list)
-    archive_versions: dict[int, str] = field(
-        default_factory=dict
-    )  # the archive's own, of the versions that are archives
+    archive_versions: dict[int, str] = field(default_factory=dict)  # version -> the TorchServe archive's own version
 
     @property
     def name(self) -> str:
@@ -54,31 +52,31 @@ class ModelSummary:
 
     @property
     def instead(self) -> Release | None:
-        """The release that serves in place of the wanted one; None where that serves, or nothing does."""
+        """The release that serves in place of the wanted one; None if the wanted one or nothing serves."""
         other = self.wanted is not None and self.serving is not None and self.wanted.pk != self.serving.pk
         return self.serving if other else None
 
     @property
     def rolling_out(self) -> bool:
-        """Whether what is wanted belongs to a rollout that is not over: that has a way back of its own."""
+        """Whether the wanted release belongs to an unfinished rollout, which has its own way back."""
         rollout = self.wanted.rollout if self.wanted is not None else None
         return rollout is not None and rollout.ended_at is None
 
     @property
     def rollout(self) -> Rollout | None:
-        """The rollout that shares its requests, or holds the old version; by the release that serves."""
+        """The unfinished rollout of the serving release."""
         rollout = self.serving.rollout if self.serving is not None else None
         return rollout if rollout is not None and rollout.ended_at is None else None
 
     @property
     def live_versions(self) -> list[int]:
-        """Those that answer clients now: not one that is only asked in a shadow."""
+        """The versions that answer clients now: without the candidate of a shadow."""
         release = self.serving or self.wanted
         return release.without_shadow(self.loaded_versions) if release is not None else self.loaded_versions
 
     @property
     def wanted_versions(self) -> list[int]:
-        """Those that should answer clients, whether or not anything serves."""
+        """The versions that should answer clients, even if none serves."""
         return self.wanted.without_shadow(self.wanted.versions) if self.wanted else []
 
     @property
@@ -99,10 +97,9 @@ class ModelSummary:
 
 
 class Standing(NamedTuple):
-    """What a list of models is counted, filtered and sorted by: little to read, however many models there are.
+    """The fields by which lists of models are counted, filtered and sorted. They are few, because there may be many models.
 
-    state and backend are those of a ModelSummary. serves: whether a version of it answers now, which one may also of a model
-    that is degraded or loads another version.
+    state, backend: as in ModelSummary. serves: whether a version answers now, even if the model is degraded or loads another.
     """
 
     pk: int
@@ -115,7 +112,7 @@ class Standing(NamedTuple):
 
 
 def model_get(name: str) -> Model:
-    """Return a model; NotFound where there is none of that name."""
+    """Return a model. NotFound: there is none of that name."""
     try:
         return Model.objects.select_related("created_by").get(name=name)
     except Model.DoesNotExist:
@@ -124,21 +121,21 @@ def model_get(name: str) -> Model:
 
 @kept_while_unchanged
 def models_standing() -> tuple[Standing, ...]:
-    """Return how every model stands, ordered by name."""
+    """Return the Standing of every model, ordered by name."""
     columns = ("pk", "name", "tags", "desired_state", "newest_release")
     rows = list(_with_parts(Model.objects.all()).values_list(*columns))
     wanted = dict(Release.objects.filter(pk__in=[row[4] for row in rows if row[4]]).values_list("pk", "versions"))
-    states, errors, backends = _said_of_all(), _sync_errors(), _newest_formats()
+    states, errors, backends = _reports_of_all(), _sync_errors(), _newest_formats()
     found = []
     for pk, name, tags, desired, release in rows:
         state, _ = _judge(desired, wanted.get(release or 0, []), states[name], errors.get(pk, ""))
-        serves = any(said.word == "ready" for said in states[name])
+        serves = any(report.word == "ready" for report in states[name])
         found.append(Standing(pk, name, tags, desired, state, backends.get(pk, ""), serves))
     return tuple(found)
 
 
 def summaries_of(models: Iterable[Standing]) -> list[ModelSummary]:
-    """Return these models in this order, without those that were deleted meanwhile."""
+    """Return the summaries of these models in this order, without models that were deleted meanwhile."""
     wanted = [model.pk for model in models]
     found = {row.model.pk: row for row in _summaries(_with_parts(Model.objects.filter(pk__in=wanted)))}
     return [found[pk] for pk in wanted if pk in found]
@@ -154,7 +151,7 @@ def versions(model: Model) -> QuerySet[Version]:
 
 
 def version_get(model: Model, number: int) -> Version:
-    """Return a version; NotFound where the model has none of that number."""
+    """Return a version. NotFound: the model has none of that number."""
     try:
         return model.versions.select_related("model").get(number=number)
     except Version.DoesNotExist:
@@ -170,8 +167,8 @@ def wanted_versions_of_all() -> dict[str, list[int]]:
     }
 
 
-class _Said(NamedTuple):
-    """What a server says of one version. word: choices.version_word."""
+class _Report(NamedTuple):
+    """A server's report of one version. word: choices.version_word."""
 
     version: int
     state: str
@@ -185,12 +182,12 @@ class _Newest(TypedDict):
 
 def _with_parts(models: QuerySet[Model]) -> "QuerySet[WithAnnotations[Model, _Newest]]":
     newest = Release.objects.filter(model=OuterRef("pk"), continues=None).order_by("-number")
-    # A fingerprint is long, and no list shows it.
+    # No list shows a fingerprint, which is long.
     return models.defer("fingerprint").annotate(newest_release=Subquery(newest.values("pk")[:1]))
 
 
 def _published(models: Iterable[Model]) -> dict[int, list[tuple[int, str]]]:
-    """Return number and format of the published versions by the model's id, the newest first."""
+    """Return the numbers and formats of published versions, the newest first, by the model's id."""
     found = defaultdict(list)
     rows = Version.objects.filter(state=VersionState.PUBLISHED, model__in=list(models)).order_by("-number")
     for model, number, file_format in rows.values_list("model_id", "number", "format"):
@@ -199,24 +196,24 @@ def _published(models: Iterable[Model]) -> dict[int, list[tuple[int, str]]]:
 
 
 def _newest_formats() -> dict[int, str]:
-    """Return the format of each model's newest published version by the model's id."""
+    """Return the format of each model's newest published version, by the model's id."""
     rows = Version.objects.filter(state=VersionState.PUBLISHED).order_by("number")
     return dict(rows.values_list("model_id", "format"))
 
 
 def _states(models: Iterable[Model]) -> dict[str, list[ModelState]]:
-    """Return what servers say of versions by the model's name."""
+    """Return the states of versions on servers, by the model's name."""
     found = defaultdict(list)
     for state in ModelState.objects.filter(model_name__in=[model.name for model in models]):
         found[state.model_name].append(state)
     return found
 
 
-def _said_of_all() -> dict[str, list[_Said]]:
+def _reports_of_all() -> dict[str, list[_Report]]:
     found = defaultdict(list)
     columns = ("model_name", "version", "state", "condition", "failed", "reason")
     for name, version, state, condition, failed, reason in ModelState.objects.values_list(*columns):
-        found[name].append(_Said(version, state, version_word(state, condition, failed), reason))
+        found[name].append(_Report(version, state, version_word(state, condition, failed), reason))
     return found
 
 
@@ -247,7 +244,7 @@ def _summaries(models: "Iterable[WithAnnotations[Model, _Newest]]") -> list[Mode
 
 
 def _serving(models: Iterable[Model]) -> dict[int, ReleaseSpan]:
-    """Return by the model's id since when the bundled server serves which release."""
+    """Return the open span of the release that the bundled server serves, by the model's id."""
     spans = ReleaseSpan.objects.filter(model__in=list(models), ended_at=None, server=reporting_server())
     spans = spans.select_related("release__rollout__base").defer("release__text", "release__rollout__base__text")
     return {span.model_id: span for span in spans}
@@ -262,8 +259,8 @@ def _summary(
     published: list[tuple[int, str]],
     archive_versions: dict[int, str],
 ) -> ModelSummary:
-    said = [_Said(row.version, row.state, row.word, row.reason) for row in states]
-    state, reason = _judge(model.desired_state, wanted.versions if wanted else [], said, error)
+    reports = [_Report(row.version, row.state, row.word, row.reason) for row in states]
+    state, reason = _judge(model.desired_state, wanted.versions if wanted else [], reports, error)
     warnings = [row.reason for row in states if row.word == "ready" and row.reason]
     latest_number, backend = published[0] if published else (None, "")
     return ModelSummary(
@@ -284,7 +281,7 @@ def _summary(
 
 
 def _archive_versions(models: Iterable[Model]) -> dict[int, dict[int, str]]:
-    """Return by the model's id the archive's own version of each version that is an archive."""
+    """Return the TorchServe archives' own versions by the model's id and the version's number."""
     found: dict[int, dict[int, str]] = defaultdict(dict)
     rows = Version.objects.filter(model__in=list(models), details__has_key="archive")
     for version in rows.only("model_id", "number", "details"):
@@ -292,20 +289,22 @@ def _archive_versions(models: Iterable[Model]) -> dict[int, dict[int, str]]:
     return found
 
 
-def _judge(desired: str, wanted: list[int], states: list[_Said], error: str) -> tuple[str, str]:
-    """Return the state of a ModelSummary and its reason, from what is desired and what the servers say.
+def _judge(desired: str, wanted: list[int], states: list[_Report], error: str) -> tuple[str, str]:
+    """Return the state and the reason of a ModelSummary, from the desired state and the servers' reports.
 
-    error: why `watch` could not bring the model to what is desired.
+    error: the reason why `watch` could not load or unload the model.
     """
-    said = {state.state for state in states}
+    reported = {state.state for state in states}
     if desired == DesiredState.UNLOADED:
-        if error and ModelStatus.READY in said:
+        if error and ModelStatus.READY in reported:
             return "degraded", f"it is still loaded: {error}"
-        leaving = said & {ModelStatus.READY, ModelStatus.LOADING, ModelStatus.UNLOADING}
+        leaving = reported & {ModelStatus.READY, ModelStatus.LOADING, ModelStatus.UNLOADING}
         return ("unloading" if leaving or any(state.word == "asleep" for state in states) else "unloaded"), ""
     ready = {state.version for state in states if state.word == "ready"}
     asleep = {state.version for state in states if state.word == "asleep"}
-    if ModelStatus.LOADING in said and not error:  # one that failed is tried again: it stays failed until it is ready
+    if (
+        ModelStatus.LOADING in reported and not error
+    ):  # after an error it stays failed during retries, until it is ready
         return "loading", ""
     if wanted and set(wanted) <= ready | asleep and not error:
         return ("ready" if set(wanted) & ready else "asleep"), ""
@@ -317,6 +316,6 @@ def _judge(desired: str, wanted: list[int], states: list[_Said], error: str) -> 
 
 
 def unmanaged_models() -> list[str]:
-    """Return the names of the repository's folders that no row of Model stands for."""
+    """Return the names of the repository's folders that have no row of Model."""
     known = set(Model.objects.values_list("name", flat=True))
     return [name for name in managed_repository().models() if name not in known]

@@ -18,7 +18,7 @@ _VERBS = {DesiredState.LOADED: ("model.load", "Load"), DesiredState.UNLOADED: ("
 
 
 def model_load(*, model: Model, actor: Actor) -> Model:
-    """Ask for the model to be served, which `watch` brings about; a model that failed is tried again.
+    """Have `watch` load the model; it retries a model that failed.
 
     Forbidden: the actor may not operate. Conflict: no version is published.
     """
@@ -29,7 +29,7 @@ def model_load(*, model: Model, actor: Actor) -> Model:
 
 
 def model_unload(*, model: Model, actor: Actor) -> Model:
-    """Ask for the model to be taken out of service; requests under way are finished. Forbidden: the actor may not operate."""
+    """Have `watch` unload the model; requests under way are finished first. Forbidden: the actor may not operate."""
     return _want(model, DesiredState.UNLOADED, actor)
 
 
@@ -56,7 +56,7 @@ def _want(model: Model, desired: DesiredState, actor: Actor) -> Model:
 def model_describe(
     *, model: Model, actor: Actor, description: str | None = None, tags: list[str] | None = None
 ) -> Model:
-    """Change the description or tags of a model; what is None stays. Invalid: too many or too long tags."""
+    """Change the description or tags of a model; None changes nothing. Invalid: too many or too long tags."""
     require(actor, Right.OPERATE)
     clean = None if tags is None else _clean_tags(tags)
     with transaction.atomic():
@@ -122,13 +122,11 @@ def _refuse_served(model: Model) -> None:
         raise Conflict(f"model '{model.name}' is still being unloaded; try again in a moment")
     publishing = Upload.objects.filter(model_name=model.name, state=UploadState.PUBLISHING)
     if publishing.exists() or model.versions.filter(state=VersionState.MOVING).exists():
-        raise Conflict(
-            f"files of '{model.name}' are being moved by a job; wait for it, or cancel it, then delete the model"
-        )
+        raise Conflict(f"a job is moving files of '{model.name}'; wait for it, or cancel it, then delete the model")
 
 
 def last_number_ever(name: str) -> int:
-    """Return the highest version number that a deleted model of this name had, for numbers are never used again; 0 for none."""
+    """Return the highest version number of deleted models of this name, because numbers are never reused; 0 for none."""
     entries = AuditEntry.objects.filter(action="model.delete", model_name=name)
     numbers = (entry.before.get("last_number") for entry in entries)
     return max((number for number in numbers if isinstance(number, int)), default=0)

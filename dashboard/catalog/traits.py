@@ -1,4 +1,4 @@
-"""What a configuration says of how a model is used: the traits that pages show."""
+"""The traits of a model that pages show, from its configuration."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from repository.core.errors import InvalidConfig
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How a model is used.
+    """The traits of a model.
 
     decoupled: one request may have any number of responses. sequence: requests belong together by their correlation ID.
-    caches: the response cache is asked. residency: when its weights are in memory, in words; "" for always.
+    caches: the response cache is used. residency: the time for which its weights are in memory, in words; "" for always.
     """
 
     decoupled: bool = False
@@ -22,9 +22,10 @@ class Traits:
 
 
 def traits_of(document: Document, streams: bool = False) -> Traits:
-    """Return what a configuration says; no traits for a text with mistakes, which no server loads.
+    """Return the traits of a configuration; none if the text has mistakes, because no server loads it.
 
-    streams: whether it is of an archive that answers in several parts, which decides where it says nothing.
+    streams: whether the model is a TorchServe archive that answers in several parts; it counts as decoupled unless the
+    configuration says otherwise.
     """
     try:
         config = document.message
@@ -43,5 +44,5 @@ def traits_of(document: Document, streams: bool = False) -> Traits:
 def _in_words(residency: object) -> str:
     value = residency if isinstance(residency, dict) else {}
     if value.get("mode") == "on_demand":
-        return f"on demand, let go after {value.get('idle_seconds', 300):g} s"
+        return f"on demand, put to sleep after {value.get('idle_seconds', 300):g} s"
     return "while there is room" if value.get("mode") == "evictable" else ""

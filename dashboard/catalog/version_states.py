@@ -1,4 +1,4 @@
-"""The states of a version's files, and the only functions that move it from one to the next.
+"""The states of a version's files, and the only functions that change them.
 
     publication, adoption of a folder
             |
@@ -19,8 +19,8 @@
                                                               fingerprint
                                                               has not
 
-A move that is cancelled or fails is answered by where the files are then: `published` or `archived`. `missing` is adopting a
-folder from which a person took a version by hand.
+After a move that is cancelled or fails, the place of the files decides the state: `published` or `archived`. `missing` happens
+when somebody adopts a folder from which a version was removed by hand.
 """
 
 from dashboard.models import Version
@@ -28,7 +28,7 @@ from dashboard.shared.choices import VersionState as State
 from dashboard.shared.exceptions import WrongState
 from dashboard.shared.transitions import Transition, move
 
-_PERSON, _JOB = "whoever operates", "the job `archive` or `restore`"
+_PERSON, _JOB = "an operator", "the job `archive` or `restore`"
 TRANSITIONS = {
     "archive": Transition((State.PUBLISHED,), State.MOVING, _PERSON, "is not published"),
     "restore": Transition((State.ARCHIVED,), State.MOVING, _PERSON, "is not archived"),
@@ -39,27 +39,27 @@ TRANSITIONS = {
 
 
 def archive(version: Version) -> None:
-    """The files are about to leave the repository."""
+    """Begin to move the files to the archive."""
     _move(version, "archive")
 
 
 def restore(version: Version) -> None:
-    """The files are about to come back."""
+    """Begin to move the files back to the repository."""
     _move(version, "restore")
 
 
 def published(version: Version) -> None:
-    """The files lie in the repository."""
+    """Record that the files are in the repository."""
     _move(version, "published")
 
 
 def archived(version: Version) -> None:
-    """The files lie in the archive."""
+    """Record that the files are in the archive."""
     _move(version, "archived")
 
 
 def missing(version: Version) -> None:
-    """A person took the files away, and that was adopted."""
+    """Record that a person removed the files and that the change was adopted."""
     _move(version, "missing", details={**version.details, "missing": True})
 
 

@@ -1,3 +1,3 @@
-"""Long work as rows: made, announced to a Celery worker, run once at a time, cancelled, queued again; with pages and REST.
-It imports `web` and what is below; the rooms whose work it runs declare a `kinds.Kind` in a module `jobs`. Uploads and
+"""Jobs: rows of long work that are announced to a Celery worker, run once at a time, cancelled and queued again, with pages and
+REST. The room imports `web` and the rooms below; rooms with long work declare a `kinds.Kind` in a module `jobs`. Uploads and
 versions make jobs; the worker and `watch` run and re-queue them."""

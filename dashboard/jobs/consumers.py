@@ -1,4 +1,4 @@
-"""/ws/jobs/<id>/: a message about the job whenever it changes, until it has ended."""
+"""/ws/jobs/<id>/: a message about a job at each change, until the job has ended."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -19,7 +19,7 @@ class JobConsumer(PushConsumer):
         return self._push(await sync_to_async(job_get)(pk))
 
     async def _push(self, job: Job) -> None:
-        """Send the job when it changes. `log` holds what came since the last message."""
+        """Send the job at each change. `log` holds the text since the last message."""
         sent, known = 0, None
         while True:
             values = (job.state, job.progress, job.step, job.error, job.cancel_requested, len(job.log))

@@ -1,4 +1,4 @@
-"""What a running job reports and asks; every write is fenced by the job's attempt."""
+"""The context of a running job: progress, log, cancellation. The job's attempt fences every write."""
 
 import contextlib
 import threading
@@ -19,19 +19,19 @@ LOG_LIMIT = 1 << 20
 
 
 class JobCancelled(Exception):
-    """Somebody asked to cancel; the runner records the job as cancelled."""
+    """Somebody cancelled the job; the runner records it as cancelled."""
 
 
 class JobSuperseded(Exception):
-    """This worker was taken for lost, and the job runs elsewhere or has ended: stop, and record nothing."""
+    """This worker was taken for dead, and the job runs elsewhere or has ended: stop, and record nothing."""
 
 
 @contextlib.contextmanager
 def undone_by(undo: Callable[[Exception], None]) -> Iterator[None]:
-    """Call `undo` with whatever ends the block before its end, then let that pass.
+    """Call `undo` with an exception that the block raises, then raise it again.
 
-    Not for a worker that was superseded: what it worked on is another's now. A killed one undoes nothing; the next attempt
-    finds what it left.
+    A superseded worker undoes nothing, because the work belongs to another worker now. A killed worker undoes nothing either;
+    the next attempt finds its remains.
     """
     try:
         yield
@@ -43,7 +43,7 @@ def undone_by(undo: Callable[[Exception], None]) -> Iterator[None]:
 
 
 class JobContext:
-    """Progress, log and cancellation of one attempt at one job. A thread keeps its heartbeat going."""
+    """Progress, log and cancellation of one attempt at one job. A thread gives its heartbeats."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -60,7 +60,7 @@ class JobContext:
         self._thread.join()
 
     def progress(self, percent: float, step: str = "") -> None:
-        """Record how far the job has come, and in which step. JobCancelled, JobSuperseded: the job is to stop."""
+        """Record the progress of the job and its step. JobCancelled, JobSuperseded: the job must stop."""
         changes: dict[str, object] = {"progress": max(0, min(100, int(percent)))}
         if step:
             changes["step"] = step[:200]
@@ -68,17 +68,17 @@ class JobContext:
         self.check_cancelled()
 
     def report(self, result: dict[str, object]) -> None:
-        """Record what has come of the job so far; it stays where the job fails or is cancelled."""
+        """Record the job's result so far; it stays if the job fails or is cancelled."""
         self.job.result = result
         self._write(result=result)
 
     def log(self, line: str) -> None:
-        """Append one line to the job's log; past LOG_LIMIT characters the log stays as it is."""
+        """Append one line to the job's log, unless the log has LOG_LIMIT characters."""
         rows = self._own().annotate(length=Length("log")).filter(length__lt=LOG_LIMIT)
         rows.update(log=Concat(F("log"), Value(plain(line.rstrip()) + "\n")), heartbeat_at=timezone.now())
 
     def check_cancelled(self) -> None:
-        """Raise JobCancelled where somebody asked to cancel, JobSuperseded where the job is not this worker's any more."""
+        """Raise JobCancelled if somebody cancelled the job, JobSuperseded if the job is not this worker's any more."""
         row = self._own().values_list("cancel_requested", flat=True).first()
         if row is None:
             raise JobSuperseded
@@ -95,7 +95,7 @@ class JobContext:
     def _beat(self) -> None:
         try:
             while not self._stop.wait(HEARTBEAT_SECONDS):
-                # A database that is busy or away for a moment costs one beat, not the job.
+                # If the database is busy or away for a moment, one beat is lost, but the job goes on.
                 with contextlib.suppress(Error):
                     self._own().update(heartbeat_at=timezone.now())
                 close_old_connections()

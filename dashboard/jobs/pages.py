@@ -1,4 +1,4 @@
-"""Long work: the list, one job as it goes, and cancelling it."""
+"""Pages of a job: its progress, and cancelling it."""
 
 from django.http import HttpRequest, HttpResponse
 
@@ -22,7 +22,7 @@ def job(request: HttpRequest, pk: int) -> HttpResponse:
 
 @post("jobs/<int:pk>/cancel", Right.VIEW, name="job_cancel")
 def cancel(request: HttpRequest, pk: int) -> HttpResponse:
-    """For operators and whoever began it: job_cancel asks."""
+    """Cancel a job. job_cancel checks the right: operators may, and so may the person who began it."""
     found = job_get(pk)
-    done = f"Job {pk} is asked to stop; it ends at its next step, and leaves nothing half done."
+    done = f"Job {pk} stops at its next step, and leaves nothing half done."
     return act(request, job_cancel, done, "job", pk, job=found)

@@ -1,4 +1,4 @@
-"""Shows the progress of the repository's long work as that of a job, and stops the work when the job is cancelled."""
+"""Reports the progress of the repository's long work to its job, and stops the work when the job is cancelled."""
 
 import time
 
@@ -6,11 +6,11 @@ from dashboard.jobs.context import JobContext
 from repository.files.progress import Progress
 
 WRITE_SECONDS = 0.5
-SHARE = 95  # percent; what comes after the files are in place is short
+SHARE = 95  # percent, because the steps after the files are in place are short
 
 
 class JobProgress(Progress):
-    """Writes at each step, and every WRITE_SECONDS while bytes are copied or hashed."""
+    """Writes the progress at each step, and every WRITE_SECONDS while bytes are copied or hashed."""
 
     def __init__(self, context: JobContext) -> None:
         self._context = context

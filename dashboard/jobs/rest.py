@@ -1,4 +1,4 @@
-"""Jobs over REST, and the answer of an endpoint whose work is a job."""
+"""Jobs over REST, and the answers of endpoints that make jobs."""
 
 from collections.abc import Callable
 
@@ -43,16 +43,16 @@ class JobDetail(Endpoint):
 
 @at("jobs/<int:pk>/cancel", "api_job_cancel")
 class JobCancel(Endpoint):
-    rights = {"POST": Right.VIEW}  # beside operators, whoever began it: see job_cancel
+    rights = {"POST": Right.VIEW}  # job_cancel checks the right: the person who began a job may cancel it too
 
     @fieldless(responses=JobSerializer)
     def post(self, request: Request, pk: int) -> Response:
-        """A queued job ends at once, a running one at its next step. Nothing half done is left."""
+        """Cancels a job. A queued job ends at once, a running one at its next step. Nothing half done is left."""
         return Response(JobSerializer(job_cancel(job=select.job_get(pk), actor=self.actor)).data)
 
 
 def after_job(job: Job, done: Callable[[], Response]) -> Response:
-    """Answer for work that is a job: with `done` where it succeeded, with its error where it failed, else with 202."""
+    """Answer for a job: with `done` if it succeeded, with its error if it failed, else with 202."""
     if job.state == JobState.SUCCEEDED:
         return done()
     if job.state == JobState.FAILED:

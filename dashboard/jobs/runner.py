@@ -1,4 +1,4 @@
-"""Runs a queued job once, in the process that claims its row first, and records its outcome."""
+"""Runs a queued job once, in the process that claims its row first, and records the outcome."""
 
 import logging
 
@@ -14,9 +14,9 @@ logger = logging.getLogger(__name__)
 
 
 def job_run(*, job_id: int, work: Work | None = None) -> None:
-    """Run a queued job in this process. Nothing is done where another worker has it, or it has ended.
+    """Run a queued job in this process, unless another worker has it or it has ended.
 
-    work: what the job does, where the caller knows it; by default what the job's kind says.
+    work: the function to run, by default that of the job's kind.
     """
     now = timezone.now()
     claimed = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(
@@ -30,14 +30,14 @@ def job_run(*, job_id: int, work: Work | None = None) -> None:
 
 
 def job_run_here(*, job: Job, work: Work) -> Job:
-    """Run a job that was not announced to workers, in this process, and return it as it ended."""
+    """Run a job that was not announced to workers in this process, and return it with its outcome."""
     job_run(job_id=job.pk, work=work)
     job.refresh_from_db()
     return job
 
 
 def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str, object]]:
-    """Do the work. Return the state that the job ends in and the fields to store; None where it is another worker's by now."""
+    """Do the work. Return the job's end state (None if another worker has the job now) and the fields to store."""
     try:
         result = work(context)
     except JobSuperseded:
@@ -49,7 +49,7 @@ def _outcome(context: JobContext, work: Work) -> tuple[JobState | None, dict[str
         return JobState.FAILED, {"error": error.message, "result": result}
     except Exception:
         logger.exception("job %s failed", context.job.pk)
-        return JobState.FAILED, {"error": "The job failed for a reason of its own; the worker's log has the details."}
+        return JobState.FAILED, {"error": "The job failed unexpectedly; the worker's log has the details."}
     return JobState.SUCCEEDED, {"result": result or {}, "progress": 100}
 
 

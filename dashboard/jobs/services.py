@@ -1,4 +1,4 @@
-"""Makes jobs, queues them on commit, cancels them, and queues them again when their worker was lost. runner.py runs them."""
+"""Makes jobs, queues them on commit, cancels them, and queues them again after their worker died. runner.py runs them."""
 
 import logging
 from collections.abc import Callable
@@ -36,7 +36,7 @@ def job_create(
 ) -> Job:
     """Make a job, and announce it to a worker when the transaction commits. Without `announce` the caller runs it itself.
 
-    kind: the name of a Kind, else Invalid. params: what the work needs to begin.
+    kind: the name of a Kind, else Invalid.
     """
     kind_of(kind)
     job = Job.objects.create(
@@ -55,7 +55,7 @@ def job_create(
 def job_cancel(*, job: Job, actor: Actor) -> Job:
     """Cancel a job: a queued one ends at once, a running one at its next step.
 
-    Forbidden: the actor may not operate, nor did they start the job with the right to upload. Conflict: it has ended.
+    Forbidden: the actor may not operate, and is no uploader who began the job. Conflict: the job has ended.
     """
     own = actor.user is not None and job.created_by_id == actor.user.pk
     require(actor, Right.UPLOAD_DATA if own and not actor.may(Right.OPERATE) else Right.OPERATE)
@@ -77,15 +77,16 @@ def job_cancel(*, job: Job, actor: Actor) -> Job:
 
 
 def job_request_cancel(*, job_id: int) -> None:
-    """Ask an unfinished job to stop, whose work somebody with the right for it has ended; a queued one ends when it is run."""
+    """Cancel an unfinished job without a check of rights, because the caller has ended its work; a queued job ends when it
+    runs."""
     Job.objects.filter(pk=job_id, state__in=UNFINISHED).update(cancel_requested=True)
 
 
 def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
-    """Queue jobs again whose worker died or which the broker lost, and return how many. After MAX_ATTEMPTS a job has failed.
+    """Queue jobs again that a dead worker or the broker lost, and return their number. After MAX_ATTEMPTS a job fails.
 
-    A running job is lost when its last heartbeat is older than `older_than`. A queued one that no worker took for so long (20
-    times as long while workers are busy) is announced again, which is harmless where it was not lost.
+    A running job is lost if its last heartbeat is older than `older_than`. A queued job that no worker took in that time (20
+    times that time while workers are busy) is announced again, which is harmless if it was not lost.
     """
     now = timezone.now()
     cut = now - older_than
@@ -98,7 +99,7 @@ def jobs_requeue_lost(*, older_than: timedelta = timedelta(seconds=30)) -> int:
 
 
 def jobs_forget() -> int:
-    """Remove the jobs that ended more than settings.JOB_DAYS ago, and return how many. What they did stays in the activity."""
+    """Remove the jobs that ended more than settings.JOB_DAYS ago, and return their number. Their audit entries stay."""
     cut = timezone.now() - timedelta(days=settings.JOB_DAYS)
     return Job.objects.filter(state__in=ENDED, finished_at__lt=cut).delete()[1].get("dashboard.Job", 0)
 
@@ -111,7 +112,7 @@ def _requeue(job: Job) -> bool:
     elif job.cancel_requested:
         return _give_up(job, rows, state=JobState.CANCELLED, finished_at=now)
     elif job.attempt + 1 >= MAX_ATTEMPTS:
-        error = f"The worker was lost {MAX_ATTEMPTS} times while it ran this job."
+        error = f"The worker died {MAX_ATTEMPTS} times while it ran this job. Look into its log before you try again."
         return _give_up(job, rows, state=JobState.FAILED, error=error, finished_at=now)
     else:
         moved = rows.update(state=JobState.QUEUED, attempt=job.attempt + 1, queued_at=now, step="Queued again")
@@ -134,7 +135,7 @@ def _queue_on_commit(job_id: int) -> None:
 
 
 def _announce(delay: Callable[[int], object], job_id: int) -> None:
-    """Announce a job to the workers. Where the broker is down, `watch` announces it again later."""
+    """Announce a job to the workers. If the broker is down, `watch` announces it again later."""
     try:
         delay(job_id)
     except Exception:

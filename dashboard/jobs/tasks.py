@@ -1,4 +1,4 @@
-"""Celery's side of jobs: one thin task for all kinds, and the worker's heartbeat."""
+"""Celery and jobs: one thin task for all kinds, and the worker's heartbeat."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ def run_job(job_id: int) -> None:
 
 
 class _Consumer(Protocol):
-    """What Celery's celery.worker.consumer.Consumer has: its broker's connection, and its event loop."""
+    """The part of celery.worker.consumer.Consumer that heartbeats need: the broker's connection and the event loop."""
 
     connection: object | None
 
@@ -27,11 +27,11 @@ class _Consumer(Protocol):
 
 @worker_ready.connect
 def give_heartbeats(sender: _Consumer, **_: object) -> None:
-    """Give heartbeats from the loop that takes up tasks: a thread hands each one to the loop of `sender`, the consumer."""
+    """Give heartbeats from the loop that receives tasks: a thread schedules each one on the loop of `sender`, the consumer."""
 
     def run() -> None:
         while True:
-            if sender.connection is None:  # it looks for its broker, and has no loop meanwhile
+            if sender.connection is None:  # the consumer reconnects to its broker, and has no loop meanwhile
                 heartbeat.beat("worker")
             else:
                 sender.call_soon(heartbeat.beat, "worker")
@@ -41,5 +41,5 @@ def give_heartbeats(sender: _Consumer, **_: object) -> None:
 
 
 @worker_shutdown.connect
-def say_goodbye(**_: object) -> None:
+def forget_heartbeat(**_: object) -> None:
     heartbeat.forget("worker")

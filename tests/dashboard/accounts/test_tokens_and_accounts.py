@@ -71,7 +71,7 @@ def test_a_token_narrows_what_its_person_may_do(actor: Actor) -> None:
 @pytest.mark.parametrize("right", ["write", "upload_code", "admin"])
 def test_a_viewer_makes_no_token_that_claims_more(person: Callable[..., Any], right: str) -> None:
     viewer = person()
-    with pytest.raises(Forbidden, match=f"the right '{right}', which account {viewer.username} has not itself"):
+    with pytest.raises(Forbidden, match=f"the right '{right}', because account {viewer.username} does not have it"):
         make(Actor(user=viewer), "read", right)
     client = APIClient()
     client.force_authenticate(viewer)
@@ -91,7 +91,7 @@ def test_a_token_of_an_administrator_gives_no_more_on_than_it_has(person: Callab
     root = person(name="root", is_superuser=True)
     _, secret = make(Actor(user=root), "read", "admin")
     answer = with_token(secret).post("/api/v1/tokens", {"name": "child", "rights": ["read", "upload_code"]})
-    assert (answer.status_code, "which this token has not itself" in answer.json()["error"]) == (403, True)
+    assert (answer.status_code, "because this token does not have it" in answer.json()["error"]) == (403, True)
     assert with_token(secret).post("/api/v1/tokens", {"name": "child", "rights": ["admin"]}).status_code == 201
 
 

@@ -89,7 +89,7 @@ def test_the_tokens_of_a_viewer_read_alone(
 
 def test_only_looking_goes_with_nothing_else(root: Actor, viewer: Any) -> None:
     for names in (["only_look", "operate"],):
-        with pytest.raises(Invalid, match="who only looks has no other permission"):
+        with pytest.raises(Invalid, match="excludes every other permission"):
             account_update(actor=root, user=viewer, permissions=names)
     with pytest.raises(Invalid, match="an administrator may do everything"):
         account_update(actor=root, user=root.user, permissions=["only_look"])

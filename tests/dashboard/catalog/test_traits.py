@@ -24,8 +24,8 @@ def test_a_configuration_tells_how_its_model_is_used(text: str, traits: Traits) 
     ("value", "words"),
     [
         ('{\\"mode\\": \\"pinned\\"}', ""),
-        ('{\\"mode\\": \\"on_demand\\"}', "on demand, let go after 300 s"),
-        ('{\\"mode\\": \\"on_demand\\", \\"idle_seconds\\": 2.5}', "on demand, let go after 2.5 s"),
+        ('{\\"mode\\": \\"on_demand\\"}', "on demand, put to sleep after 300 s"),
+        ('{\\"mode\\": \\"on_demand\\", \\"idle_seconds\\": 2.5}', "on demand, put to sleep after 2.5 s"),
         ('{\\"mode\\": \\"evictable\\"}', "while there is room"),
         ("[]", ""),
         ("no JSON", ""),

@@ -158,7 +158,7 @@ def test_a_lost_job_is_queued_again_and_given_up_at_the_third_time(
             assert jobs_requeue_lost() == 1
         states.append(Job.objects.get().state)
     assert states == [JobState.QUEUED, JobState.QUEUED, JobState.FAILED]
-    assert "lost 3 times" in Job.objects.get().error
+    assert "died 3 times" in Job.objects.get().error
     assert unqueued == [job.pk, job.pk]
 
 
