@@ -2,18 +2,18 @@
 
 The decision is made when a request's headers are complete and its body is not: in Twisted's `Request.gotLength`.
 
-* A body of at most SMALL_BODY bytes is taken and the application judges the request, as long as all of these together
-  have at most SMALL_BODIES bytes.
-* Any other needs a route that takes as much (404, 405, 413) and somebody who may call it (401, 403). Nothing is read from
-  the connection while that is looked up. All of these together have at most LARGE_BODIES bytes (503 with Retry-After), those
-  of one person at most ONE_PERSONS (429), so that others are answered too.
-* A body that comes too slowly is given up (408): see DEADLINE_S and SLOWEST.
+* A body of at most SMALL_BODY bytes is read, and the application checks the request, as long as all such bodies together have
+  at most SMALL_BODIES bytes.
+* A larger body needs a route that takes its size (404, 405, 413) and a sender with the right (401, 403). Nothing is read from
+  the connection during that look-up. All such bodies together have at most LARGE_BODIES bytes (503 with Retry-After), and those
+  of one person at most ONE_PERSONS (429), so that other people are answered too.
+* A body that arrives too slowly is refused (408): see DEADLINE_S and SLOWEST.
 
-Public parts alone cannot do this. Daphne calls an ASGI application, and with it Django's upload handlers, once it has the whole
-body: in a temporary file, and then in memory a second time. With these rules in an application in front, 40 bodies of 65 MiB
-that strangers sent were all read (2.7 GB, as much in temporary files) and the process grew by up to 1.3 GB; a body in chunks
-that never ends filled the disk. Here 126 MB of them left the senders, most of it the kernel's buffers, and the process did not
-grow.
+Public parts of the libraries cannot do this. Daphne calls an ASGI application, and with it Django's upload handlers, only when
+it has the whole body: in a temporary file, and then in memory a second time. With these rules in an application in front, 40
+bodies of 65 MiB from strangers were all read (2.7 GB, as much in temporary files), and the process grew by up to 1.3 GB; an
+endless body in chunks filled the disk. With this module 126 MB of them left the senders, most of it in the kernel's buffers,
+and the process did not grow.
 """
 
 import asyncio
@@ -44,12 +44,12 @@ from dashboard.web.rest.endpoint import Endpoint
 SMALL_BODY = 64 << 10
 SMALL_BODIES = 32 << 20
 LARGE_BODIES = 192 << 20
-ONE_PERSONS = 128 << 20  # beside it there is room for a body of any route
-# A body has this long, and a second more for each SLOWEST bytes. A connection that is idle is closed by Twisted.
+ONE_PERSONS = 128 << 20  # it leaves room for another person's body of any route
+# The deadline of a body is DEADLINE_S and a second for each SLOWEST bytes. Twisted closes idle connections.
 DEADLINE_S, SLOWEST = 60.0, 16 << 10
-# A refused client may still be sending: so much of it is read and dropped, so that the client reads the answer.
+# A refused client may still be sending: this much is read and dropped, so that the client reads the answer.
 LINGER_BYTES, LINGER_S = 256 << 10, 5.0
-LOOKUPS = 8  # at a time: each has a thread
+LOOKUPS = 8  # at a time; each takes a thread
 RETRY = {"Retry-After": "2"}  # seconds
 
 
@@ -62,7 +62,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Who may send a body to an address, and of how many bytes. `right`: None where nobody needs to be signed in."""
+    """The right that a body at an address needs, and its limit in bytes. right: None if no sign-in is needed."""
 
     right: Right | None
     limit: int
@@ -70,18 +70,18 @@ class Route:
 
 
 class Budget:
-    """A bound on the bytes of all bodies together that are announced or held at one time, and on each person's among them."""
+    """A bound on the announced bytes of all bodies at a time, and on the bytes of each person."""
 
     def __init__(self, limit: int, one_persons: int) -> None:
         self._limit, self._one_persons = limit, one_persons
         self._taken: Counter[int] = Counter()  # by person
 
     def take(self, size: int, person: int) -> Refusal | None:
-        """Hold so many bytes for a person; return why that cannot be."""
+        """Reserve bytes for a person; return a Refusal if they do not fit."""
         if self._taken[person] + size > self._one_persons:
-            return Refusal(429, "as much of yours is under way already as one person may have; try again later", RETRY)
+            return Refusal(429, "too many bytes of your requests are under way; try again when they have ended", RETRY)
         if self._taken.total() + size > self._limit:
-            return Refusal(503, "as much is being received already as fits; try again in a moment", RETRY)
+            return Refusal(503, "too many bytes of requests are under way; try again in a moment", RETRY)
         self._taken[person] += size
         return None
 
@@ -92,11 +92,11 @@ class Budget:
 
 
 def route_of(method: str, path: str) -> Route | Refusal:
-    """Return who may send a body to an address, and of how many bytes; a Refusal where nobody may."""
+    """Return the right and the limit of a body at an address; a Refusal if the address takes none."""
     try:
         view = resolve(path).func
     except Resolver404:
-        return Refusal(404, "there is nothing at this address that takes a body")
+        return Refusal(404, "nothing at this address takes a body")
     endpoint: type[Endpoint] | None = getattr(view, "view_class", None)
     if endpoint is not None and hasattr(endpoint, "rights"):
         right = endpoint.rights.get(method)
@@ -111,7 +111,7 @@ def route_of(method: str, path: str) -> Route | Refusal:
 
 
 def actor_of_headers(authorization: str, cookie: str, *, api: bool) -> Actor:
-    """Return who sends a request, as the application will find out: tokens count in the REST API alone, sessions everywhere."""
+    """Return the sender of a request by the application's rules: tokens count in the REST API alone, sessions everywhere."""
     scheme, _, secret = authorization.partition(" ")
     if api and scheme.lower() == "bearer":
         return actor_of_token(secret.strip())
@@ -120,7 +120,7 @@ def actor_of_headers(authorization: str, cookie: str, *, api: bool) -> Actor:
 
 
 def judge(route: Route, authorization: str, cookie: str) -> Actor | Refusal:
-    """Return whose body may come, or why it may not. It asks the database, and only where the request says who sends it."""
+    """Return the sender if their body may come, else a Refusal. It reads the database only if the request names a sender."""
     if route.right is None:
         return NOBODY
     actor = actor_of_headers(authorization, cookie, api=route.api)
@@ -135,10 +135,10 @@ def judge(route: Route, authorization: str, cookie: str) -> Actor | Refusal:
 
 
 class Admission:
-    """What the requests of one process share: the bytes that they hold, and how many are looked up at a time."""
+    """The state that the requests of one process share: the bytes of bodies, and the look-ups of senders."""
 
     def __init__(self) -> None:
-        self.small_bodies = Budget(SMALL_BODIES, SMALL_BODIES)  # nobody knows whose they are
+        self.small_bodies = Budget(SMALL_BODIES, SMALL_BODIES)  # their senders are not looked up
         self.large_bodies = Budget(LARGE_BODIES, ONE_PERSONS)
         self._lookups = asyncio.Semaphore(LOOKUPS)
 
@@ -148,18 +148,18 @@ class Admission:
 
 
 class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
-    """Daphne's request, whose body is read once it is admitted; see admit_bodies."""
+    """Daphne's request, except that its body is not read before it is admitted; see admit_bodies."""
 
     admission = Admission()
-    _limit: int | None = None  # of a body whose length is not announced
+    _limit: int | None = None  # of a body without an announced length
     _refused = False
     _judging: "asyncio.Task[None] | None" = None
     _deadline: TimerHandle | None = None
-    _held: tuple[Budget, int, int] | None = None  # how much, and whose
+    _held: tuple[Budget, int, int] | None = None  # budget, bytes, person
 
     # -- Twisted's callbacks ---------------------------------------------------------------------------------------
     def gotLength(self, length: int | None) -> None:
-        """Decide on the body, as the headers are complete. `length`: None for a body in chunks."""
+        """Decide on the body when the headers are complete. length: None for a body in chunks."""
         super().gotLength(length)
         if length == 0:
             return
@@ -190,29 +190,29 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
     def finish(self) -> None:
         super().finish()
-        self._let_go()
+        self._give_back()
 
     def connectionLost(self, reason: Failure) -> None:
         self._stop_waiting()
         super().connectionLost(reason)
-        self._let_go()
+        self._give_back()
 
     # -- admission -------------------------------------------------------------------------------------------------
     def _announced(self, length: int | None, route: Route | Refusal) -> int:
-        """Return how many bytes may come."""
+        """Return the most bytes that the body can have."""
         if length is not None:
             return length
         self._limit = SMALL_BODY if isinstance(route, Refusal) else route.limit
         return self._limit
 
     def _look_up(self, route: Route, size: int) -> None:
-        """Leave the connection unread until it is known whether the body may come."""
+        """Stop reading from the connection until the body is admitted or refused."""
         authorization, cookie = self._header(b"authorization"), self._header(b"cookie")
         if not authorization and not cookie and isinstance(refusal := judge(route, "", ""), Refusal):
             self._refuse(refusal)
             return
         expects = self._header(b"expect").lower() == "100-continue"
-        self.requestHeaders.removeHeader(b"expect")  # or Twisted would ask for the body at once
+        self.requestHeaders.removeHeader(b"expect")  # otherwise Twisted would ask for the body at once
         self.channel.transport.pauseProducing()
         self._judging = asyncio.ensure_future(
             self._admit(self.admission.judge(route, authorization, cookie), size, expects)
@@ -224,7 +224,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             judged = await judging
         except Exception:
             daphne.http_protocol.logger.exception("could not tell who sends a body")
-            refusal = Refusal(503, "who you are cannot be looked up at the moment; try again", RETRY)
+            refusal = Refusal(503, "your sign-in cannot be checked at the moment; try again", RETRY)
         else:
             refusal = judged if isinstance(judged, Refusal) else self._take(self.admission.large_bodies, size, judged)
         self._judging = None
@@ -243,8 +243,8 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             self._held = (budget, size, person)
         return refusal
 
-    def _let_go(self) -> None:
-        """Give the announced bytes back once the application has ended, which may outlive the connection."""
+    def _give_back(self) -> None:
+        """Give the reserved bytes back when the application has ended, which may be after the connection."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -256,12 +256,12 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             application.add_done_callback(lambda _: budget.give(size, person))
 
     def _wait_for_body(self, size: int) -> None:
-        late = Refusal(408, "the body came too slowly")
+        late = Refusal(408, "the body came too slowly; try again")
         seconds = DEADLINE_S + size / SLOWEST
         self._deadline = asyncio.get_running_loop().call_later(seconds, self._refuse, late)
 
     def _stop_waiting(self) -> None:
-        """End the look-up and the deadline: of a body that is complete the application asks for the right itself."""
+        """End the look-up and the deadline. For a complete body the application checks the right itself."""
         if self._judging is not None:
             self._judging.cancel()
             self._judging = None
@@ -273,12 +273,12 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
     # -- refusal ---------------------------------------------------------------------------------------------------
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer, read no more into memory, and close."""
+        """Answer, stop reading into memory, and close the connection."""
         if self._refused:
             return
         self._refused = True
         self._stop_waiting()
-        self._let_go()
+        self._give_back()
         channel, transport = self.channel, self.channel.transport
         dropped = 0
 
@@ -320,15 +320,14 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
 
 class DeafWebSocket(daphne.ws_protocol.WebSocketProtocol):  # type: ignore[misc]  # daphne has no types
-    """Daphne's WebSocket, which would keep every message until the consumer has time for it. Browsers send none that are
-    of use."""
+    """Daphne's WebSocket, except that it drops messages from browsers, which are not used. Daphne would queue them in
+    memory."""
 
-    def onMessage(self, payload: bytes, isBinary: bool) -> None:  # autobahn names it so
-        """Drop it."""
+    def onMessage(self, payload: bytes, isBinary: bool) -> None:  # autobahn's name
+        """Drop the message."""
 
 
 def admit_bodies() -> None:
-    """Have daphne, which looks these classes up for each connection, read no body before it is admitted, and keep no message
-    of a WebSocket."""
+    """Make daphne use these classes: it reads no body before its admission, and keeps no message of a WebSocket."""
     daphne.http_protocol.WebRequest = AdmittedRequest
     daphne.ws_protocol.WebSocketFactory.protocol = DeafWebSocket

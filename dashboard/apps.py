@@ -11,16 +11,16 @@ class DashboardConfig(AppConfig):
     verbose_name = "Slipway"
 
     def ready(self) -> None:
-        """Every process that announces jobs uses this Celery application, and its broker; each marks what it changes."""
+        """Set up every process: the Celery application that announces jobs, and marks of the tables that it changes."""
         import dashboard.celery  # noqa: F401
         from dashboard.shared.changes import watch_connections
 
         watch_connections()
-        pre_migrate.connect(_take_as_long_as_needed, sender=self)
+        pre_migrate.connect(_lift_statement_timeout, sender=self)
 
 
-def _take_as_long_as_needed(using: str, **_: object) -> None:
-    """Let a migration's statements run for longer than a request's may."""
+def _lift_statement_timeout(using: str, **_: object) -> None:
+    """Let a migration's statements run longer than those of a request."""
     if connections[using].vendor == "postgresql":
         with connections[using].cursor() as cursor:
             cursor.execute("SET statement_timeout = 0")

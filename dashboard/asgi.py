@@ -1,4 +1,4 @@
-"""The web process as daphne starts it: it ends in one sentence where settings or database are not such that it can work."""
+"""The entry point of the web process under daphne. It ends with one sentence if the settings or the database are unusable."""
 
 import os
 

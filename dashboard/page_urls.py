@@ -1,4 +1,4 @@
-"""Addresses of the pages: those that views give themselves in the modules of pages, and of signing in and out."""
+"""Addresses of pages: those that views declare in the modules of pages, and those of signing in and out."""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import path

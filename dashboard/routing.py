@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 
 
 class Nowhere(AsyncWebsocketConsumer):
-    """Any other address: closed before it is accepted, which is a 403, whether somebody is signed in or not."""
+    """An unknown address: the WebSocket is closed before it is accepted, which is a 403."""
 
     async def connect(self) -> None:
         await self.close()
 
 
-# channels routes with django.urls.path, which Django types for views alone.
+# Channels routes with django.urls.path, which Django types for views alone.
 websocket_urlpatterns: list[URLPattern] = [
     path("ws/changes/", ChangesConsumer.as_asgi(changes=Changes())),  # type: ignore[arg-type]
     path("ws/live/", LiveConsumer.as_asgi(feeds=LiveFeeds())),  # type: ignore[arg-type]
@@ -40,12 +40,12 @@ _checked = AllowedHostsOriginValidator(AuthMiddlewareStack(URLRouter(websocket_u
 
 
 async def websockets(scope: "_ChannelScope", receive: ASGIReceiveCallable, send: ASGISendCallable) -> None:
-    """Route a WebSocket that a page of ours opens; deny all others."""
+    """Route a WebSocket that one of our pages opens; deny all others."""
     await (_checked if _well_formed(scope) else WebsocketDenier())(scope, receive, send)
 
 
 def _well_formed(scope: "_ChannelScope") -> bool:
-    """Return False for an origin that is no address, and for an address with a NUL, which databases take differently."""
+    """Return False for an invalid origin, and for an address with a NUL, which databases treat differently."""
     try:
         urlsplit(dict(scope["headers"]).get(b"origin", b"").decode("latin-1")).port  # noqa: B018
     except ValueError:

@@ -1,4 +1,4 @@
-"""Django's settings. What a person may change is an environment variable, listed in environment.py."""
+"""Django's settings. Operators change them by environment variables, which environment.py lists."""
 
 import os
 import secrets
@@ -31,7 +31,7 @@ EXAMPLES_DIR = BASE_DIR / "examples" / "models"
 
 
 def _prepare_folders() -> None:
-    """The data folder and its parts; only their owner may read them."""
+    """Make the data folder and its parts, readable by their owner alone."""
     parts = (
         DATA_DIR,
         MODEL_REPOSITORY,
@@ -51,7 +51,7 @@ def _prepare_folders() -> None:
 
 
 def _secret(name: str) -> str:
-    """A key made once and kept in the data folder, readable by its owner alone."""
+    """Return a key that is made once and kept in the data folder, readable by its owner alone."""
     path = DATA_DIR / name
     try:
         try:
@@ -70,7 +70,7 @@ def _secret(name: str) -> str:
 def _read_secret(path: Path) -> str:
     value = path.read_text()
     if len(value) < 32:
-        raise ImproperlyConfigured(f"{path.name} in the data folder is damaged; remove it to have a new one made")
+        raise ImproperlyConfigured(f"{path.name} in the data folder is damaged; remove it, and a new one is made")
     return value
 
 
@@ -82,18 +82,18 @@ DASHBOARD_HOST, DASHBOARD_PORT = _env["SLIPWAY_HOST"], _env["SLIPWAY_PORT"]
 SERVER_HTTP_PORT = _env["SLIPWAY_HTTP_PORT"]
 SERVER_GRPC_PORT = _env["SLIPWAY_GRPC_PORT"]
 SERVER_METRICS_PORT = _env["SLIPWAY_METRICS_PORT"]
-# The header and key that the bundled server's control routes ask for.
+# The header and key that the bundled server's control routes require.
 SERVER_CONTROL_HEADER = "slipway-control-key"
 SERVER_CONTROL_KEY = _secret("control_key")
-# With SLIPWAY_REQUIRE_TOKENS the bundled server takes inference only with a token; this is the dashboard's own.
+# With SLIPWAY_REQUIRE_TOKENS the bundled server requires a token for inference; SERVER_INFER_KEY is the dashboard's own.
 REQUIRE_TOKENS = _env["SLIPWAY_REQUIRE_TOKENS"]
 SERVER_INFER_KEY = _secret("infer_key")
 SERVER_FLAGS = _env["SLIPWAY_SERVER_FLAGS"]
-# TorchServe's config.properties: the bundled server listens in its protocols too.
+# TorchServe's config.properties, with which the bundled server serves TorchServe's protocols too.
 TORCHSERVE_CONFIG = _env["SLIPWAY_TORCHSERVE_CONFIG"]
 HUNG_AFTER_SECONDS = _env["SLIPWAY_HUNG_AFTER_SECONDS"]
 TRAFFIC_REMOTES = _env["SLIPWAY_TRAFFIC_REMOTES"]
-TRAFFIC_STATE_FILE = DATA_DIR / "traffic.json"  # where the bundled server keeps which candidates it has taken out
+TRAFFIC_STATE_FILE = DATA_DIR / "traffic.json"  # the candidates that the bundled server has taken out
 STRICT_DEVICES = _env["SLIPWAY_STRICT_DEVICES"]
 ADMIN_USER, ADMIN_PASSWORD = _env["SLIPWAY_ADMIN_USER"], _env["SLIPWAY_ADMIN_PASSWORD"]
 
@@ -101,15 +101,15 @@ ADMIN_USER, ADMIN_PASSWORD = _env["SLIPWAY_ADMIN_USER"], _env["SLIPWAY_ADMIN_PAS
 MAX_UPLOAD_BYTES = _env["SLIPWAY_MAX_UPLOAD_BYTES"]
 DISK_RESERVE_BYTES = _env["SLIPWAY_DISK_RESERVE_BYTES"]  # None: see repository.files.storage.ensure_space
 UPLOAD_CHUNK_BYTES = 8 << 20
-# What any other request may have: a form, a configuration as text. Routes that take more say so (`max_body_bytes`).
+# The limit of other bodies: forms, configurations as text. Routes that take more declare `max_body_bytes`.
 BODY_BYTES = 2 << 20
-# Up to here a version is published or moved by the request itself; what is larger is left to a worker.
+# A version up to this size is published or moved within the request; a worker does it for a larger one.
 AT_ONCE_BYTES = 64 << 20
 JOB_DAYS = _env["SLIPWAY_JOB_DAYS"]
 UPLOAD_EXPIRY_HOURS = _env["SLIPWAY_UPLOAD_EXPIRY_HOURS"]
 INSPECT_TIMEOUT = _env["SLIPWAY_INSPECT_TIMEOUT"]
 INSPECT_MEMORY_BYTES = _env["SLIPWAY_INSPECT_MEMORY_BYTES"]
-# Folders of TorchServe's that may be taken over from the page and over REST; none unless an administrator says so.
+# Folders of TorchServe set-ups that pages and REST may import; none by default.
 IMPORT_FOLDERS = _env["SLIPWAY_IMPORT_FOLDERS"]
 
 # -- Django ----------------------------------------------------------------------------------------------------------
@@ -171,10 +171,10 @@ TEMPLATES = [
 ]
 
 
-# A database machine that vanished sends no word of it. Without these a thread waits for its answer for 15 minutes where
-# something was sent to it, and for two hours where it was at work.
+# A database machine may vanish without closing its connections. Without these settings a thread would wait 15 minutes after
+# it sent a statement, and two hours while the database works on one.
 _DATABASE_GONE_S = 30
-_NOTICING_ITS_END = {
+_KEEPALIVES = {
     "keepalives": 1,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -184,11 +184,11 @@ _NOTICING_ITS_END = {
 
 
 def _bounded(found: Mapping[str, Any]) -> Mapping[str, object]:
-    """Return how PostgreSQL is reached, with bounds of sessions and times; what the address says of itself goes before them."""
+    """Return the configuration of PostgreSQL with bounds of sessions and times; options in the address take precedence."""
     options: dict[str, object] = {
         "max_sessions": _env["SLIPWAY_DATABASE_SESSIONS"],
         "connect_timeout": _env["SLIPWAY_DATABASE_CONNECT_TIMEOUT"],
-        **_NOTICING_ITS_END,
+        **_KEEPALIVES,
     }
     if _env["SLIPWAY_DATABASE_STATEMENT_TIMEOUT"]:
         options["options"] = f"-c statement_timeout={_env['SLIPWAY_DATABASE_STATEMENT_TIMEOUT']}s"
@@ -198,7 +198,7 @@ def _bounded(found: Mapping[str, Any]) -> Mapping[str, object]:
 def _database() -> Mapping[str, object]:
     if _env["DATABASE_URL"]:
         try:
-            # Each request runs on a thread of its own: a session that is kept is kept for nobody.
+            # No session is kept, because each request runs on its own thread and nobody would use it again.
             found = dj_database_url.parse(_env["DATABASE_URL"], conn_max_age=0)
         except ValueError:
             raise ImproperlyConfigured("DATABASE_URL must be an address such as postgres://user@host/name") from None
@@ -226,7 +226,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}"}
     for name in ("UserAttributeSimilarityValidator", "MinimumLengthValidator", "CommonPasswordValidator")
 ]
-# Names of our own: browsers share the cookies of one host between its ports.
+# Names of our own, because browsers share the cookies of one host between its ports.
 SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "slipway_session", "slipway_csrf"
 SESSION_COOKIE_SAMESITE = CSRF_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = BEHIND_PROXY = _env["SLIPWAY_HTTPS"]
@@ -263,7 +263,7 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 # -- uploads through Django itself -----------------------------------------------------------------------------------
-# A chunk is raw and bounded by the API; forms stay small.
+# The API itself bounds chunks of uploads; forms stay small.
 DATA_UPLOAD_MAX_MEMORY_SIZE = UPLOAD_CHUNK_BYTES + (1 << 20)
 FILE_UPLOAD_TEMP_DIR = STAGING_DIR
 
@@ -310,7 +310,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["dashboard.web.rest.permissions.HasRight"],
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
-    # Fields of one name with other choices.
+    # Names for fields that share a name but have other choices.
     "ENUM_NAME_OVERRIDES": {
         "ReleaseKind": "dashboard.shared.choices.ReleaseKind",
         "ReleaseState": "dashboard.shared.choices.ReleaseState",

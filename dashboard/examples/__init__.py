@@ -1,2 +1,2 @@
-"""Examples of a model's requests, kept by name, and the golden ones among them: kept, run now, sampled from live traffic. It
-imports `versions` and what is below. The playground shows them; `watch` asks for the golden ones and sends them with a load."""
+"""Examples of a model's requests and golden requests: kept by name, run now, sampled from live traffic. The room imports
+`versions` and the rooms below. The playground shows examples; `watch` sends the golden ones with a load."""

@@ -1,4 +1,4 @@
-"""What golden requests came to when they were asked last: by a person, or by a server before it served a release."""
+"""The outcomes of golden requests' last runs: by a person, or by a server before it served a release."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -12,15 +12,15 @@ from dashboard.models.release import CheckStep
 
 
 def outcomes_of_check(*, release: Release, steps: Iterable[CheckStep]) -> None:
-    """Keep what the golden requests of a release's check came to; of several versions, one that failed stands for all."""
+    """Keep the outcomes of a release's check. If several versions ran a golden request, a failure of one counts."""
     checks: list[Mapping[str, Any]] = [check for step in steps for check in step.get("checks", [])]
-    checks.sort(key=lambda check: not check["passed"])  # the last of a name counts
+    checks.sort(key=lambda check: not check["passed"])  # the last check of a name counts
     found = {str(check["name"]): outcome(check, release=release.number, checked=True) for check in checks}
     outcomes_keep(model=release.model, outcomes=found)
 
 
 def outcome(check: Mapping[str, Any], *, release: int, checked: bool) -> GoldenOutcome:
-    """Return what is kept of a check: `passed`, `detail`, `version` and `ms`, as servers tell it."""
+    """Return the outcome to keep of a check. check: `passed`, `detail`, `version` and `ms` in the form of servers' reports."""
     return {
         "passed": bool(check["passed"]),
         "detail": str(check.get("detail", "")),
@@ -33,7 +33,7 @@ def outcome(check: Mapping[str, Any], *, release: int, checked: bool) -> GoldenO
 
 
 def outcomes_keep(*, model: Model, outcomes: Mapping[str, GoldenOutcome]) -> None:
-    """Keep outcomes by the names of a model's golden requests."""
+    """Keep outcomes, given by the names of a model's golden requests."""
     rows: Sequence[Example] = list(golden_examples(model).only("name").filter(name__in=outcomes)) if outcomes else ()
     for row in rows:
         row.outcome = outcomes[row.name]

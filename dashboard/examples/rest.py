@@ -1,4 +1,4 @@
-"""Examples over REST: kept, changed, asked now; the golden ones run together."""
+"""Examples over REST: keeping, changing and running them; running all golden ones; sampling traffic."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -14,7 +14,7 @@ from dashboard.examples.traffic import traffic_sample
 from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 from repository.core.golden import MAX_BYTES
 
-# The largest example, and what JSON may add to it where it is written with spaces or lists within lists.
+# The largest example, with room for the spaces and nested lists of its JSON.
 _BODY_BYTES = 4 * MAX_BYTES
 
 
@@ -30,7 +30,7 @@ class ExampleList(Endpoint):
 
     @extend_schema(request=serializers.ExampleRequestSerializer, responses={201: serializers.ExampleDetailSerializer})
     def post(self, request: Request, name: str) -> Response:
-        """Keeps a request by a name, and as a golden one with the outputs that it must be answered with."""
+        """Keeps a request by a name. A golden request also needs its expected outputs."""
         data = data_of(request, serializers.ExampleRequestSerializer)
         example = example_create(model=model_get(name), actor=self.actor, **data)
         return Response(serializers.ExampleDetailSerializer(example).data, status=201)
@@ -43,7 +43,7 @@ class ExampleDetail(Endpoint):
 
     @extend_schema(responses=serializers.ExampleDetailSerializer)
     def get(self, request: Request, name: str, example: str) -> Response:
-        """An example with its tensors; of one that was kept from live traffic, for who may operate."""
+        """An example with its tensors. One from live traffic needs the right to operate."""
         found = example_shown(model_get(name), example, self.actor)
         return Response(serializers.ExampleDetailSerializer(found).data)
 
@@ -67,7 +67,7 @@ class ExampleAnswer(Endpoint):
 
     @extend_schema(request=serializers.AskSerializer, responses=serializers.AnswerSerializer)
     def post(self, request: Request, name: str, example: str) -> Response:
-        """Asks the server the example, and returns its outputs as they can be kept as the expected ones."""
+        """Sends the example to the server, and returns the outputs in the form of expected outputs."""
         version = data_of(request, serializers.AskSerializer)["version"]
         found = example_shown(model_get(name), example, self.actor)
         return Response(example_answer(example=found, actor=self.actor, version=version))
@@ -79,7 +79,7 @@ class GoldenChecks(Endpoint):
 
     @extend_schema(request=serializers.AskSerializer, responses=serializers.GoldenRunSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Runs every golden request of a model against what serves, and tells which passed."""
+        """Runs every golden request of a model against the serving version, and reports which passed."""
         version = data_of(request, serializers.AskSerializer)["version"]
         results = golden_run(model=model_get(name), actor=self.actor, version=version)
         found = {"passed": all(result.passed for result in results), "results": results}
@@ -92,7 +92,7 @@ class TrafficSample(Endpoint):
 
     @extend_schema(request=serializers.SamplingRequestSerializer, responses=serializers.SamplingSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Shows the next requests that clients send to a model, with their answers, and keeps nothing of them."""
+        """Shows the next requests that clients send to a model, with their answers, and keeps none of them."""
         data = data_of(request, serializers.SamplingRequestSerializer)
         sampling = traffic_sample(model=model_get(name), actor=self.actor, **data)
         return Response(serializers.SamplingSerializer(sampling).data)

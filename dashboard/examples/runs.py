@@ -1,4 +1,4 @@
-"""Golden requests run now: each is sent to what serves, and its answer held against what was expected."""
+"""Runs golden requests now: sends each to the server, and compares the answer with the expected outputs."""
 
 import time
 from collections.abc import Iterable
@@ -21,14 +21,14 @@ from repository.core.golden import OutputVerdict, Tolerance, compare, read_expec
 from repository.core.json_types import JsonObject
 from repository.core.tensors import Tensor, from_binary, read_tensor, tensor_json
 
-BUDGET_S = 120.0  # for all requests of one run; what is left after it is told as not run
+BUDGET_S = 120.0  # for all requests of one run; the rest is reported as not run
 
 _connections = ServerConnections()
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenResult:
-    """What one golden request came to. detail: why it failed, or how near the answer was. version: which one answered."""
+    """The result of one golden request. detail: why it failed, or the largest deviation. version: the one that answered."""
 
     name: str
     passed: bool
@@ -40,7 +40,7 @@ class GoldenResult:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer's outputs; where the server refused, `refusal` says why and there are none."""
+    """The outputs of an answer. refusal: the server's reason if it refused the request; then there are no outputs."""
 
     outputs: list[Tensor]
     version: str = ""
@@ -48,10 +48,10 @@ class Answer:
 
 
 def golden_run(*, model: Model, actor: Actor, version: str = "") -> list[GoldenResult]:
-    """Send every golden request of a model to the bundled server; keep and return what each came to.
+    """Send every golden request of a model to the bundled server; keep and return the results.
 
-    version: a number or an alias; "" for what the server chooses. Forbidden: the actor may not infer with the model.
-    Unavailable: the server does not answer at all. A request that the server refuses has failed, with the server's words.
+    version: a number or an alias; "" for the server's choice. Forbidden: the actor may not infer with the model. Unavailable:
+    the server does not answer. A request that the server refuses has failed, with the server's message.
     """
     require(actor, Right.INFER)
     require_inference(actor, model.name)
@@ -65,9 +65,9 @@ def golden_run(*, model: Model, actor: Actor, version: str = "") -> list[GoldenR
 
 
 def example_answer(*, example: Example, actor: Actor, version: str = "") -> JsonObject:
-    """Return what the server answers to an example now, as its expected outputs would be kept.
+    """Send an example to the server, and return the answer in the form of expected outputs.
 
-    Forbidden: the actor may not infer with the model. Invalid: the server refuses the request, in its words.
+    Forbidden: the actor may not infer with the model. Invalid: the server refuses the request, with its message.
     """
     require(actor, Right.INFER)
     require_inference(actor, example.model.name)
@@ -81,7 +81,9 @@ def _run_all(examples: Iterable[Example], name: str, version: str, actor: Actor)
     deadline = time.monotonic() + BUDGET_S
     for example in examples:
         if time.monotonic() > deadline:
-            yield GoldenResult(example.name, False, f"it was not run: those before it took {BUDGET_S:.0f} s together")
+            yield GoldenResult(
+                example.name, False, f"it was not run, because the others took {BUDGET_S:.0f} s together"
+            )
         else:
             yield _run(example, name, version, actor)
 
@@ -101,7 +103,7 @@ def _run(example: Example, name: str, version: str, actor: Actor) -> GoldenResul
 def _ask(example: Example, name: str, version: str, actor: Actor) -> Answer:
     try:
         text, binary = request_body(read_request(example.request))
-    except InvalidExample as error:  # it was kept before a rule came
+    except InvalidExample as error:  # it was kept before the rule existed
         return Answer([], refusal=error.message)
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(text))}
     client = ServerClient(server_get(LOCAL), _connections)
@@ -120,13 +122,13 @@ def _refusal(status: int, body: bytes) -> str:
 
 
 def _read_answer(body: bytes, length: str) -> Answer:
-    """Read a V2 answer, whose outputs stand in its JSON or behind it. DashboardError: it is none."""
+    """Read a V2 answer with outputs in its JSON or in binary form behind it. DashboardError: it does not follow V2."""
     size = int(length) if length.isdigit() else len(body)
     try:
         head = orjson.loads(body[:size])
         return Answer(_outputs(head["outputs"], body[size:]), str(head.get("model_version", "")))
     except (orjson.JSONDecodeError, InvalidExample, KeyError, TypeError):
-        raise DashboardError("the inference server's answer is no answer of the V2 protocol") from None
+        raise DashboardError("the inference server's answer does not follow the V2 protocol") from None
 
 
 def _outputs(rows: list[JsonObject], binary: bytes) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Reads about examples: lists without their tensors, one with them, and the golden ones as a load takes them."""
+"""Reads of examples: lists without tensors, one with its tensors, and golden requests in the form that a load takes."""
 
 from django.db.models import Q, QuerySet
 
@@ -12,15 +12,12 @@ from repository.core.tensors import tensor_json
 
 
 def examples(model: Model) -> QuerySet[Example]:
-    """Return a model's examples by name; their tensors are read only where somebody asks for them.
-
-    has_expected: whether there is an expected answer.
-    """
+    """Return a model's examples by name, without reading their tensors. has_expected: whether one has expected outputs."""
     return model.examples.defer("request", "expected").annotate(has_expected=Q(expected__isnull=False))
 
 
 def example_get(model: Model, name: str) -> Example:
-    """Return an example; NotFound where the model has none of that name."""
+    """Return an example. NotFound: the model has none of that name."""
     try:
         return model.examples.select_related("model").get(name=name)
     except Example.DoesNotExist:
@@ -28,7 +25,7 @@ def example_get(model: Model, name: str) -> Example:
 
 
 def example_shown(model: Model, name: str, actor: Actor) -> Example:
-    """Return an example to somebody who will see its tensors. Forbidden: a client sent it, and they may not see such data."""
+    """Return an example to an actor who will see its tensors. Forbidden: a client sent it, and the actor lacks CLIENT_DATA."""
     example = example_get(model, name)
     if example.of_clients:
         require(actor, CLIENT_DATA)
@@ -40,14 +37,14 @@ def golden_examples(model: Model) -> QuerySet[Example]:
 
 
 def golden_checks(model: Model) -> list[JsonObject]:
-    """Return a model's golden requests as the load parameter `slipway.golden` has them (repository.core.golden)."""
+    """Return a model's golden requests in the form of the load parameter `slipway.golden` (repository.core.golden)."""
     return [golden_json(example) for example in golden_examples(model)]
 
 
 def golden_json(example: Example) -> JsonObject:
-    """Return a golden request. Its tensors are written anew: PostgreSQL gives 1e30 back as a whole number of 31 digits.
+    """Return a golden request as JSON. Tensors are formatted anew, because PostgreSQL returns 1e30 as a 31-digit integer.
 
-    One that was kept before a rule came goes as it is: the server says what is wrong with it.
+    A request that was kept before a rule existed is sent unchanged, and the server reports its fault.
     """
     try:
         request = request_json(read_request(example.request))

@@ -15,9 +15,9 @@ class OutcomeSerializer(serializers.Serializer[Any]):
 
     passed = serializers.BooleanField()
     detail = serializers.CharField()
-    version = serializers.CharField(help_text="Which one answered.")
-    release = serializers.IntegerField(help_text="The one that was checked, or that served; 0 for none.")
-    checked = serializers.BooleanField(help_text="Asked by a server before the release served, not by a person.")
+    version = serializers.CharField(help_text="The version that answered.")
+    release = serializers.IntegerField(help_text="The release that was checked, or that served; 0 for none.")
+    checked = serializers.BooleanField(help_text="Run by a server before the release served, not by a person.")
     ms = serializers.FloatField()
     at = serializers.DateTimeField()
 
@@ -41,22 +41,20 @@ class ExampleSerializer(serializers.ModelSerializer[models.Example]):
         ]
 
     created_by = serializers.CharField(source="created_by_name")
-    inputs = serializers.CharField(read_only=True, help_text="The tensors that it sends, in words.")
-    outcome = OutcomeSerializer(
-        allow_null=True, help_text="What it came to as a golden request when it was asked last."
-    )
+    inputs = serializers.CharField(read_only=True, help_text="Its input tensors in words.")
+    outcome = OutcomeSerializer(allow_null=True, help_text="The outcome of its last run as a golden request.")
 
 
 class ExampleDetailSerializer(ExampleSerializer):
-    request = serializers.DictField(help_text="A V2 inference request; `base64` stands for what JSON cannot carry.")
-    expected = serializers.DictField(allow_null=True, help_text="The outputs that it must be answered with.")
+    request = serializers.DictField(help_text="A V2 inference request; `base64` holds bytes that JSON cannot carry.")
+    expected = serializers.DictField(allow_null=True, help_text="The expected outputs.")
 
     class Meta(ExampleSerializer.Meta):
         fields = [*ExampleSerializer.Meta.fields, "request", "expected"]
 
 
 class ExampleChangeSerializer(serializers.Serializer[Any]):
-    """What is left out stays as it is."""
+    """The fields to change."""
 
     name = serializers.CharField(required=False, allow_blank=True, max_length=1000)
     request = serializers.JSONField(required=False)
@@ -95,7 +93,7 @@ class OutputVerdictSerializer(serializers.Serializer[Any]):
     """repository.core.golden.OutputVerdict"""
 
     name = serializers.CharField()
-    largest = DifferenceField(help_text="The largest difference of two numbers; null where there are none.")
+    largest = DifferenceField(help_text="The largest difference of two numbers; null without numbers.")
     detail = serializers.CharField()
 
 
@@ -119,7 +117,7 @@ class SamplingRequestSerializer(serializers.Serializer[Any]):
     count = serializers.IntegerField(required=False, default=5)
     seconds = serializers.IntegerField(required=False, default=30)
     consent = serializers.BooleanField(
-        required=False, default=False, help_text="That the one who asks may see what clients send."
+        required=False, default=False, help_text="Confirms that the caller may see the requests of clients."
     )
 
 
@@ -137,6 +135,6 @@ class SamplingSerializer(serializers.Serializer[Any]):
 
     candidates = CandidateSerializer(many=True)
     skipped = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Requests that can be no example: too_large, failed, unfit."
+        child=serializers.IntegerField(), help_text="Requests that cannot be examples: too_large, failed, unfit."
     )
     seconds = serializers.FloatField()

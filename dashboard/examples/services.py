@@ -1,4 +1,4 @@
-"""Writes of examples: kept, changed, made golden, deleted. What is kept is checked and normalised first."""
+"""Writes of examples: creating, changing and deleting them. Their requests are checked and normalised first."""
 
 import math
 from collections.abc import Iterable
@@ -30,9 +30,8 @@ from repository.core.json_types import JsonObject
 from repository.core.tensors import Tensor, tensor_json
 
 MAX_NAME = 100
-# A change may name these; what is not among its arguments stays as it is.
 CHANGEABLE = ("name", "request", "expected", "golden", "absolute", "relative")
-_JUDGED = {"request", "expected", "absolute", "relative"}  # what an outcome is of
+_DECISIVE = {"request", "expected", "absolute", "relative"}  # a change of these makes an outcome obsolete
 
 
 def example_create(
@@ -49,9 +48,9 @@ def example_create(
 ) -> Example:
     """Keep a request under a name that the model has no example of yet.
 
-    request, expected: JSON as repository.core.golden has it. golden: run it before a release serves.
-    Forbidden: the actor may not operate. Invalid: something is no request, with a problem at its field. Conflict: the name is
-    taken, or the model has as many as it may. TooLarge: it, or all together, would be.
+    request, expected: in the JSON of repository.core.golden. golden: run it before a release serves.
+    Forbidden: the actor may not operate. Invalid: a field is wrong; the problem names it. Conflict: the name is taken, or the
+    model has MAX_REQUESTS examples. TooLarge: this example, or all of the model's together, would be too large.
     """
     require(actor, Right.OPERATE)
     given = {"name": name, "request": request, "expected": expected, "golden": golden}
@@ -73,16 +72,13 @@ def example_create(
 
 
 def example_change(*, example: Example, actor: Actor, **changes: Any) -> Example:
-    """Change what is named of an example: its name, request, expected answer, tolerances, or whether it is golden.
-
-    Errors are those of `example_create`.
-    """
+    """Change the named fields of an example (CHANGEABLE). It raises the errors of `example_create`."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model, example = _locked(example)
         before = _audited(example)
         _put(example, {**{key: getattr(example, key) for key in CHANGEABLE}, **changes})
-        if changes.keys() & _JUDGED:
+        if changes.keys() & _DECISIVE:
             example.outcome = None
         _refuse_taken(example)
         _refuse_excess(example)
@@ -114,7 +110,7 @@ def example_delete(*, example: Example, actor: Actor) -> None:
 
 
 def _locked(example: Example) -> tuple[Model, Example]:
-    """Return an example as it is now, and its model, whose row is the caller's alone. NotFound: one was deleted meanwhile."""
+    """Return the current row of an example, and its model, locked. NotFound: one of them was deleted meanwhile."""
     model = Model.locked(example.model_id)
     found = Example.objects.select_related("model").filter(pk=example.pk).first()
     if found is None:
@@ -122,9 +118,9 @@ def _locked(example: Example) -> tuple[Model, Example]:
     return model, found
 
 
-# -- what is kept --------------------------------------------------------------------------------------------------------
+# -- checks --------------------------------------------------------------------------------------------------------------
 def _put(example: Example, given: dict[str, Any]) -> None:
-    """Put what was given into the row, checked and in the one form in which it is kept."""
+    """Check the given values, normalise them, and set them on the row."""
     example.name = _name(given["name"])
     request = _at("request", read_request, given["request"])
     expected = None if given["expected"] is None else _at("expected", read_expected, given["expected"])
@@ -144,7 +140,7 @@ def _put(example: Example, given: dict[str, Any]) -> None:
 
 
 def _at(field: str, read: Any, given: object) -> Any:
-    """Return what a reader makes of it; its InvalidExample becomes an Invalid with a problem at the field."""
+    """Return the reader's result; its InvalidExample becomes an Invalid with a problem at the field."""
     try:
         return read(given)
     except InvalidExample as error:
@@ -168,12 +164,12 @@ def _tolerance(field: str, given: object) -> float:
 
 
 def _refuse_unfit(example: Example, inputs: list[Tensor], expected: list[Tensor] | None) -> None:
-    """Refuse names of tensors that the model has not, and golden requests of models that need more than one request."""
+    """Refuse tensors that the model does not have, and golden requests of models that one request cannot test."""
     document = on_disk(example.model.name).document
     newest = example.model.versions.filter(state=VersionState.PUBLISHED).order_by("-number").first()
     traits = traits_of(document, newest is not None and newest.streams)
     if example.golden and expected is None:
-        raise Invalid.at("expected", "a golden request needs the outputs that it must be answered with")
+        raise Invalid.at("expected", "a golden request needs expected outputs")
     if example.golden and (traits.decoupled or traits.sequence):
         kind = "answers a request with a stream" if traits.decoupled else "keeps state from one request to the next"
         raise Invalid.at("golden", f"model '{example.model.name}' {kind}, so a single request of it cannot be golden")
@@ -181,14 +177,14 @@ def _refuse_unfit(example: Example, inputs: list[Tensor], expected: list[Tensor]
         config = document.message
     except InvalidConfig:
         return
-    for field, what, named, given in (
+    for field, kind, named, given in (
         ("request", "input", [row.name for row in config.input], inputs),
         ("expected", "output", [row.name for row in config.output], expected or []),
     ):
         unknown = next((tensor.name for tensor in given if named and tensor.name not in named), None)
         if unknown is not None:
             there = ", ".join(f"'{name}'" for name in named)
-            raise Invalid.at(field, f"model '{example.model.name}' has no {what} '{unknown}'; it has {there}")
+            raise Invalid.at(field, f"model '{example.model.name}' has no {kind} '{unknown}'; it has {there}")
 
 
 def _refuse_taken(example: Example) -> None:
@@ -205,8 +201,8 @@ def _refuse_excess(example: Example) -> None:
     together = example.size_bytes + (others.aggregate(Sum("size_bytes"))["size_bytes__sum"] or 0)
     if together > MAX_BYTES_TOGETHER:
         raise TooLarge(
-            f"the examples of '{example.model.name}' would have {together} bytes together, and may have "
-            f"{MAX_BYTES_TOGETHER}; delete one first"
+            f"the examples of '{example.model.name}' would have {together} bytes together; at most {MAX_BYTES_TOGETHER} "
+            "can be kept. Delete one first"
         )
 
 
@@ -215,9 +211,9 @@ def tensor_rows(tensors: Iterable[Tensor]) -> list[TensorRow]:
     return [{"name": one.name, "datatype": one.datatype, "shape": list(one.shape)} for one in tensors]
 
 
-# -- what is told of it --------------------------------------------------------------------------------------------------
+# -- the audit trail -----------------------------------------------------------------------------------------------------
 def _audited(example: Example) -> JsonObject:
-    """Return what the audit trail keeps of an example: its tensors are too large for it."""
+    """Return an example for the audit trail, without its tensors, which are too large."""
     return {
         "name": example.name,
         "inputs": example.inputs,

@@ -1,4 +1,4 @@
-"""Requests of live traffic, shown to somebody who may keep some of them as examples. Here nothing is kept of them."""
+"""Samples of live traffic, from which a person may make examples. This module keeps none of them."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ _connections = ServerConnections()
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A request that a client sent, as it would be kept. inputs: in words. expected: what the client was answered."""
+    """A client's request in the form of an example. inputs: in words. expected: the answer that the client got."""
 
     version: int
     inputs: str
@@ -38,7 +38,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """What came in so many seconds. skipped: how many requests can be no example, by the reason."""
+    """The requests of some seconds. skipped: the number of requests that cannot be examples, by the reason."""
 
     candidates: list[Candidate]
     skipped: dict[str, int]
@@ -46,9 +46,10 @@ class Sampling:
 
 
 def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, consent: bool) -> Sampling:
-    """Return the next requests that clients send to a model, with their answers: when so many have come, or the time is over.
+    """Wait for the next requests of clients to a model, and return them with their answers: `count`, or fewer when the time is
+    over.
 
-    That somebody looked is written down before they see any. consent: they know what they will see.
+    An audit entry is written before the actor sees any. consent: the actor confirms that they may see such data.
     Forbidden: the actor may not operate. Invalid: no consent, or more than MAX_COUNT or MAX_SECONDS. Unavailable: the server
     does not answer, or the model is not ready.
     """
@@ -79,7 +80,7 @@ def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, cons
 
 
 def _candidate(row: TrafficSample) -> Candidate | None:
-    """Return a sample as it would be kept; None for one that is too large for it, or that no example can hold."""
+    """Return a sample in the form of an example; None if it is too large or cannot be one."""
     try:
         request, expected = read_request(row["request"]), read_expected(row["answer"])
     except InvalidExample:

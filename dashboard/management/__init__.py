@@ -1,1 +1,2 @@
-"""Where Django looks for commands. It holds none itself and imports nothing. `manage.py` finds `commands` through it."""
+"""Django looks for commands here: `manage.py` finds `commands` through this package. It holds none itself and imports
+nothing."""

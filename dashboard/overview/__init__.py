@@ -1,2 +1,2 @@
-"""What puts several rooms on one page: the overview, the list of work, the search, the frame around every page. It imports
+"""Pages that combine several rooms: the overview, the list of jobs, the search, the frame around every page. The room imports
 every room that has pages. Only addresses and templates call it."""

@@ -1,4 +1,4 @@
-"""The list of work: what is under way, and what has ended. An upload is one row, whichever jobs have worked on it."""
+"""The list of jobs, under way and ended. An upload with all its jobs is one row."""
 
 from django.conf import settings
 from django.db.models import Q, QuerySet
@@ -15,7 +15,7 @@ from dashboard.uploads.states import UNFINISHED
 from dashboard.web.addresses import get
 from dashboard.web.pages import page_of, respond
 
-SHOWN = 200  # uploads, and jobs, that are under way: the newest
+SHOWN = 200  # the newest uploads, and the newest jobs, that are under way
 
 
 @get("jobs/", Right.VIEW)
@@ -35,7 +35,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 
 
 def _ended(state: str, of_uploads: list[str]) -> QuerySet[Job]:
-    """Return the jobs that ended in a state, or in any. Of those of one upload it is the last, once the upload is over."""
+    """Return the jobs that ended in a state, or in any. An upload's jobs are shown once it is over, by its last one."""
     apart = ~Q(kind__in=of_uploads)
     last = Q(uploads__isnull=False) & ~Q(uploads__state__in=UNFINISHED)
     rows = jobs_of().filter(apart | last, state__in=[state] if state else ENDED)

@@ -1,4 +1,4 @@
-"""The overview: whether everything serves, what changed last, which models are busiest."""
+"""The overview: the state of everything, the last changes, the busiest models."""
 
 from functools import cached_property
 
@@ -29,18 +29,16 @@ from dashboard.web.pages import respond
 CHANGES = 10
 BUSIEST = 8
 ROLLOUTS = 5
-
-
-MOST_TROUBLED = 50  # models that need attention, named one by one
-MOST_CHANGING = 3  # more models that load at a time are one line
+MOST_TROUBLED = 50  # models that need attention and have a line each
+MOST_CHANGING = 3  # if more models change at a time, they share one line
 
 
 class Everything:
-    """How all models stand, for the part of the page that says so."""
+    """The state of all servers, models and rollouts; only the shown parts are read."""
 
     @cached_property
     def down(self) -> list[Server]:
-        """The servers where none answers: then each of them is one line, and their models none."""
+        """All servers if none of them answers: then each has a line, and models have none."""
         return all_down()
 
     @cached_property
@@ -65,22 +63,22 @@ class Everything:
 
     @cached_property
     def attention(self) -> list[ModelSummary]:
-        """The models that a person should look at, so many as one reads."""
+        """The models that need attention, at most MOST_TROUBLED."""
         return summaries_of(self._troubled[:MOST_TROUBLED])
 
     @property
     def more_troubled(self) -> int:
-        """How many more there are."""
+        """The number of further models that need attention."""
         return len(self._troubled[MOST_TROUBLED:])
 
     @cached_property
     def rollouts(self) -> list[Rollout]:
-        """Those that cannot go on, and those that were rolled back in the last day."""
+        """The rollouts that cannot go on, and those that were rolled back in the last day."""
         return [] if self.down else rollouts_of_note()
 
     @cached_property
     def open(self) -> list[Rollout]:
-        """Those that are under way, or hold what they replaced, so many as are shown."""
+        """The newest rollouts that are under way or hold an old version, at most ROLLOUTS."""
         return [] if self.down else list(rollouts_unfinished()[:ROLLOUTS])
 
     @cached_property
@@ -93,19 +91,19 @@ class Everything:
 
     @cached_property
     def changing(self) -> list[ModelSummary]:
-        """The models that load or unload, where they are few."""
+        """The models that load or unload, if they are at most MOST_CHANGING."""
         return summaries_of(self._changing) if len(self._changing) <= MOST_CHANGING else []
 
     @property
     def changing_count(self) -> int:
-        """How many load or unload, where they are too many to be named."""
+        """The number of models that load or unload, if they are more than MOST_CHANGING."""
         return len(self._changing) if len(self._changing) > MOST_CHANGING else 0
 
 
 @get("", Right.VIEW)
 def overview(request: HttpRequest) -> HttpResponse:
     found = list(servers())
-    context = {  # a part reads what it shows, and no more
+    context = {  # lazy, because each part of the page shows only some of these
         "servers": found,
         "everything": Everything(),
         "total": SimpleLazyObject(lambda: recent_numbers([])[""]),

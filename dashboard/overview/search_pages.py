@@ -1,4 +1,4 @@
-"""The models and pages that the search goes to; the browser asks for them when the search opens."""
+"""The models and pages that the search can open; the browser fetches them when the search opens."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -8,9 +8,9 @@ from dashboard.access.authorisation import Right
 from dashboard.models import Model
 from dashboard.web.addresses import get
 
-# The pages to which the rail and the search lead, in the rail's order -> the key that opens each after `g`.
+# The pages of the rail and the search, in the rail's order -> the key that opens each after `g`.
 PAGES = {"overview": "o", "models": "m", "rollouts": "r", "jobs": "j", "servers": "s", "activity": "a", "settings": "e"}
-MOST_MODELS = 300  # of more, the search asks again for those that fit what was typed
+MOST_MODELS = 300  # if there are more, the search fetches those that match the typed text
 
 
 @get("places", Right.VIEW)

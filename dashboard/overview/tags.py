@@ -1,4 +1,4 @@
-"""Template tags that ask the database: health, links of the rail, ranges of charts, what an audit entry changed."""
+"""Template tags that query the database: health, links of the rail, ranges of charts, differences of an audit entry."""
 
 import json
 from collections.abc import Iterable
@@ -38,7 +38,6 @@ _ACTION_ICONS = (
     ("model.load", "play"),
     ("model.", "models"),
     ("server.", "servers"),
-    ("release.", "live"),
     ("alias", "live"),
     ("token.", "key"),
     ("account.", "user"),
@@ -67,11 +66,11 @@ _EVENT_STATES = {
 
 @register.simple_tag
 def health() -> dict[str, object]:
-    """Return how everything is, for the title and the favicon of every page.
+    """Return the health of everything, for the title and the favicon of every page.
 
-    failing: how many models, servers and processes fail. silent: a sentence for each process that does not answer.
+    failing: the number of models, servers and processes that fail. silent: a sentence for each process that does not answer.
     """
-    # Of models on a server that is down only that is known: it is one failure, however many they are.
+    # The models on a server that is down do not count: the server is one failure.
     states = [] if all_down() else [model.state for model in models_standing()]
     down = sum(
         getattr(server, "state", None) is not None and server.state.state == ServerStatus.DOWN for server in servers()
@@ -101,7 +100,7 @@ def page_keys() -> list[tuple[str, str]]:
 
 
 def _is_under(path: str, name: str) -> bool:
-    """Whether a path is that of the page `name` or of one that belongs to it."""
+    """Return whether a path is the page `name` or a page below it."""
     address = reverse(name)
     under = "/uploads/" if name == "models" else address
     return path == address or (name != "overview" and path.startswith((address, under)))
@@ -121,7 +120,7 @@ def _range(context: template.Context) -> str:
 def charts_config(
     context: template.Context, model: str = "", server: str = "", range: str = "", version: str = ""
 ) -> dict[str, object]:
-    """Give static/js/charts/board.js what it begins with."""
+    """Return the configuration of static/js/charts/board.js."""
     request = context["request"]
     zoom = [request.GET.get("from", ""), request.GET.get("to", "")]
     config = {
@@ -138,7 +137,7 @@ def charts_config(
 
 @register.filter
 def serving(summary: ModelSummary) -> list[int]:
-    """Return the versions that answer now on any server, the oldest first; those that should are `wanted_versions`."""
+    """Return the live versions that are ready on any server, the oldest first."""
     ready = {row.version for row in summary.server_states if row.word == "ready"}
     return [number for number in summary.live_versions if number in ready]
 
@@ -168,14 +167,14 @@ def took(job: Job) -> str:
 
 @register.filter
 def rights_of(person: User) -> list[str]:
-    """Return what a person may do, in words."""
+    """Return a person's rights in words."""
     actor = Actor(user=person)
     return [right.value for right in Right if actor.may(right)]
 
 
 @register.filter
 def opens(token: ApiToken) -> list[str]:
-    """Return those of a token's rights that its person has at present."""
+    """Return the rights of a token that its person has at present."""
     return list(token_rights(Actor(user=token.user, token=token)))
 
 
@@ -186,7 +185,7 @@ def permission_names(person: User) -> set[str]:
 
 
 class Difference(NamedTuple):
-    """What became of one field. diff: unified, where both are texts of lines."""
+    """The change of one field. diff: a unified diff if both values are texts of several lines, else ""."""
 
     name: str
     before: str
@@ -196,7 +195,7 @@ class Difference(NamedTuple):
 
 @register.simple_tag
 def differences(row: Happening) -> list[Difference]:
-    """Return every field that a happening changed."""
+    """Return the changes of a row of the activity, field by field."""
     names = dict.fromkeys([*row.before, *row.after])
     return [_difference(name, row) for name in names if row.before.get(name) != row.after.get(name)]
 

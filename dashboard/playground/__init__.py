@@ -1,2 +1,2 @@
-"""Trying a model: the form made from its signature, the labels of its classes, and REST that passes a request on to the
-bundled server. It imports `configuration` and what is below. People and programs call it, no other room does."""
+"""The playground of a model: a form made from its signature, the labels of its classes, and REST that forwards requests to the
+bundled server. The room imports `configuration` and the rooms below; no other room calls it."""

@@ -1,5 +1,5 @@
-"""The names of a model's classes: from the label files that its configuration names (Triton's label_filename), from
-slipway.class_names, and from the file of the version that serves, in this order.
+"""The names of a model's classes, from the first of these sources: the label files of its configuration (Triton's
+label_filename), slipway.class_names, the model file of the serving version.
 """
 
 from typing import cast
@@ -22,8 +22,8 @@ MAX_DEPTH = 8  # ensembles of ensembles
 def output_labels(name: str, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
     """Return the names of classes for each output that has any.
 
-    An ensemble's output without a label file has the labels of the step that makes it. A file that cannot be read is passed
-    over: the server says what is wrong with it when it loads the model. depth: how many ensembles inside each other count.
+    An ensemble's output without a label file has the labels of the step that makes it. A file that cannot be read is skipped,
+    because the server reports it when it loads the model. depth: the most levels of nested ensembles.
     """
     try:
         config = on_disk(name).document.message
@@ -38,7 +38,7 @@ def output_labels(name: str, depth: int = MAX_DEPTH) -> dict[str, list[str]]:
 
 
 def _in_model_file(name: str) -> dict[str, list[str]]:
-    """Return what the model's file says of its classes: that of the version that serves, or else of the newest."""
+    """Return the class names in the model file of the serving version, or else of the newest."""
     model = Model.objects.filter(name=name).first()
     if model is None:
         return {}

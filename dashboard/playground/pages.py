@@ -1,4 +1,4 @@
-"""The page that tries a model: a form made from its signature, and the same request as code."""
+"""The page of the playground: a form made from a model's signature, and the same request as code."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -30,13 +30,11 @@ from dashboard.web.pages import SELECTABLE, page_of, respond
 EXAMPLES = 100  # on one page
 LOG_LINES = 200  # beside an answer
 SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC"))
-
-
 DEFAULT = "default"  # in an address: the version that the server chooses
 
 
 class Choice(NamedTuple):
-    """A version that can be asked. name: as a request names it; "" for the one that the server chooses."""
+    """A version that a request can choose. name: in the request; "" for the server's choice."""
 
     name: str
     label: str
@@ -98,24 +96,24 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _offered(request: HttpRequest, numbers: list[int]) -> list[int]:
-    """Return the newest of the published versions, with those that the address names."""
+    """Return the newest published versions, and those that the address names."""
     named = request.GET.get("versions", request.GET.get("version", "")).split(",")
     return [one for place, one in enumerate(numbers) if place < SELECTABLE or str(one) in named]
 
 
 def _choices(numbers: list[int], live: list[int], aliases: dict[str, int], own: Mapping[int, str]) -> list[Choice]:
-    """Return what can be asked: the server's own choice, every published version, and every alias but that of the choice.
+    """Return the choices: the server's own choice, every published version, and every alias except DEFAULT.
 
-    own: the archive's own version of those that are archives.
+    own: the TorchServe archives' own versions, by the number.
     """
     serves = aliases.get(DEFAULT, max(live, default=None))
-    said = {number: f"{number} ({own[number]})" if number in own else str(number) for number in numbers}
-    first = Choice("", "What serves" if serves is None else f"What serves · version {said.get(serves, serves)}")
+    labels = {number: f"{number} ({own[number]})" if number in own else str(number) for number in numbers}
+    first = Choice("", "Server's choice" + ("" if serves is None else f" · version {labels.get(serves, serves)}"))
     versions = [
-        Choice(str(number), f"Version {said[number]}{' · live' if number in live else ''}") for number in numbers
+        Choice(str(number), f"Version {labels[number]}{' · live' if number in live else ''}") for number in numbers
     ]
     named = [
-        Choice(alias, f"{alias} · version {said.get(number, number)}")
+        Choice(alias, f"{alias} · version {labels.get(number, number)}")
         for alias, number in sorted(aliases.items())
         if alias != DEFAULT
     ]
@@ -123,7 +121,7 @@ def _choices(numbers: list[int], live: list[int], aliases: dict[str, int], own: 
 
 
 def _chosen(request: HttpRequest, choices: list[Choice]) -> list[str]:
-    """Return the names in ?version=3, or of two to compare in ?versions=3,champion; what nobody knows is left out."""
+    """Return the name in ?version=3, or the two to compare in ?versions=3,champion, without unknown ones."""
     known = {choice.name for choice in choices}
     given = request.GET.get("versions", request.GET.get("version", "")).split(",")
     names = [name for name in ("" if one.strip() == DEFAULT else one.strip() for one in given) if name in known]
@@ -131,13 +129,13 @@ def _chosen(request: HttpRequest, choices: list[Choice]) -> list[str]:
 
 
 def _version(published: list[Version], name: str, live: list[int], aliases: dict[str, int]) -> Version | None:
-    """Return the version that a name stands for; the newest where that is not published."""
+    """Return the version of a name; the newest if that is not published."""
     number = int(name) if name.isdecimal() else aliases.get(name or DEFAULT, max(live, default=None))
     return next((row for row in published if row.number == number), published[0] if published else None)
 
 
 def _rest_addresses(name: str, *, streams: bool) -> dict[str, str]:
-    """Return where the page asks; VERSION in an address is the name of one. streams: for one response after the other."""
+    """Return the page's REST addresses; the page replaces VERSION in one. streams: whether responses come one by one."""
     kind = "infer_stream" if streams else "infer"
     return {
         "infer": reverse(f"api_model_{kind}", args=[name]),
@@ -151,7 +149,7 @@ def _rest_addresses(name: str, *, streams: bool) -> dict[str, str]:
 
 
 def _addresses() -> dict[str, str]:
-    """Return where the bundled server is asked; "" for what it does not speak."""
+    """Return the bundled server's addresses; "" for a protocol that it does not serve."""
     server = servers().first()
     if server is None:
         return {"http": "", "grpc": ""}
@@ -160,7 +158,7 @@ def _addresses() -> dict[str, str]:
 
 
 def _asks_handler(version: Version | None, signature: Signature) -> bool:
-    """Whether a request is what the handler of an archive is sent: bytes in, bytes out, with a type."""
+    """Return whether a TorchServe handler answers: then request and answer are bytes with a content type."""
     tensors = [*signature.get("inputs", []), *signature.get("outputs", [])]
     is_data = [(row["name"], row["datatype"]) for row in tensors] == [("data", "BYTES")] * 2
     return is_data and version is not None and "archive" in version.details

@@ -1,4 +1,4 @@
-"""Inference over REST: a request is passed on to the bundled server; of a decoupled model each response as it comes."""
+"""Inference over REST: forwards requests to the bundled server, and streams the responses of decoupled models."""
 
 import json
 from collections.abc import AsyncIterator
@@ -44,13 +44,13 @@ class Infer(Endpoint):
         responses=OpenApiTypes.OBJECT,
     )
     def post(self, request: Request, name: str, version: str = "") -> HttpResponse:
-        """Passes an inference request of the KServe V2 protocol on to the bundled server, and its answer back."""
+        """Forwards an inference request of the KServe V2 protocol to the bundled server, and returns its answer."""
         require_inference(self.actor, name)
         headers = {key: request.headers[key] for key in _REQUEST_HEADERS if key in request.headers}
         body = read_body(request, self.max_body_bytes)
         client = ServerClient(server_get(LOCAL), self.connections)
         with inference_slot(self.actor):
-            go_on()  # it may have waited for longer than its client
+            go_on()  # the client may have gone while the request waited for its slot
             answer = client.infer_raw(name, body, headers, version=version)
         response = HttpResponse(answer.body, status=answer.status)
         for key in _RESPONSE_HEADERS:
@@ -60,14 +60,14 @@ class Infer(Endpoint):
 
 
 class InferStreamSerializer(serializers.Serializer[Any]):
-    """A request as examples are kept: V2's JSON, and base64 for what that cannot carry."""
+    """A request in the form of an example: V2's JSON, with base64 for bytes that JSON cannot carry."""
 
     inputs = serializers.ListField(child=serializers.DictField())
     parameters = serializers.DictField(required=False, default=dict)
 
 
 class LinesRenderer(JSONRenderer):
-    """Of what is refused before the first line, for a client that takes lines alone."""
+    """Renders an error before the first line, for a client that accepts only lines."""
 
     media_type = "application/x-ndjson"
 
@@ -84,9 +84,9 @@ class InferStream(Endpoint):
         responses={(200, "application/x-ndjson"): OpenApiTypes.STR},
     )
     def post(self, request: Request, name: str, version: str = "") -> StreamingHttpResponse:
-        """Asks a decoupled model, and answers with a line of JSON for each response, as soon as it is there.
+        """Sends a request to a decoupled model, and answers with a line of JSON for each response as it arrives.
 
-        A line has `outputs`, `parameters` and `model_version`, or at last `error`.
+        A line has `outputs`, `parameters` and `model_version`; after an error the last line has `error`.
         """
         require_inference(self.actor, name)
         try:
@@ -96,7 +96,7 @@ class InferStream(Endpoint):
         asked = request_of(name, version, given.inputs, given.parameters)
         lines = _lines(parts_of(server_get(LOCAL), asked), self.actor)
         response = StreamingHttpResponse(lines, content_type=LinesRenderer.media_type)
-        close_old_connections()  # the stream, which may be long, asks the database nothing
+        close_old_connections()  # a long stream must not hold a session of the database
         response["Cache-Control"] = "no-store"
         response["X-Accel-Buffering"] = "no"  # a proxy in front passes each line on at once
         return response

@@ -29,10 +29,10 @@ def go_on() -> None:
         raise ClientGone("the client has closed its connection")
 
 
-def noticing_clients_that_go(application: _Application) -> _Application:
+def watch_clients(application: _Application) -> _Application:
     """Wrap an ASGI application so that `go_on` knows whether the client of each request is still connected."""
 
-    async def noticing(scope: dict[str, Any], receive: _Receive, send: _Send) -> None:
+    async def watched(scope: dict[str, Any], receive: _Receive, send: _Send) -> None:
         gone = Event()
 
         async def receive_and_note() -> Mapping[str, Any]:
@@ -47,4 +47,4 @@ def noticing_clients_that_go(application: _Application) -> _Application:
         finally:
             _gone.reset(before)
 
-    return noticing
+    return watched

@@ -1,9 +1,9 @@
-"""How long to wait before the next start of a process that keeps ending."""
+"""The delay before the next start of a process that keeps ending."""
 
-# Most crashes are single ones: the first restarts begin at once.
+# The first restarts begin at once, because most crashes are single ones.
 DELAYS_S = (0.0, 0.2, 0.5, 0.8, 2.0, 4.0, 8.0, 15.0, 30.0)
 STABLE_S = 20.0
-# A process that did its work until it ended is started again soon.
+# The longest delay after a run in which the process answered.
 ANSWERED_MAX_S = 0.8
 
 
@@ -14,7 +14,7 @@ class Backoff:
         self._ends = 0
 
     def delay(self, lived_s: float, *, answered: bool) -> float:
-        """Return the seconds to wait after a run of `lived_s` seconds. `answered`: the process had begun to do its work."""
+        """Return the seconds to wait after a run of `lived_s` seconds. answered: whether the process answered in that run."""
         if lived_s >= STABLE_S:
             self._ends = 0
         delay = DELAYS_S[min(self._ends, len(DELAYS_S) - 1)]

@@ -23,10 +23,10 @@ from repository.core import shutdown
 # Seconds that requests under way have to finish when the inference server stops.
 EXIT_TIMEOUT_S = 30
 
-# The order of stopping: first what asks the server for more; last the pages, so that requests they pass on are answered.
+# The order of stopping. The callers of the server stop first, the pages last, because they answer forwarded requests.
 STAGES = (("watch", "worker"), ("server",), ("dashboard",))
 
-# Setting -> port, as `check_ports` wants them.
+# Environment variable -> Django setting of a port.
 PORT_SETTINGS = {
     "SLIPWAY_PORT": "DASHBOARD_PORT",
     "SLIPWAY_HTTP_PORT": "SERVER_HTTP_PORT",
@@ -76,7 +76,7 @@ def _spec(
 
 
 def build_spec() -> ProcessSpec | None:
-    """What compiles the inference server's modules for its next start; None where compiled modules are not to be used."""
+    """Return the process that compiles the inference server's modules for its next start; None if compiling is turned off."""
     if os.environ.get("SERVING_COMPILED") == "no":
         return None
     command = (sys.executable, "-m", "tools.compile_serving", "--background")
@@ -92,11 +92,11 @@ def build_spec() -> ProcessSpec | None:
 
 def _dashboard() -> ProcessSpec:
     host, port = settings.DASHBOARD_HOST, settings.DASHBOARD_PORT
-    # The pings end the WebSocket of a browser that reads no more, and with it what is kept for it.
+    # The pings end the WebSocket of a browser that stopped reading, and free its queue.
     arguments = ("-b", host, "-p", str(port), "-v", "0", "--ping-interval", "20", "--ping-timeout", "30")
 
     async def answers() -> bool:
-        # 503 where the database does not answer: another process of the dashboard would not reach it either.
+        # A 503 counts as an answer: it means that the database is away, and a restart would not help.
         return await probe_http(reachable_host(), port, "/healthz", any_status=True)
 
     return _spec(
@@ -115,7 +115,7 @@ def _watch() -> ProcessSpec:
 
 
 def _worker() -> ProcessSpec:
-    # Threads: a job's heavy work runs in processes of its own, and nothing outlives the worker.
+    # Threads are enough because a job's heavy work runs in its own processes, and nothing outlives the worker.
     options = ("--pool", "threads", "--loglevel", "INFO", "--without-gossip", "--without-mingle")
     # SIGTERM finishes the jobs under way; one that takes longer is queued again by `watch`.
     stop = ((signal.SIGTERM, 8.0), (signal.SIGQUIT, 3.0))
@@ -153,17 +153,17 @@ def _python_path() -> str:
 
 
 def _server_stop_s() -> float:
-    """Return the seconds that the server may take to end by its flags, and some more for what it does beside waiting."""
+    """Return the seconds that the server may take to end by its flags, and some more for its work beside waiting."""
     try:
-        said = max(0.0, float(flag("--drain-secs")))
+        given = max(0.0, float(flag("--drain-secs")))
     except ValueError:
-        said = None
-    drain_s = shutdown.drain_s(said, is_on("--behind-load-balancer"))
+        given = None
+    drain_s = shutdown.drain_s(given, is_on("--behind-load-balancer"))
     return shutdown.longest_s(EXIT_TIMEOUT_S, drain_s) + 3.0
 
 
 def server_arguments() -> list[str]:
-    """Return the inference server's flags. Control routes take the key; the rest is tritonserver's."""
+    """Return the inference server's flags. Control routes need the key."""
     host, key = settings.DASHBOARD_HOST, f"{settings.SERVER_CONTROL_HEADER}={settings.SERVER_CONTROL_KEY}"
     restricted = f"model-repository,shared-memory,logging,trace:{key}"
     arguments = {
@@ -181,7 +181,7 @@ def server_arguments() -> list[str]:
         "--metrics-port": settings.SERVER_METRICS_PORT,
         "--http-restricted-api": restricted,
         "--grpc-restricted-protocol": restricted,
-        "--model-environment": "bounded",  # ours has keys and the database's address
+        "--model-environment": "bounded",  # because this environment holds keys and the database's address
         "--strict-devices": str(settings.STRICT_DEVICES).lower(),
     }
     for addition in additions():
@@ -194,15 +194,17 @@ def server_arguments() -> list[str]:
 
 
 def check_server_flags() -> None:
-    """Raise Invalid where SLIPWAY_SERVER_FLAGS has a flag that `up` gives itself: the processes would not find each other."""
+    """Raise Invalid if SLIPWAY_SERVER_FLAGS has a flag that `up` sets, because the processes would not find each other."""
     own = {argument.partition("=")[0] for argument in server_arguments()}
     taken = next((flag for flag in settings.SERVER_FLAGS if flag.partition("=")[0] in own), None)
     if taken is not None:
-        raise Invalid(f"SLIPWAY_SERVER_FLAGS cannot have {taken.partition('=')[0]}: `manage.py up` gives it itself")
+        raise Invalid(
+            f"SLIPWAY_SERVER_FLAGS cannot have {taken.partition('=')[0]}, because `manage.py up` sets it; remove it"
+        )
 
 
 def _write_server_arguments() -> str:
-    """Write the flags to a file and return its path: every account of the machine could read a key on a command line."""
+    """Write the flags to a file and return its path, because every account of the machine can read command lines."""
     path = settings.DATA_DIR / "server.args"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w") as file:

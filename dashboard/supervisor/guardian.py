@@ -1,8 +1,8 @@
-"""Ends the process groups of `up` when `up` is gone, however it ended: then this process's standard input closes.
+"""Ends the process groups of `up` after `up` itself has ended in any way, which closes this process's standard input.
 
 Lines on standard input: "+<group>": a group started; "-<group>": it has ended; "?" is answered with "!" on standard output, so
-that `up` knows that the guardian lives. It imports the standard library only: it runs as a script with `python -I -S`, in a
-session of its own, and outlives a SIGKILL of the process that started it.
+that `up` knows that the guardian lives. The guardian imports only the standard library: it runs as a script with
+`python -I -S`, in its own session, and outlives a SIGKILL of `up`.
 """
 
 import os
@@ -26,12 +26,12 @@ def read_groups() -> set[int]:
 def answer() -> None:
     try:
         os.write(sys.stdout.fileno(), b"!\n")
-    except OSError:  # `up` has gone; what it asked last is still to be read
+    except OSError:  # `up` has ended; its last lines are still to be read
         pass
 
 
 def send(group: int, number: int) -> bool:
-    """Send a signal to a group; return False where nothing is left of it."""
+    """Send a signal to a group; return False if no process of it is left."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):

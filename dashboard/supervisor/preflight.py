@@ -1,4 +1,4 @@
-"""Checks what must be true before anything starts: no other `up` runs on this data folder, and every port is free."""
+"""Checks before anything starts: no other `up` runs on this data folder, and every port is free."""
 
 import fcntl
 import os
@@ -9,14 +9,14 @@ from dashboard.shared.exceptions import Conflict, Invalid
 
 
 class DataFolderLock:
-    """A lock that one process holds on a data folder; the kernel releases it when the process ends, however it ends."""
+    """A lock that one process holds on a data folder; the kernel releases it when the process ends in any way."""
 
     def __init__(self, folder: Path, name: str = "up") -> None:
         self.path = folder / f"{name}.lock"
         self._descriptor = -1
 
     def acquire(self) -> bool:
-        """Take the lock; return False where another process holds it."""
+        """Take the lock; return False if another process holds it."""
         self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -36,21 +36,24 @@ class DataFolderLock:
 
 
 def lock_data_folder(folder: Path) -> DataFolderLock:
-    """Return the lock, held. Conflict: another `up` has it."""
+    """Take the lock and return it. Conflict: another `up` holds it."""
     lock = DataFolderLock(folder)
     if not lock.acquire():
-        who = f"Slipway already runs on this data folder (process {lock.holder()})"
-        raise Conflict(f"{who}: stop it, or set SLIPWAY_DATA to another folder")
+        raise Conflict(
+            f"Slipway already runs on this data folder (process {lock.holder()}): stop it, or set SLIPWAY_DATA to another "
+            "folder"
+        )
     return lock
 
 
 def check_ports(host: str, ports: dict[str, int]) -> None:
-    """Check ports, given by their settings. Conflict names every taken port and its setting; Invalid: two are the same."""
+    """Check ports, given by their settings. Conflict: ports are taken; it names each with its setting. Invalid: two are
+    equal."""
     _check_distinct(ports)
     taken = [(setting, port) for setting, port in ports.items() if not _is_free(host, port)]
     if taken:
-        what = "; ".join(f"port {port} on {host} is taken: free it, or set {setting}" for setting, port in taken)
-        raise Conflict(f"nothing was started, because {what}")
+        reasons = "; ".join(f"port {port} on {host} is taken: free it, or set {setting}" for setting, port in taken)
+        raise Conflict(f"nothing was started, because {reasons}")
 
 
 def _check_distinct(ports: dict[str, int]) -> None:
@@ -67,7 +70,7 @@ def _is_free(host: str, port: int) -> bool:
     except socket.gaierror:
         raise Invalid(f"nothing was started, because SLIPWAY_HOST is no address of this machine: '{host}'") from None
     with socket.socket(family, kind, protocol) as probe:
-        # As the servers do: connections of an earlier run in TIME_WAIT do not count.
+        # Like the servers themselves, ignore connections of an earlier run in TIME_WAIT.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(address)

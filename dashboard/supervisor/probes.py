@@ -1,4 +1,4 @@
-"""Probes of whether a process answers: one cheap exchange in its own protocol, of TIMEOUT_S at most."""
+"""Probes that ask a process whether it answers: one cheap exchange in its own protocol, in at most TIMEOUT_S."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ _HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x0
 
 
 async def probe_http(host: str, port: int, path: str, *, any_status: bool = False) -> bool:
-    """Return whether GET `path` is answered with 200; with `any_status` whether it is answered at all."""
+    """Return whether GET `path` is answered with 200, or with any status if `any_status`."""
     name = f"[{host}]" if ":" in host else host
     request = f"GET {path} HTTP/1.1\r\nHost: {name}:{port}\r\nConnection: close\r\n\r\n".encode()
     head = await _exchange(host, port, request, 12)
@@ -22,7 +22,7 @@ async def probe_grpc(host: str, port: int) -> bool:
 
 
 async def _exchange(host: str, port: int, request: bytes, answer_bytes: int) -> bytes:
-    """Send a request, and return the first bytes of the answer; b"" where there are not as many."""
+    """Send a request, and return the first `answer_bytes` of the answer; b"" if there are fewer."""
     try:
         async with asyncio.timeout(TIMEOUT_S):
             reader, writer = await asyncio.open_connection(host, port)

@@ -1,4 +1,4 @@
-"""One child process, in a session and a process group of its own; its output goes to a rotated log."""
+"""One child process in its own session and process group; its output goes to a rotated log."""
 
 import asyncio
 import os
@@ -15,10 +15,10 @@ from dashboard.supervisor.guardian import send
 from repository.core import crash_trace
 from repository.core.plain_text import PlainOutput
 
-# Bytes of a run's output that are kept to tell why it ended: the stacks of a hundred threads are long.
+# Bytes of a run's output that are kept for the reason of its end, because the stacks of a hundred threads are long.
 KEPT_OUTPUT = 256 << 10
 
-# Says whether a process does its work.
+# Returns whether a process answers.
 Probe = Callable[[], Awaitable[bool]]
 
 # Signals to send and seconds to wait for each; then the whole group is killed.
@@ -27,27 +27,27 @@ Stop = tuple[tuple[signal.Signals, float], ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSpec:
-    """What to run. `make_probe` is called before each run, and gives the probe of that run; `says_ready` is in the output of a
-    process that has started."""
+    """A process to run. make_probe: called before each run for the probe of that run. says_ready: bytes in the output that show
+    that the process has started."""
 
     name: str
     title: str
     command: tuple[str, ...]
     log: Path
     folder: Path
-    model_logs: Path | None = None  # the folder of what its output says of each model
+    model_logs: Path | None = None  # the folder of the models' logs, which are made from its output
     environment: dict[str, str] = field(default_factory=dict)
     make_probe: Callable[[], Probe] | None = None
     says_ready: bytes = b""
     stop: Stop = ((signal.SIGTERM, 10.0),)
-    hung_after_s: float = 60.0  # without an answer; from its start to its first one it has START_FACTOR times as long
+    hung_after_s: float = 60.0  # the longest silence; START_FACTOR times as long before the first answer
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a child ended. `output`: the last KEPT_OUTPUT bytes of its output, as text."""
+    """The end of a child. output: the last KEPT_OUTPUT bytes of its output, as text."""
 
-    code: int  # as subprocess says it: -N for signal N
+    code: int  # as in subprocess: -N for signal N
     seconds: float
     output: str = ""
 
@@ -62,13 +62,13 @@ class Ending:
 
     @property
     def work(self) -> str:
-        """What it was at: " while loading version 1 of model 'x' (model.onnx)"; "" where that is unknown."""
+        """Its last work, such as " while loading version 1 of model 'x' (model.onnx)"; "" if that is unknown."""
         works = crash_trace.works(self.output) if self.code < 0 else []
         return f" while {' or '.join(works)}" if works else ""
 
     @property
     def last_words(self) -> str:
-        """The last line of a process that failed, which mostly says why; "" without one."""
+        """The last line of a process that failed, which is mostly the reason; "" without one."""
         if self.code < 0:
             return crash_trace.last_words(self.output)
         lines = [line for line in self.output.splitlines() if line.strip()]
@@ -85,14 +85,14 @@ class Child:
         self._began = 0.0
         self._process: asyncio.subprocess.Process | None = None
         self._output = -1
-        self._plain = PlainOutput()  # models print what they like, and clients have their paths logged
+        self._plain = PlainOutput()  # because the output holds text of models and paths of clients
         self._said: deque[bytes] = deque()
         self._said_bytes = 0
         self.said_ready = not spec.says_ready
 
     async def start(self) -> int:
-        """Start it, and return its process id, which is the id of its group, too."""
-        # A pipe of our own: asyncio's would hold up `wait` until every heir of the child had closed it.
+        """Start it, and return its process id, which is also the id of its group."""
+        # asyncio's own pipe would delay `wait` until every descendant of the child had closed it.
         self._output, write_end = os.pipe()
         os.set_blocking(self._output, False)
         self._began = time.monotonic()
@@ -112,7 +112,7 @@ class Child:
         return self._process.pid
 
     def _copy_output(self) -> bool:
-        """Copy output into the log; return False where there is no more for now, or at all."""
+        """Copy output into the log; return False if there is no more, now or ever."""
         try:
             data = os.read(self._output, 64 << 10)
         except BlockingIOError:
@@ -136,7 +136,7 @@ class Child:
             self._said_bytes -= len(self._said.popleft())
 
     async def ended(self) -> Ending:
-        """Wait for its end, and kill what is left of its group."""
+        """Wait for its end, and kill the rest of its group."""
         assert self._process is not None
         code = await self._process.wait()
         seconds = time.monotonic() - self._began
@@ -150,7 +150,7 @@ class Child:
         return Ending(code, seconds, b"".join(self._said).decode(errors="replace"))
 
     async def stop(self) -> None:
-        """Send it the signals of its spec until it ends, at last SIGKILL to its group. `ended` must be awaited beside."""
+        """Send the signals of its spec until it ends, and at last SIGKILL to its group. Await `ended` at the same time."""
         assert self._process is not None
         for number, seconds in self.spec.stop:
             try:

@@ -1,4 +1,4 @@
-"""Waits until the models that should be loaded are, before `up` says that it is ready."""
+"""Waits until the wanted models are loaded, before `up` reports that it is ready."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ INTERVAL_S = 0.1
 
 
 async def wait_for_models(server: Server) -> bool:
-    """Return True once each desired model serves or has failed with a reason; False when that takes longer than PATIENCE_S."""
+    """Return True once each wanted model is ready or has failed with a reason; False after PATIENCE_S."""
     wanted = {
         name async for name in Model.objects.filter(desired_state=DesiredState.LOADED).values_list("name", flat=True)
     }
@@ -29,6 +29,6 @@ async def wait_for_models(server: Server) -> bool:
 async def _done(client: AsyncServerClient) -> set[str]:
     try:
         rows = await client.index()
-    except DashboardError:  # it has just ended; it is started again
+    except DashboardError:  # the server has just ended, and is started again
         return set()
     return {row["name"] for row in rows if row.get("state") == "READY" or row.get("reason")}

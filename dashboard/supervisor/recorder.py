@@ -1,4 +1,4 @@
-"""Records what happens to the processes, as rows that pages read. Writing never holds up a restart."""
+"""Records events of the processes as rows that pages read. Writing never delays a restart."""
 
 import asyncio
 import logging
@@ -25,14 +25,14 @@ _STATES = {
     "stopped": ServerStatus.STOPPED,
 }
 
-# The events that are recorded of the other processes: not that they start and stop with the server.
+# The recorded events of the other processes; their starts and stops with the server are not among them.
 _TROUBLE = ("crashed", "restarted")
 
 Change = tuple[Status, str, str]
 
 
 class Recorder:
-    """The supervisor calls `report`; `run` writes in the background, and `flush` writes what is left at the end."""
+    """The supervisor calls `report`; `run` writes in the background, and `flush` writes the rest at the end."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -52,7 +52,7 @@ class Recorder:
             await sync_to_async(self._write)(self._changes.get_nowait())
 
     def _write(self, change: Change) -> None:
-        """Write one change. A database that does not answer costs a line in the history, never a process."""
+        """Write one change. If the database does not answer, the change is only logged, and the process goes on."""
         status, kind, sentence = change
         close_old_connections()
         try:
@@ -84,14 +84,14 @@ class Recorder:
 
 
 async def follow_restart_requests(server: Server, supervisor: Supervisor) -> None:
-    """Restart the inference server each time that somebody asks for it on its page."""
+    """Restart the inference server whenever somebody asks for a restart on its page."""
     while True:
         await asyncio.sleep(REQUEST_INTERVAL_S)
         try:
-            asked = await sync_to_async(server_restart_take)(server=server)
+            requested = await sync_to_async(server_restart_take)(server=server)
         except Error as error:
             logger.error("could not look for restart requests (%s)", error)
             await sync_to_async(close_old_connections)()
             continue
-        if asked:
+        if requested:
             await supervisor.processes[SERVER].restart("somebody asked for it on its page")

@@ -1,4 +1,4 @@
-"""Prepares a data folder before the processes start: database, administrator, examples. A second time it changes nothing."""
+"""Prepares a data folder before the processes start: database, administrator, examples. A second run changes nothing."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,22 +20,23 @@ from dashboard.uploads.examples import examples_publish
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What was done. `password` is the new administrator's, to be shown once; "" when SLIPWAY_ADMIN_PASSWORD gave it."""
+    """The result of the preparation. password: the new administrator's, to be shown once; "" if SLIPWAY_ADMIN_PASSWORD set
+    it."""
 
     server: Server
     migrated: bool
     administrator: str
     password: str
     examples: list[str]
-    problem: str  # why examples are missing
+    problem: str  # the reason why examples are missing
 
 
 def prepare() -> Prepared:
-    with suppress(DatabaseError):  # it stays as large as it is; the next start tries again
+    with suppress(DatabaseError):  # the file cannot shrink yet; the next start tries again
         enable_incremental_vacuum()
     migrated = migrate()
     server = server_ensure_local()
-    server_restart_take(server=server)  # a restart that was asked of an earlier run is done by starting
+    server_restart_take(server=server)  # this start fulfils a request of an earlier run
     administrator, password = administrator_ensure() or ("", "")
     auth_file_write()
     examples, problem = _examples()
@@ -45,7 +46,7 @@ def prepare() -> Prepared:
 
 
 def _examples() -> tuple[list[str], str]:
-    """Publish the examples; return their names, and a sentence where one could not be, which is no reason not to start."""
+    """Publish the examples; return their names, and the error if one failed, because `up` starts without it too."""
     try:
         return examples_publish(), ""
     except DashboardError as error:

@@ -18,17 +18,17 @@ from dashboard.supervisor.process import Child, Ending, Probe, ProcessSpec
 
 PROBE_INTERVAL_S = 0.1
 WATCH_INTERVAL_S = 5.0
-# How many times longer than later a process may take to answer when it starts.
+# A starting process may be silent for this many times hung_after_s.
 START_FACTOR = 5.0
-# The longest that one probe can take; a longer time was a pause of our own (a stopped job of a terminal, say).
+# The longest time of one probe; a longer one was a pause of this process (a job that was stopped in a terminal, say).
 ANSWER_S = 20.0
-# A terminal, `make` and others may each pass on one and the same Ctrl-C.
+# A terminal, `make` and others may each forward the same Ctrl-C.
 SAME_SIGNAL_S = 1.0
 
 
 @dataclass(slots=True)
 class Status:
-    """What is known of one process. `state`: starting, running, down (waiting to be restarted), stopped."""
+    """The status of one process. state: starting, running, down (waiting to be restarted), stopped."""
 
     name: str
     state: str = "stopped"
@@ -38,12 +38,12 @@ class Status:
     reason: str = ""
 
 
-# Called on every change of a status, with the kind of event (choices.EventKind) and one sentence, or "" for neither.
+# Called at every change of a status, with the kind of event (choices.EventKind) and one sentence, or "" for neither.
 Report = Callable[[Status, str, str], None]
 
 
 class Supervised:
-    """One process, over all its runs."""
+    """One process across all its runs."""
 
     def __init__(self, spec: ProcessSpec, report: Report, guard: "GuardPipe") -> None:
         self.spec = spec
@@ -57,22 +57,18 @@ class Supervised:
         self._probe: Probe | None = None  # of the present run
         self._answered = False  # in its last run
         self._stopping = False
-        self._wanted = ""  # why a person, or the probe, asked for the present run to end
+        self._end_reason = ""  # why a person, or the probe, ends the present run
         self._wake = asyncio.Event()
 
     async def run(self) -> None:
         """Run it, and start it again whenever it ends, until `stop` is called."""
         while not self._stopping:
-            await self._run_and_wait()
+            ending = await self._run_once()
+            if not self._stopping:
+                await self._wait_before_restart(ending)
+                self.status.restarts += 1
         self._set("stopped", "stopped", f"The {self.spec.title} was stopped.")
         self._log.close()
-
-    async def _run_and_wait(self) -> None:
-        """One run, and the time until the next; none where it was the last."""
-        ending = await self._run_once()
-        if not self._stopping:
-            await self._wait_before_restart(ending)
-            self.status.restarts += 1
 
     async def _run_once(self) -> Ending:
         self._child = child = Child(self.spec, self._log)
@@ -81,7 +77,7 @@ class Supervised:
         self._guard.started(pid)
         self.status.pid, self.status.started_at = pid, timezone.now()
         self._set("starting")
-        if self._stopping:  # asked for while it was being started
+        if self._stopping:  # `stop` was called during the start
             child.kill()
         probing = asyncio.create_task(self._watch_answers())
         try:
@@ -110,9 +106,9 @@ class Supervised:
         await self._wait_for_silence(min(WATCH_INTERVAL_S, hung_after_s / 4), hung_after_s, until_answer=False)
 
     async def _wait_for_silence(self, interval_s: float, patience_s: float, *, until_answer: bool) -> bool:
-        """Probe it every `interval_s` seconds, and kill it when it has not answered for `patience_s`: then return False.
+        """Probe it every `interval_s` seconds. When it has not answered for `patience_s`, kill it and return False.
 
-        until_answer: return True at its first answer.
+        until_answer: whether to return True at its first answer.
         """
         loop = asyncio.get_running_loop()
         silent_s = 0.0
@@ -123,7 +119,7 @@ class Supervised:
                 return True
             await asyncio.sleep(interval_s)
             silent_s = 0.0 if answers else silent_s + min(loop.time() - began, interval_s + ANSWER_S)
-        self._wanted = f"it had not answered for {patience_s:.0f} s"
+        self._end_reason = f"it had not answered for {patience_s:.0f} s"
         assert self._child is not None
         self._child.kill()
         return False
@@ -133,19 +129,15 @@ class Supervised:
         return self._child.said_ready and (self._probe is None or await self._probe())
 
     async def _wait_before_restart(self, ending: Ending) -> None:
-        wanted, self._wanted = self._wanted, ""
-        delay = 0.0 if wanted else self._backoff.delay(ending.seconds, answered=self._answered)
-        what = (
-            f"was restarted, because {wanted}"
-            if wanted
-            else f"{ending.how} after {_spell(ending.seconds)}{ending.work}"
-        )
-        when = "at once" if delay < 0.1 else f"in {delay:g} s"
-        sentence = (
-            f"The {self.spec.title} {what}." if wanted else f"The {self.spec.title} {what}; it is restarted {when}."
-        )
-        words = f" Its last words: {ending.last_words[:300]}" if ending.last_words and not wanted else ""
-        self._set("down", "stopped" if wanted else "crashed", sentence + words)
+        reason, self._end_reason = self._end_reason, ""
+        delay = 0.0 if reason else self._backoff.delay(ending.seconds, answered=self._answered)
+        if reason:
+            self._set("down", "stopped", f"The {self.spec.title} was restarted, because {reason}.")
+        else:
+            end = f"{ending.how} after {_spell(ending.seconds)}{ending.work}"
+            when = "at once" if delay < 0.1 else f"in {delay:g} s"
+            words = f" Its last words: {ending.last_words[:300]}" if ending.last_words else ""
+            self._set("down", "crashed", f"The {self.spec.title} {end}; it is restarted {when}.{words}")
         self._wake.clear()
         try:
             async with asyncio.timeout(delay):
@@ -159,12 +151,12 @@ class Supervised:
             self.status.reason = sentence
         self._report(replace(self.status), kind, sentence)
 
-    async def restart(self, why: str) -> None:
+    async def restart(self, reason: str) -> None:
         """End the present run in good order; `run` starts the next one."""
         self._backoff.forget()
         self._wake.set()
         if self._child is not None and self.status.pid is not None:
-            self._wanted = why
+            self._end_reason = reason
             await self._child.stop()
 
     def restart_no_more(self) -> None:
@@ -177,13 +169,13 @@ class Supervised:
             await self._child.stop()
 
     def kill(self) -> None:
-        """Do not wait any longer for an orderly end."""
+        """Kill the present run without waiting for an orderly end."""
         if self._child is not None and self.status.pid is not None:
             self._child.kill()
 
 
 class RunOnce:
-    """One process that ends by itself, beside those that are kept running. Its failure is told once, and disturbs nothing."""
+    """One process that ends by itself, beside those that are kept running. Its failure is reported once and stops nothing."""
 
     def __init__(self, spec: ProcessSpec, report: Report, guard: "GuardPipe") -> None:
         self._spec = spec
@@ -191,7 +183,7 @@ class RunOnce:
         self._guard = guard
 
     async def run(self) -> None:
-        """Run it to its end. Cancelled: end it first."""
+        """Run it to its end. A cancellation ends it first."""
         log = RotatingLog(self._spec.log)
         child = Child(self._spec, log)
         pid = await child.start()
@@ -199,7 +191,7 @@ class RunOnce:
         self._report(Status(self._spec.name, "running", pid, timezone.now()), "", "")
         ended = asyncio.create_task(child.ended())
         try:
-            self._tell(await asyncio.shield(ended))
+            self._report_end(await asyncio.shield(ended))
         finally:
             if not ended.done():
                 await child.stop()
@@ -207,18 +199,18 @@ class RunOnce:
             self._guard.ended(pid)
             log.close()
 
-    def _tell(self, ending: Ending) -> None:
-        """`stopped`: it is done; `down`: it is not, for a reason."""
+    def _report_end(self, ending: Ending) -> None:
+        """Report `stopped` for success, `down` with a reason for a failure."""
         if ending.code == 0:
             self._report(Status(self._spec.name), "", "")
             return
         reason = ending.last_words[:300] or f"it {ending.how}"
-        sentence = f"The {self._spec.title} came to nothing: {reason}."
+        sentence = f"The {self._spec.title} failed: {reason}."
         self._report(Status(self._spec.name, "down", reason=reason), "", sentence)
 
 
 class GuardPipe:
-    """The guardian process, and the pipe by whose end it sees that we are gone. One that ends or hangs is replaced."""
+    """The guardian process, and the pipe whose end tells it that `up` is gone. A guardian that ends or hangs is replaced."""
 
     def __init__(self, deadline_s: float, hung_after_s: float, report: Report) -> None:
         self._deadline_s = deadline_s
@@ -226,30 +218,30 @@ class GuardPipe:
         self._report = report
         self._groups: set[int] = set()
         self._process: asyncio.subprocess.Process | None = None
-        self._keeping: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._spawn()
-        self._keeping = asyncio.create_task(self._keep())
+        self._watching = asyncio.create_task(self._watch())
 
     def started(self, group: int) -> None:
         self._groups.add(group)
-        self._tell(f"+{group}")
+        self._send(f"+{group}")
 
     def ended(self, group: int) -> None:
         self._groups.discard(group)
-        self._tell(f"-{group}")
+        self._send(f"-{group}")
 
     async def close(self) -> None:
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.gather(self._keeping, return_exceptions=True)
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             try:
                 async with asyncio.timeout(self._hung_after_s):
                     await self._process.wait()
-            except TimeoutError:  # it hangs, and nothing is left for it to do
+            except TimeoutError:  # it hangs, although it has no work left
                 self._process.kill()
                 await self._process.wait()
 
@@ -262,13 +254,13 @@ class GuardPipe:
             start_new_session=True,
         )
         for group in self._groups:
-            self._tell(f"+{group}")
+            self._send(f"+{group}")
 
-    def _tell(self, line: str) -> None:
+    def _send(self, line: str) -> None:
         if self._process is not None and self._process.stdin is not None and not self._process.stdin.is_closing():
             self._process.stdin.write(f"{line}\n".encode())
 
-    async def _keep(self) -> None:
+    async def _watch(self) -> None:
         backoff = Backoff()
         while True:
             began = asyncio.get_running_loop().time()
@@ -287,13 +279,13 @@ class GuardPipe:
             )
 
     async def _until_silent(self) -> str:
-        """Ask it from time to time until it gives no answer; return "" where it has ended, else what is wrong."""
+        """Probe it from time to time until it gives no answer; return "" if it has ended, else the fault."""
         assert self._process is not None
         assert self._process.stdout is not None
         while True:
-            self._tell("?")
+            self._send("?")
             try:
-                # asyncio.wait_for would keep a cancellation to itself where the answer comes at that moment.
+                # asyncio.wait_for would swallow a cancellation at the moment of the answer.
                 async with asyncio.timeout(self._hung_after_s):
                     if not await self._process.stdout.readline():
                         return ""
@@ -303,8 +295,8 @@ class GuardPipe:
 
 
 class Supervisor:
-    """All processes. `stages`: their names in the order in which they are stopped, those of one tuple together. `once`: what
-    runs once, when all the others answer."""
+    """All processes. stages: their names in the order of stopping; those of one tuple are stopped together. once: a process
+    that runs once, when all the others answer."""
 
     def __init__(
         self,
@@ -322,7 +314,7 @@ class Supervisor:
         self._asked_at = 0.0
 
     async def run(self, on_live: Callable[[], Awaitable[None]]) -> None:
-        """Run until SIGINT, SIGTERM or SIGHUP, and then until all have ended. `on_live` is called once all answer."""
+        """Run until SIGINT, SIGTERM or SIGHUP, and then until all have ended. on_live: called once all answer."""
         self._catch_signals()
         await self._guard.start()
         runs = [asyncio.create_task(process.run()) for process in self.processes.values()]
@@ -357,7 +349,7 @@ class Supervisor:
         if not self._end.is_set():
             self._end.set()
             self._asked_at = now
-        elif now - self._asked_at > SAME_SIGNAL_S:  # the person is in a hurry
+        elif now - self._asked_at > SAME_SIGNAL_S:  # a second Ctrl-C
             for process in self.processes.values():
                 process.kill()
 
@@ -369,7 +361,7 @@ class Supervisor:
 
 
 async def _either(waiting: Awaitable[object], seconds: float) -> None:
-    """Wait until it is done, at most for so many seconds."""
+    """Wait until the awaitable is done, at most `seconds`."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await waiting

@@ -7,7 +7,7 @@ from asgiref.testing import ApplicationCommunicator
 from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 
-from dashboard.shared.client_gone import noticing_clients_that_go
+from dashboard.shared.client_gone import watch_clients
 
 _SECRET = "a" * 32
 
@@ -29,7 +29,7 @@ async def asking(path: str, body: object, session: str) -> ApplicationCommunicat
         "query_string": b"",
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
     }
-    client = ApplicationCommunicator(noticing_clients_that_go(ASGIHandler()), scope)
+    client = ApplicationCommunicator(watch_clients(ASGIHandler()), scope)
     await client.send_input({"type": "http.request", "body": json.dumps(body).encode()})
     return client
 

@@ -22,7 +22,7 @@ from dashboard.supervisor.supervisor import Status, Supervisor
 
 class Command(BaseCommand):
     requires_system_checks = []
-    help = "Start everything, watch over it, and stop it with Ctrl-C."
+    help = "Start and supervise everything; stop it with Ctrl-C."
 
     def handle(self, *args: object, **options: object) -> None:
         try:
@@ -81,7 +81,7 @@ class Command(BaseCommand):
             self._say("Some models are still loading; the overview shows which.")
 
     def _say(self, line: str) -> None:
-        with suppress(OSError):  # the terminal may have gone; the log of the processes stays
+        with suppress(OSError):  # the terminal may be closed
             self.stdout.write(f"{timezone.now():%H:%M:%S} {line}")
             self.stdout.flush()
 
@@ -91,18 +91,18 @@ class Command(BaseCommand):
         if prepared.examples:
             self._say(f"Published the example models {', '.join(prepared.examples)}.")
         if prepared.problem:
-            self._say(f"Not all example models are there: {prepared.problem}.")
+            self._say(f"Some example models are missing: {prepared.problem}.")
         if prepared.password:
             self.stdout.write(f"\n  Sign in as {prepared.administrator} with the password {prepared.password}")
-            self.stdout.write("  It is shown only now: keep it, or change it after you signed in.\n\n")
+            self.stdout.write("  It is shown only now: keep it, or change it after signing in.\n\n")
         elif prepared.administrator:
             self._say(f"Made the administrator {prepared.administrator} with the password of SLIPWAY_ADMIN_PASSWORD.")
 
     def _warn_if_open(self) -> None:
         if settings.DASHBOARD_HOST not in ("localhost", "127.0.0.1", "::1") and not settings.REQUIRE_TOKENS:
             self._say(
-                f"Listening on {settings.DASHBOARD_HOST}: whoever reaches it may send inference requests. "
-                "SLIPWAY_REQUIRE_TOKENS=1 asks for a token."
+                f"Listening on {settings.DASHBOARD_HOST}: everybody who reaches it may send inference requests. "
+                "Set SLIPWAY_REQUIRE_TOKENS=1 to require a token."
             )
 
     def _say_addresses(self) -> None:
@@ -116,8 +116,8 @@ class Command(BaseCommand):
             *((one.title, f"{one.scheme}://{_shown(one)}" if one.scheme else _shown(one)) for one in self._listeners),
             ("Logs", str(settings.LOG_DIR)),
         )
-        width = max(len(what) for what, _ in lines)
-        self.stdout.write("\n" + "".join(f"  {what:<{width}} {where}\n" for what, where in lines))
+        width = max(len(title) for title, _ in lines)
+        self.stdout.write("\n" + "".join(f"  {title:<{width}} {address}\n" for title, address in lines))
         self.stdout.write("  Ctrl-C stops everything.\n\n")
         self.stdout.flush()
 

@@ -17,7 +17,7 @@ LOCK_TIMEOUT_S = 15.0
 
 class Command(BaseCommand):
     requires_system_checks = []
-    help = "Keep servers and models as the database says; collect metrics; expire, re-queue and prune."
+    help = "Bring servers and models to the desired state; collect metrics; expire, re-queue and prune."
 
     def handle(self, *args: object, **options: object) -> None:
         with one_sentence():

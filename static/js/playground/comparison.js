@@ -119,7 +119,7 @@ export function comparisonView([one, two]) {
 /** @param {Asked} asked */
 export function versionName({ version, answer }) {
   const number = answer?.model_version;
-  if (!version) return number ? `Version ${number}` : "What serves";
+  if (!version) return number ? `Version ${number}` : "Server's choice";
   if (/^\d+$/.test(version)) return `Version ${version}`;
   return number ? `${version} (version ${number})` : version;
 }

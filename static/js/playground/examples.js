@@ -317,6 +317,6 @@ function summaryOf(results) {
   if (!results.length) return "No golden requests yet: keep a request, and make it golden.";
   const failed = results.filter(({ passed }) => !passed).length;
   const [{ version }] = results;
-  const who = version ? `Version ${version}` : "What serves";
+  const who = version ? `Version ${version}` : "Server's choice";
   return failed ? `${who} failed ${failed} of ${results.length} golden requests.` : `${who} passed ${results.length === 1 ? "the golden request" : `all ${results.length} golden requests`}.`;
 }

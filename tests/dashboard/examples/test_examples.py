@@ -87,7 +87,7 @@ def test_a_golden_example_is_what_a_load_is_sent(api: APIClient, relu_model: Mod
         ({"request": {"inputs": [{**X, "name": "z"}]}}, "request", "model 'relu' has no input 'z'; it has 'x'"),
         ({"expected": {"outputs": [X]}}, "expected", "model 'relu' has no output 'x'; it has 'y'"),
         ({"expected": "y"}, "expected", "expected the expected answer as an object with 'outputs'"),
-        ({"golden": True}, "expected", "a golden request needs the outputs that it must be answered with"),
+        ({"golden": True}, "expected", "a golden request needs expected outputs"),
         ({"absolute": -1}, "absolute", "expected the absolute tolerance as a number from 0, such as 0.001"),
         ({"relative": "much"}, None, "relative: A valid number is required."),
     ],

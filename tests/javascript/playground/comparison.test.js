@@ -45,5 +45,5 @@ test("a version is named by what was asked and by what answered", () => {
   assert.equal(versionName(asked("", "3")), "Version 3");
   assert.equal(versionName(asked("3", "3")), "Version 3");
   assert.equal(versionName(asked("champion", "3")), "champion (version 3)");
-  assert.equal(versionName(asked("", null)), "What serves");
+  assert.equal(versionName(asked("", null)), "Server's choice");
 });

@@ -1,4 +1,4 @@
-"""`manage.py import_torchserve`: take over a set-up of TorchServe's: archives, versions and settings become models."""
+"""`manage.py import_torchserve`: import a TorchServe set-up: its archives, versions and settings become models."""
 
 import signal
 from argparse import ArgumentParser
@@ -24,27 +24,28 @@ from dashboard.supervisor.setup import migrate
 class Command(BaseCommand):
     requires_system_checks = []
     help = (
-        "Take over a TorchServe set-up: its archives become versions of models, with the settings that they had. Run it as "
-        "often as you like: what is there stays. Where the server runs, it ends when all is loaded. Exit status 0 where "
-        "all was taken and nothing failed to load, else 1."
+        "Import a TorchServe set-up: its archives become versions of models, with their settings. You can run it again at any "
+        "time: archives that were imported before are left alone. If the server runs, the command ends when all models are "
+        "loaded. The exit status is 0 if every archive was imported and every load succeeded, else 1."
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("config", nargs="?", type=Path, help="config.properties")
         parser.add_argument("--model-store", type=Path, help="folder of the archives, in place of model_store")
         parser.add_argument(
-            "--models", nargs="+", metavar="[NAME=]ARCHIVE", help="what is registered at start, as TorchServe's flag"
+            "--models",
+            nargs="+",
+            metavar="[NAME=]ARCHIVE",
+            help="archives registered at start, as in TorchServe's flag",
         )
-        parser.add_argument(
-            "--no-config-snapshots", "--ncs", action="store_true", help="take no notice of the last snapshot"
-        )
-        parser.add_argument("--dry-run", action="store_true", help="say what would be taken, and change no model")
+        parser.add_argument("--no-config-snapshots", "--ncs", action="store_true", help="ignore the last snapshot")
+        parser.add_argument("--dry-run", action="store_true", help="list what would be imported, and change no model")
 
     def handle(self, *args: object, **options: Any) -> None:
         params = self._params(**options)
         with one_sentence():
             check_database()
-            migrate()  # a look beforehand needs a database, too
+            migrate()  # a dry run needs a database, too
         try:
             failed = self._preview(params) if options["dry_run"] else self._import(params)
         except DashboardError as error:
@@ -54,7 +55,9 @@ class Command(BaseCommand):
 
     def _params(self, *, config: Path | None, model_store: Path | None, **options: Any) -> StoreParams:
         if config is None and model_store is None:
-            raise CommandError("Name config.properties, or the folder of the archives by --model-store.", returncode=2)
+            raise CommandError(
+                "Name config.properties, or the folder of the archives with --model-store.", returncode=2
+            )
         for path, is_there in ((config, Path.is_file), (model_store, Path.is_dir)):
             if path is not None and not is_there(path):
                 raise CommandError(f"There is no {path}.", returncode=2)
