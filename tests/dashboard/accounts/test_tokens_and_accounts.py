@@ -107,7 +107,7 @@ def test_a_right_that_its_person_loses_is_lost_to_the_token_at_once_and_shown_so
     assert (row["rights"], row["opens"]) == (["read", "write"], ["read"])
     browser = Client()
     browser.force_login(user)
-    assert browser.get("/settings/").content.decode().count("not yours any more") == 1
+    assert browser.get("/settings/").content.decode().count("you no longer have it") == 1
 
 
 def test_a_person_who_is_not_signed_in_may_do_nothing() -> None:

@@ -53,9 +53,9 @@ def test_the_pages_offer_a_viewer_nothing_that_is_refused(
     client.force_login(viewer)
     page = client.get("/models/relu/playground").content.decode()
     assert 'id="play-send" disabled' in page
-    assert "Sending takes the permission to infer, which this account does not have." in page
+    assert "Sending needs the permission to infer, which this account does not have." in page
     assert 'data-act="run"' not in page
-    assert "Signed in as vera, who only looks." in client.get("/settings/").content.decode()
+    assert "Signed in as vera, viewer." in client.get("/settings/").content.decode()
     client.force_login(person(name="mia"))
     page = client.get("/models/relu/playground").content.decode()
     assert 'id="play-send">' in page

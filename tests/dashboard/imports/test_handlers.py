@@ -50,7 +50,7 @@ def play(
 def test_a_handler_is_asked_with_bytes_of_a_type_and_its_log_stands_beside_the_answer(play: Callable[..., Any]) -> None:
     page, data = play()
     assert (data["handler"], data["archive_versions"], data["log"]) == (True, {"1": "1.0"}, "/models/words/log")
-    assert "What the handler logs" in page
+    assert "Log of the handler" in page
     assert 'data-snippet="predictions"' not in page  # nobody listens
 
 

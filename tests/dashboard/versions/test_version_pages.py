@@ -67,7 +67,7 @@ def test_the_signature_of_a_model_is_that_of_the_version_that_answers(
     for number in (1, 2):
         ModelState.objects.create(server=local, model_name=two.name, version=number, state="READY")
     page = text_of(as_person(), "/models/relu/")
-    assert "version 1, which answers where a request names no version" in page
+    assert "version 1, which answers requests that name no version" in page
     assert '<span class="mono">y</span>' in page
     assert '<span class="mono">z</span>' not in page
     model_unload(model=two, actor=actor)

@@ -298,11 +298,11 @@ def test_a_feed_that_is_not_understood_is_said_on_the_page_and_once_in_the_log(
     warnings = [one for one in caplog.records if "what it streams" in one.getMessage()]
     assert [one.levelname for one in warnings] == ["WARNING"]
     page = text_of(as_person(), "/servers/")
-    assert page.count("No metrics come from it") == 1
+    assert page.count("This server gives no metrics") == 1
     assert "is not understood, at" in page
     odd.events = (("hello", HELLO), *(("stats", {**STATS, "time": float(at)}) for at in (1, 2, 3)))
     watched_until(lambda: ServerState.objects.get(server=row).info.get("feed") == "")
-    assert "No metrics come from it" not in text_of(as_person(), "/servers/")
+    assert "This server gives no metrics" not in text_of(as_person(), "/servers/")
 
 
 def test_what_is_compressed_is_never_opened(odd: OddServer) -> None:

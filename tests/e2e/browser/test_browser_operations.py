@@ -99,7 +99,7 @@ def test_activity_is_filtered_searched_and_exported(page: Page) -> None:
     page.get_by_role("link", name="Clear").click()
     page.locator("input[name=from]").fill("2020-01-01")
     page.locator("input[name=to]").fill("2020-12-31")
-    expect(page.get_by_text("Nothing fits these filters")).to_be_visible()
+    expect(page.get_by_text("Nothing matches these filters")).to_be_visible()
 
 
 def test_the_log_of_a_model_follows_what_is_said_of_it(page: Page) -> None:

@@ -289,7 +289,7 @@ def test_a_model_that_failed_to_load_is_told_as_that_until_it_serves(page: Page,
         person.wait_for_state("stubborn", "failed")
         page.goto("/models/stubborn/playground")
         expect(note).to_have_text(
-            "stubborn failed to load, so the server refuses requests. Its log says why; mend that, or upload another version."
+            "stubborn failed to load, so the server refuses requests. Its log says why; fix that, or upload another version."
         )
         expect(note.get_by_role("link", name="Its log")).to_have_attribute("href", "/models/stubborn/log")
         expect(page.locator("[data-state-note]:visible")).to_have_count(1)
