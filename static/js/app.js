@@ -1,4 +1,4 @@
-// What every page has: keys, the palette, themes, relative times, dialogs, copying, filters, regions that refresh themselves.
+// The shell of every page: keys, the palette, themes, relative times, dialogs, copying, filters, regions that refresh themselves.
 
 import { $, icon, complain, need } from "./core/dom.js";
 import { ago } from "./core/format.js";
@@ -15,7 +15,7 @@ const YEAR_S = 31536000;
 const COPIED_MS = 1600;
 const TIMES_MS = 5000;
 
-/** Writes every relative time anew. */
+/** Updates every relative time. */
 function keepTimesCurrent() {
   for (const time of document.querySelectorAll("time")) {
     if (time.dataset.ago === undefined) continue;
@@ -25,7 +25,7 @@ function keepTimesCurrent() {
 }
 
 /**
- * Copies a text, or the text of the element that a selector finds, and says so on the button.
+ * Copies a text, or the text of the element that a selector finds, and confirms it on the button.
  * @param {HTMLElement} button
  */
 async function copy(button) {
@@ -37,7 +37,7 @@ async function copy(button) {
 }
 
 /**
- * Sets the theme, here and for the pages to come.
+ * Sets the theme of this and all later pages.
  * @param {string} choice "light", "dark" or "system"
  */
 function setTheme(choice) {
@@ -49,7 +49,7 @@ function setTheme(choice) {
   document.dispatchEvent(new CustomEvent("theme"));
 }
 
-/** Shows in the page's icon and title whether something has failed. */
+/** Shows failures in the page's icon and title. */
 function showHealth() {
   const { favicon = "", failing } = $("#health")?.dataset ?? {};
   if (failing === undefined) return;
@@ -70,7 +70,7 @@ function openDialog(id) {
 }
 
 /**
- * Closes the dialog, or removes the note, that a button stands in.
+ * Closes the dialog or removes the note that a button belongs to.
  * @param {Element} closer
  */
 function close(closer) {
@@ -80,7 +80,7 @@ function close(closer) {
 }
 
 /**
- * Follows the link of a table's row, when a person clicks beside it.
+ * Follows the link of a table's row when a person clicks elsewhere in the row.
  * @param {Element} target
  */
 function openRow(target) {

@@ -1,4 +1,4 @@
-// What other scripts of the page define: plotly.js, which pages with charts load, and htmx. Only what is used here.
+// The used parts of other scripts: plotly.js, which pages with charts load, and htmx.
 
 interface PlotlyAxis {
   /** Pixels from the left edge of the plot to the axis. */

@@ -1,16 +1,16 @@
-// Axes that do not jump: round bounds that grow at once and shrink late, ticks with our own units, local time.
+// Steady axes: round bounds that grow at once and shrink late, ticks with our own units, local time.
 
 import { threeDigits } from "../core/format.js";
 
 /**
  * @typedef {object} Ticks
- * @property {number[]} values where they stand on the axis
- * @property {string[]} texts what is written there
+ * @property {number[]} values on the axis
+ * @property {string[]} texts their labels
  *
  * @typedef {(value: number) => string} WriteValue
  */
 
-// Seconds between two ticks of a time axis, and the longest step where none of them is long enough.
+// Seconds between two ticks of a time axis, and the step if all of these are too short.
 const TIME_STEPS = [
   1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000,
 ];
@@ -18,9 +18,9 @@ const LONGEST_TIME_STEP = 864000;
 const DAY = 86400;
 
 /**
- * Returns the smallest of 1, 2 and 5 times a power of ten that is not below `value`; 1 for what is not positive.
+ * Returns the smallest of 1, 2 and 5 times a power of ten that is not below `value`; 1 if the value is not positive.
  * @param {number} value
- * @param {boolean} [binary] whether that holds within KiB, MiB and so on, as for bytes
+ * @param {boolean} [binary] whether the bound is round in KiB, MiB and so on, for bytes
  * @returns {number}
  */
 export function roundBound(value, binary = false) {
@@ -34,9 +34,9 @@ export function roundBound(value, binary = false) {
 }
 
 /**
- * Returns an axis's bound for the highest value: it grows when it must and shrinks when it is more than four times too large.
+ * Returns an axis's bound for the highest value. It grows at once, and shrinks if it is more than four times too large.
  * @param {number} highest
- * @param {number | undefined} present the axis's bound so far
+ * @param {number | undefined} present the axis's present bound
  * @param {boolean} [binary] see roundBound
  * @returns {number}
  */
@@ -59,7 +59,7 @@ export function valueTicks(bound, write) {
 }
 
 /**
- * Returns the ticks of a logarithmic axis: powers of ten, with 2 and 5 between them where there are few.
+ * Returns the ticks of a logarithmic axis: powers of ten, and twice and five times these if they are few.
  * @param {number} low the axis's lowest value, above 0
  * @param {number} high
  * @param {WriteValue} write
@@ -79,7 +79,7 @@ export function logTicks(low, high, write) {
  * Returns ticks at round local times between two moments (unix seconds).
  * @param {number} start
  * @param {number} end
- * @param {number} most how many steps may lie between the moments
+ * @param {number} most steps between the moments
  * @returns {Ticks}
  */
 export function timeTicks(start, end, most) {
@@ -92,7 +92,7 @@ export function timeTicks(start, end, most) {
 }
 
 /**
- * Writes a tick's moment: the time, or the day where a day begins.
+ * Writes a tick's moment: the time, or the date at midnight.
  * @param {number} at unix seconds
  * @param {number} step seconds between two ticks
  * @returns {string}

@@ -1,8 +1,8 @@
 // The charts of a page: one time axis and one crosshair for all, history by request, live points by WebSocket.
 
-import { $, $$, data, el, need } from "../core/dom.js";
+import { $, $$, data, el } from "../core/dom.js";
 import { ago } from "../core/format.js";
-import { request } from "../core/request.js";
+import { messageOf, request } from "../core/request.js";
 import { ReconnectingSocket, showFreshness } from "../live/socket.js";
 import { momentText } from "./axes.js";
 import { Plot } from "./plot.js";
@@ -15,9 +15,9 @@ import { SeriesStore, rowOf } from "./series.js";
  */
 
 /**
- * What the page begins with (dashboard/overview/tags.py, charts_config).
+ * The page's configuration (dashboard/overview/tags.py, charts_config).
  * @typedef {object} BoardConfig
- * @property {string} history the address that tells it
+ * @property {string} history its address
  * @property {string} live the path of the WebSocket
  * @property {string} model "" for all
  * @property {string} server "" for the first
@@ -29,7 +29,7 @@ import { SeriesStore, rowOf } from "./series.js";
  * @typedef {[number, number]} Span two moments in unix seconds
  *
  * @typedef {object} HistoryAnswer
- * @property {History | null} range null where there is no server
+ * @property {History | null} range null without a server
  * @property {Omit<Marker, "index">[]} markers
  * @property {Outage[]} outages
  * @property {Heatmap} [heatmap]
@@ -47,7 +47,7 @@ const EACH = "each";
 const LISTED_MARKERS = 6;
 const LONGEST_LIVE_STEP_S = 2;
 const RELOAD_AFTER_S = 10;
-// The tables of what charts mark; where nobody tells of their changes, it is asked again now and then.
+// The tables of markers. They are loaded again after a change, and from time to time in case a change is not announced.
 const MARKED_TABLES = ["dashboard_auditentry", "dashboard_serverevent", "dashboard_releasespan"];
 const MARKS_AFTER_S = 60;
 const SHORTEST_ZOOM_S = 5;
@@ -74,15 +74,15 @@ export class Board {
   #heatmap;
   /** Seconds that the server's clock is ahead of the browser's. */
   #clockOffset = 0;
-  /** Marks the newest request for history: an older answer that comes late is dropped. */
+  /** The newest request for history: the late answer of an older one is dropped. */
   #asked = Symbol("load");
-  /** When history was asked for last, and whether it ever came; unix milliseconds, 0 for never. */
+  /** The time of the last request for history in unix milliseconds (0 for none), and whether one was ever answered. */
   #triedAt = 0;
   #loaded = false;
-  /** When markers and outages alone were asked for last. */
+  /** The time of the last request for markers and outages alone. */
   #marksAt = Date.now();
   #marksOld = false;
-  /** Whether a point came since the last drawing, and whether a person reads at the crosshair. */
+  /** Whether a point came since the last drawing, and whether a person uses the crosshair. */
   #fresh = false;
   #reading = false;
 
@@ -111,7 +111,7 @@ export class Board {
     /** @type {ReconnectingSocket<Point>} */
     this.live = new ReconnectingSocket(`${this.config.live}${query.size ? `?${query}` : ""}`, {
       onMessage: (message) => this.#take(message),
-      onFresh: (fresh, age) => showFreshness($("#freshness"), need("#main", HTMLElement), fresh, age),
+      onFresh: showFreshness,
     });
     setInterval(() => this.#tick(), 1000);
   }
@@ -122,7 +122,7 @@ export class Board {
   }
 
   /**
-   * What is shown.
+   * The span of time that is shown.
    * @returns {Span}
    */
   get window() {
@@ -130,7 +130,7 @@ export class Board {
   }
 
   /**
-   * Shows what lies between two moments, unless they are too near.
+   * Shows the span between two moments, unless it is too short.
    * @param {number} from unix seconds
    * @param {number} to unix seconds
    */
@@ -165,14 +165,14 @@ export class Board {
       const answer = /** @type {HistoryAnswer} */ (await request(this.#history()));
       if (asked === this.#asked) this.#fill(answer);
     } catch (error) {
-      const text = error instanceof Error ? error.message : String(error);
+      const text = messageOf(error);
       const missing = asked === this.#asked && !this.#loaded;
       if (missing) this.plots.forEach((plot) => plot.note(text, "degraded", () => this.#load()));
     }
     this.#triedAt = this.#marksAt = Date.now();
   }
 
-  /** Asks again what happened: points come by themselves, markers and outages do not. */
+  /** Loads markers and outages again, because the live feed brings only points. */
   async #loadMarks() {
     const asked = this.#asked;
     this.#marksAt = Date.now();
@@ -181,7 +181,7 @@ export class Board {
     if (answer && asked === this.#asked) this.#mark(answer);
   }
 
-  /** The address of the history of what is shown. */
+  /** Returns the address of the history of the present span. */
   #history() {
     const [start, end] = this.window.map(String);
     const { model, server } = this.config;
@@ -216,7 +216,7 @@ export class Board {
   }
 
   /**
-   * Returns a live point's figures of what is shown.
+   * Returns a live point's figures of the shown version, or of all.
    * @param {Point} message
    */
   #figures(message) {
@@ -236,7 +236,7 @@ export class Board {
     this.#fresh = true;
   }
 
-  /** Draws, once a second, what came; fetches anew what is too coarse for single points. */
+  /** Draws new points once a second; loads history again if its steps are too coarse for single points. */
   #tick() {
     const stale = Date.now() - this.#triedAt > Math.max(RELOAD_AFTER_S, this.#store.step) * 1000;
     const coarse = this.#store.step > LONGEST_LIVE_STEP_S || !this.#loaded;
@@ -266,7 +266,7 @@ export class Board {
 
   // -- the page around the charts ------------------------------------------------------------------------------------
 
-  /** A person chose another window: it goes into the address, so that the back button leads back. */
+  /** Writes the window that a person chose into the address, so that the back button returns to the previous one. */
   #changed() {
     const url = new URL(location.href);
     url.searchParams.set("range", this.range);

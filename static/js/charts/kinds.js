@@ -1,4 +1,4 @@
-// What each chart of a page shows.
+// The kinds of charts, with their series.
 
 import { count, latency, rate, share, size } from "../core/format.js";
 
@@ -6,23 +6,23 @@ import { count, latency, rate, share, size } from "../core/format.js";
  * @typedef {[name: string, colour: string, label: string, dash?: "dot"]} ShownSeries
  *
  * @typedef {object} ChartKind
- * @property {"lines" | "area" | "bars" | "stack" | "distribution"} kind how it is drawn
+ * @property {"lines" | "area" | "bars" | "stack" | "distribution"} kind the form of its drawing
  * @property {(value: number | null) => string} unit writes its values
  * @property {ShownSeries[]} series
- * @property {string} empty what it says when there is nothing to draw
- * @property {boolean} [log] whether its axis is logarithmic where the values are far apart
- * @property {boolean} [gaps] whether a second in which nothing happened has no value, rather than 0
- * @property {boolean} [process] whether it is of the server's process, not of its models
- * @property {boolean} [kept] whether it is of readings that the dashboard keeps, without live points
+ * @property {string} empty the text of an empty chart
+ * @property {boolean} [log] whether its axis is logarithmic if the values are far apart
+ * @property {boolean} [gaps] whether a second without requests has no value, rather than 0
+ * @property {boolean} [process] whether it shows the server's process, not its models
+ * @property {boolean} [kept] whether it shows stored readings, without live points
  * @property {boolean} [binary] whether its bounds are round in KiB, MiB and so on
- * @property {boolean} [zeros] whether it is drawn where every value is 0
- * @property {string[]} [seldom] those of the series that are shown only where there is anything of them
+ * @property {boolean} [zeros] whether it is drawn if every value is 0
+ * @property {string[]} [seldom] series that are shown only with values above 0
  * @property {boolean} [unmarked] whether single points are never marked
- * @property {number} [steadyTop] the axis's bound, where it never changes
+ * @property {number} [steadyTop] the fixed bound of the axis
  */
 
 /**
- * Returns the series that a chart shows of these values.
+ * Returns the series of a chart that have values to show.
  * @param {ChartKind} kind
  * @param {Record<string, (number | null)[]>} values
  */
@@ -128,7 +128,7 @@ export const KINDS = {
 };
 
 const VERSION_COLOURS = ["series-2", "series-queue", "series-3", "marker", "series-1", "line-strong"];
-/** Series of each version -> what a second without any request has. */
+/** Series of each version -> the value of a second without requests. */
 export const VERSION_SERIES = new Map(/** @type {[string, number | null][]} */ ([["p50", null], ["p99", null], ["rps", 0], ["errors", 0]]));
 
 /**
@@ -140,11 +140,11 @@ export function ofVersion(series, version) {
   return `${series}@${version}`;
 }
 
-// Stands for the version where a request found none that served (dashboard/metrics/feed.py): all of them are errors.
+// The version of requests that found none ready (dashboard/metrics/feed.py): all of them are errors.
 const NO_VERSION = "0";
 
 /**
- * Returns what a chart shows where each version has lines of its own: those of a chart that has none stay as they are.
+ * Returns a kind of chart with lines for each version, or unchanged if the chart cannot show versions apart.
  * @param {string} name of a kind
  * @param {string[]} all versions
  * @returns {ChartKind}
@@ -167,7 +167,7 @@ export function kindByVersion(name, all) {
 
 const OVER_TIME = Object.values(KINDS).filter(({ kind, kept }) => kind !== "distribution" && !kept);
 
-/** Series of models -> what a second without any request has. */
+/** Series of models -> the value of a second without requests. */
 export const MODEL_SERIES = new Map(
   OVER_TIME.filter(({ process }) => !process).flatMap(({ series, gaps }) =>
     series.map(([name]) => /** @type {[string, number | null]} */ ([name, gaps ? null : 0])),

@@ -1,4 +1,4 @@
-// One chart: a plotly.js plot in our colours and units, its legend with the values under the crosshair, its states.
+// One chart: a plotly.js plot in our colours and units, with a legend that shows the values at the crosshair.
 
 import { el, icon, need, svg } from "../core/dom.js";
 import { duration } from "../core/format.js";
@@ -13,15 +13,15 @@ import { drawingOf } from "./traces.js";
  * @typedef {object} PlotHandlers
  * @property {(from: number, to: number) => void} onZoom called with two moments in unix seconds
  * @property {() => void} onZoomOut
- * @property {(at: number | null) => void} onPointer called with the moment under the pointer; null when it has left
- * @property {(index: number) => void} onMarker called with the index of the marker that was chosen
+ * @property {(at: number | null) => void} onPointer called with the moment under the pointer; null when the pointer leaves
+ * @property {(index: number) => void} onMarker called with the index of the chosen marker
  */
 
 const CONFIG = { displayModeBar: false, doubleClick: false, showTips: false };
-const LOG_SPREAD = 20; // a logarithmic axis is worth it from here on
+const LOG_SPREAD = 20; // the ratio of values from which an axis is logarithmic
 const NARROW = 480; // pixels
-const SIGNED = new Set(["latency", "throughput", "arms_latency", "arms_throughput"]); // charts high enough for signs of markers
-const WORDS = 64; // pixels that "down 9.9 s" takes
+const SIGNED = new Set(["latency", "throughput", "arms_latency", "arms_throughput"]); // charts with room for signs of markers
+const WORDS = 64; // pixels of "down 9.9 s"
 
 /**
  * Returns a custom property's colour as the browser computes it in the present theme.
@@ -36,7 +36,7 @@ function colour(name) {
 }
 
 /**
- * Writes a text so that plotly.js, which reads some tags in it, shows it as it is.
+ * Escapes a text for plotly.js, which reads some tags in texts.
  * @param {string} text
  */
 function withoutTags(text) {
@@ -53,12 +53,12 @@ export class Plot {
    */
   #view = null;
   /**
-   * The view that is drawn when the chart comes into sight; null where it is in sight.
+   * The view to draw when the chart comes into sight; null while it is in sight.
    * @type {View | null}
    */
   #late = null;
   /**
-   * The bound of the value axis, once there is one.
+   * The bound of the value axis; undefined before the first drawing.
    * @type {number | undefined}
    */
   #bound;
@@ -88,7 +88,7 @@ export class Plot {
   }
 
   /**
-   * Draws a view. Nothing is done while the chart is out of sight.
+   * Draws a view, or keeps it for later while the chart is out of sight.
    * @param {View} view
    */
   draw(view) {
@@ -106,8 +106,8 @@ export class Plot {
   }
 
   /**
-   * Gives each version lines of its own, where the chart can show them apart.
-   * @param {string[]} versions none for all of them together
+   * Gives each version its own lines, if the chart can show versions apart.
+   * @param {string[]} versions empty for all of them together
    */
   showVersions(versions) {
     this.kind = versions.length ? kindByVersion(this.name, versions) : KINDS[this.name];
@@ -120,7 +120,7 @@ export class Plot {
   }
 
   /**
-   * Shows a sentence in place of the plot: what is missing, and how to try again.
+   * Shows a sentence in place of the plot, with a button to try again.
    * @param {string} text
    * @param {string} symbol an icon's name
    * @param {() => void} [retry]
@@ -154,7 +154,7 @@ export class Plot {
     const keys = shown.map(([name, tint, label]) => this.#key(tint, label, series[name]?.[index] ?? null));
     const moment = at === null ? [] : [el("span", {}, momentText(times[index] ?? at))];
     const down = outages.some((outage) => (at ?? end) >= outage.start && (at ?? end) <= outage.end);
-    const words = down ? [el("span", { class: "key-down" }, "the server was down: no request was answered, nor counted")] : keys;
+    const words = down ? [el("span", { class: "key-down" }, "the server was down and answered no request")] : keys;
     this.legend.replaceChildren(...moment, ...words);
   }
 
@@ -298,7 +298,7 @@ function outageBand({ start, end }) {
 }
 
 /**
- * Says in a word, where the band has room for it, else by a sign, that the server was down.
+ * Marks an outage with words, or with a sign if the band has no room for words.
  * @param {Outage} outage
  * @param {View} view
  * @param {number} width of the chart in pixels

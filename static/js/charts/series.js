@@ -1,4 +1,4 @@
-// The points of a page's charts: history as the dashboard tells it, and the live points that came after it.
+// The points of a page's charts: history from the dashboard, and the live points after it.
 
 import { MODEL_SERIES, PROCESS_SERIES, VERSION_SERIES, ofVersion } from "./kinds.js";
 
@@ -6,17 +6,17 @@ import { MODEL_SERIES, PROCESS_SERIES, VERSION_SERIES, ofVersion } from "./kinds
  * @import { Point, Figures } from "../live/messages.js"
  *
  * @typedef {Record<string, number>} Batches batch size -> executions
- * @typedef {(number | null)[]} Values one for each time; null where nothing was measured
+ * @typedef {(number | null)[]} Values one for each time; null if nothing was measured
  */
 
 /**
- * What the dashboard tells of a range (dashboard/metrics/selectors.py). `batch` of the series are Batches.
+ * The history of a range (dashboard/metrics/selectors.py). `batch` of the series are Batches.
  * @typedef {object} History
  * @property {number} step seconds between two times
  * @property {number[]} times unix seconds
  * @property {Record<string, Values> & { batch?: (Batches | null)[] }} series
  * @property {Record<string, Values>} process
- * @property {Record<string, Record<string, Values>>} [versions] of each version, where they were asked for
+ * @property {Record<string, Record<string, Values>>} [versions] the series of each version, on request
  */
 
 /**
@@ -41,14 +41,14 @@ export class SeriesStore {
     this.batches = batches;
   }
 
-  /** Returns a store without any point. */
+  /** Returns a store without points. */
   static empty() {
     const names = [...MODEL_SERIES.keys(), ...PROCESS_SERIES];
     return new SeriesStore(1, [], Object.fromEntries(names.map((name) => [name, []])), []);
   }
 
   /**
-   * Returns a store of what the dashboard tells; of GPUs there is no history.
+   * Returns a store of a history, which has none of GPUs.
    * @param {History} history
    */
   static of({ step, times, series, process, versions = {} }) {
@@ -60,12 +60,12 @@ export class SeriesStore {
     return new SeriesStore(step, [...times], { ...Object.fromEntries(copies), gpu: [], gpu_memory: [] }, [...batch]);
   }
 
-  /** The newest time; 0 where there is none. */
+  /** The newest time; 0 without points. */
   get newest() {
     return this.times.at(-1) ?? 0;
   }
 
-  /** @param {Row} row of a later time than all before */
+  /** @param {Row} row later than all others */
   append({ at, values, batch }) {
     this.times.push(at);
     for (const name of Object.keys(values)) this.series[name] ??= [];
@@ -89,7 +89,7 @@ export class SeriesStore {
   }
 
   /**
-   * Drops the steps that were still going on: they would show as a drop. Live points stand in for them.
+   * Removes the unfinished steps at the end, which would look like a fall. Live points replace them.
    * @param {number} now unix seconds
    */
   dropUnfinished(now) {
@@ -98,7 +98,7 @@ export class SeriesStore {
   }
 
   /**
-   * Drops what is older than a moment.
+   * Removes the points before a moment.
    * @param {number} moment unix seconds
    */
   dropBefore(moment) {
@@ -108,7 +108,7 @@ export class SeriesStore {
   }
 
   /**
-   * Returns how often each batch size ran between two moments: what has left the range is not counted any more.
+   * Returns the executions of each batch size between two moments.
    * @param {number} start unix seconds
    * @param {number} end unix seconds
    * @returns {Batches}
@@ -125,7 +125,7 @@ export class SeriesStore {
 }
 
 /**
- * Puts a value at a place of a list, and null at those before it that are missing.
+ * Puts a value at an index of a list, and null at missing ones before it.
  * @template T
  * @param {(T | null)[]} row
  * @param {number} index
@@ -139,9 +139,8 @@ function put(row, index, value) {
 /**
  * Returns a live point as a row.
  * @param {Point} message
- * @param {(Figures & Record<string, unknown>) | undefined} figures those of it that belong to the page; undefined where
- *   nothing happened
- * @param {string[]} [versions] those that have series of their own
+ * @param {(Figures & Record<string, unknown>) | undefined} figures those that the page shows; undefined without requests
+ * @param {string[]} [versions] those with series of their own
  * @returns {Row}
  */
 export function rowOf({ at, process, versions: byVersion = {} }, figures, versions = []) {
@@ -162,15 +161,14 @@ export function rowOf({ at, process, versions: byVersion = {} }, figures, versio
   return { at, values, batch: figures?.batch ?? null };
 }
 
-// The newest values are shown for so long; after that what they tell of has ended.
+// The newest values are shown for this time; after that they are too old.
 const QUIET_AFTER_S = 5;
 
 /**
- * Returns the index of the newest time at which any of the rows has a value; -1 where that is too long ago to be shown as it is
- * now.
+ * Returns the index of the newest time at which any of the rows has a value; -1 if that is too long ago.
  * @param {number[]} times unix seconds, rising
  * @param {Values[]} rows
- * @param {number} end of what is shown, unix seconds
+ * @param {number} end of the shown span, unix seconds
  */
 export function newestKnown(times, rows, end) {
   const index = times.findLastIndex((_, place) => rows.some((row) => row[place] !== null && row[place] !== undefined));

@@ -1,26 +1,26 @@
-// Charts of something that the dashboard has kept readings of, from its beginning to its end or to now, with marks of its steps.
+// Charts of stored readings, such as a rollout's, from their beginning to their end or to now, with markers of steps.
 
 import { $, $$ } from "../core/dom.js";
-import { request } from "../core/request.js";
+import { messageOf, request } from "../core/request.js";
 import { Plot } from "./plot.js";
 
 /**
  * @import { Values } from "./series.js"
  *
- * What the dashboard tells of a rollout (dashboard/rollouts/pages.py, rollout_chart).
+ * The readings of a rollout (dashboard/rollouts/pages.py, rollout_chart).
  * @typedef {object} Readings
  * @property {number[]} times unix seconds
  * @property {Record<string, Record<string, Values>>} arms of each arm rps, errors, p50 and p99
  * @property {{ at: number, text: string, bad: boolean }[]} steps
- * @property {number | null} [until] unix seconds: now, while it is under way
- * @property {string[]} servers those that reported it
- * @property {string} server whose readings these are
+ * @property {number | null} [until] unix seconds: now, while the rollout is under way
+ * @property {string[]} servers those with readings
+ * @property {string} server of these readings
  */
 
 const SHORTEST_S = 20;
 
 /**
- * Returns the series of all arms, each named by its arm too.
+ * Returns the series of all arms, with the arm in each name.
  * @param {Readings["arms"]} arms
  * @returns {Record<string, Values>}
  */
@@ -31,7 +31,7 @@ export function seriesOf(arms) {
 }
 
 /**
- * Returns the moments between which the charts show what was read.
+ * Returns the first and the last moment of the charts.
  * @param {Pick<Readings, "times" | "steps" | "until">} readings
  * @returns {[number, number]} unix seconds
  */
@@ -50,7 +50,7 @@ export class Timeline {
   #again = false;
   #server = "";
 
-  /** @param {HTMLElement} section hidden while there is nothing to show */
+  /** @param {HTMLElement} section hidden without readings */
   constructor(section) {
     this.section = section;
     const handlers = {
@@ -71,7 +71,7 @@ export class Timeline {
 
   /**
    * Shows the readings at an address.
-   * @param {string} address "" for nothing
+   * @param {string} address "" for none
    */
   follow(address) {
     this.section.hidden = !address;
@@ -82,7 +82,7 @@ export class Timeline {
     this.load();
   }
 
-  /** Asks again. What comes while an answer is under way is asked for once that is there. */
+  /** Loads the readings again. A call during a request loads them once more after its answer. */
   async load() {
     if (!this.#address) return;
     if (this.#asking) {
@@ -99,7 +99,7 @@ export class Timeline {
       this.#draw();
     } catch (error) {
       this.#say(false);
-      const text = error instanceof Error ? error.message : String(error);
+      const text = messageOf(error);
       if (!this.#readings) this.plots.forEach((plot) => plot.note(text, "degraded", () => this.load()));
     }
     this.#asking = false;
@@ -110,7 +110,7 @@ export class Timeline {
   }
 
   /**
-   * Says whose readings these are, where several servers have some.
+   * Shows the choice of servers, if several have readings.
    * @param {Readings} readings
    */
   #name({ servers, server }) {

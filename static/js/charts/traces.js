@@ -1,4 +1,4 @@
-// What plotly.js draws of a view: its traces, and the values that the axis must hold.
+// A view as plotly.js draws it: traces, and the values that the axis must hold.
 
 import { KINDS, shownSeries } from "./kinds.js";
 
@@ -8,7 +8,7 @@ import { KINDS, shownSeries } from "./kinds.js";
  */
 
 /**
- * How many requests took how long, over time. The dashboard has counted them.
+ * Numbers of requests by latency and time, as the dashboard counted them.
  * @typedef {object} Heatmap
  * @property {number[]} times unix seconds
  * @property {number[]} bounds_ms of the bands, the lowest first; one more than there are bands
@@ -22,16 +22,16 @@ import { KINDS, shownSeries } from "./kinds.js";
  * @property {number} index among all markers of the page
  * @property {string} kind
  * @property {string} text
- * @property {string} address of the page that tells of it
+ * @property {string} address of the page with its details
  * @property {boolean} bad
  *
- * @typedef {object} Outage a time in which the server did not answer, and counted nothing
+ * @typedef {object} Outage a span in which the server did not answer and counted nothing
  * @property {number} start unix seconds
  * @property {number} end unix seconds
  */
 
 /**
- * What all charts of a page show.
+ * The content of all charts of a page.
  * @typedef {object} View
  * @property {number} start unix seconds
  * @property {number} end unix seconds
@@ -43,9 +43,9 @@ import { KINDS, shownSeries } from "./kinds.js";
  * @property {Outage[]} outages
  *
  * @typedef {object} Drawing
- * @property {object[]} traces as plotly.js takes them; none where there is nothing to see
+ * @property {object[]} traces of plotly.js; none for an empty chart
  * @property {number} top the highest value
- * @property {number} low the lowest positive one; 0 where there is none
+ * @property {number} low the lowest positive value; 0 without one
  *
  * @typedef {(name: string) => string} Paint custom property -> its colour, as `rgb(...)`
  */
@@ -53,11 +53,11 @@ import { KINDS, shownSeries } from "./kinds.js";
 const FEW_POINTS = 40;
 
 /**
- * Returns what a chart draws of a view.
+ * Returns the drawing of a chart.
  * @param {string} name of its kind
  * @param {View} view
  * @param {Paint} paint
- * @param {ChartKind} [kind] what it shows, where that is not its kind's own
+ * @param {ChartKind} [kind] by default that of the name
  * @returns {Drawing}
  */
 export function drawingOf(name, view, paint, kind = KINDS[name]) {
@@ -96,7 +96,7 @@ function sums(rows) {
 }
 
 /**
- * Returns the pieces of a row between its gaps: plotly.js would fill an area across them.
+ * Returns the pieces of a row between its gaps, because plotly.js would fill an area across them.
  * @param {number[]} times
  * @param {Values} row
  * @returns {{ x: number[], y: number[] }[]}
@@ -123,7 +123,7 @@ export function unbroken(times, row) {
  * @param {{ x: number[], y: Values }} points
  * @param {string} colour
  * @param {string} name
- * @param {boolean} few whether single points are marked: a line of few points may have none to see
+ * @param {boolean} few whether to mark single points, because a line of few points may be invisible
  * @param {"dot"} [dash]
  */
 function trace({ kind, unmarked }, { x, y }, colour, name, few, dash) {
@@ -161,7 +161,7 @@ function distribution(batches, paint) {
 }
 
 /**
- * Draws counts as colours: their logarithm, so that a band of few requests is seen beside one of many.
+ * Draws the logarithm of counts as colours, so that a band of few requests is visible beside one of many.
  * @param {View} view
  * @param {Heatmap} heatmap
  * @param {Paint} paint

@@ -1,6 +1,6 @@
-// A unified diff as lines that a page colours.
+// The lines of a unified diff, with their kinds.
 
-/** @typedef {{ kind: "add" | "del" | "at" | null, text: string }} DiffLine "at": where in the file it is */
+/** @typedef {{ kind: "add" | "del" | "at" | null, text: string }} DiffLine "at": a place in the file */
 
 /** @type {Record<string, DiffLine["kind"]>} */
 const KINDS = { "+": "add", "-": "del", "@": "at" };

@@ -1,7 +1,7 @@
-// The configuration as form and as text, each following the other through the server, which knows what is valid.
+// The configuration as form and as text. Each follows the other through the server, which knows the rules.
 
 import { $, $$, data, el, need } from "../core/dom.js";
-import { request } from "../core/request.js";
+import { messageOf, request } from "../core/request.js";
 import { RESHAPE, differing, same, shown, shownReshape } from "./fields.js";
 
 /**
@@ -15,17 +15,17 @@ import { RESHAPE, differing, same, shown, shownReshape } from "./fields.js";
  */
 
 /**
- * What the server says of a text (dashboard/configuration/editor.py, preview_response).
+ * The server's preview of a text (dashboard/configuration/editor.py, preview_response).
  * @typedef {object} Preview
  * @property {string} text
- * @property {Fields} fields none where the text cannot be understood
+ * @property {Fields} fields none if the text cannot be parsed
  * @property {Problem[]} problems
  * @property {boolean} valid
- * @property {string} effect_sentence what applying it would do
- * @property {string} refused which right this person lacks for it; "" for none
- * @property {string} diff to the configuration that is applied
+ * @property {string} effect_sentence the effect of applying it
+ * @property {string} refused the right that this person lacks for it; "" for none
+ * @property {string} diff to the applied configuration
  * @property {string[]} dropped_comments lines that applying it would lose
- * @property {string} [live] of an upload: in HTML, what changes for others once it is live
+ * @property {string} [live] of an upload: HTML about the changes for others once it is live
  *
  * @typedef {HTMLInputElement | HTMLSelectElement} Control
  */
@@ -37,7 +37,7 @@ export class ConfigurationEditor {
   /** @type {Problem[]} */
   #problems = [];
   /**
-   * Marks the newest question to the server; an older answer that comes late is dropped.
+   * The newest request to the server: the late answer of an older one is dropped.
    * @type {symbol | null}
    */
   #asked = null;
@@ -51,10 +51,10 @@ export class ConfigurationEditor {
     this.form = need("#config-form", HTMLFormElement, root);
     this.text = need("#config-text", HTMLTextAreaElement, root);
     this.gutter = need("#config-gutter", HTMLElement, root);
-    /** What is applied: a page that shows a refused text again begins with another one. */
+    /** The applied configuration; a page that shows a refused text again begins with that text instead. */
     this.original = /** @type {{ text: string, fields: Fields }} */ (data("config-original"));
-    this.original.text = this.original.text.replaceAll("\r\n", "\n"); // as a text area has it
-    /** The text that the form is laid over, and its fields. */
+    this.original.text = this.original.text.replaceAll("\r\n", "\n"); // as in a text area
+    /** The text that the form edits, and its fields. */
     this.base = this.text.value;
     this.baseFields = this.base === this.original.text ? this.original.fields : {};
     this.onPreview = onPreview;
@@ -64,18 +64,18 @@ export class ConfigurationEditor {
     if (this.text.value) this.#previewText();
   }
 
-  /** Whether the text differs from the configuration that is applied. */
+  /** Whether the text differs from the applied configuration. */
   get changed() {
     return this.text.value !== this.original.text;
   }
 
-  /** Goes back to the configuration that is applied. */
+  /** Goes back to the applied configuration. */
   reset() {
     this.use(this.original.text);
   }
 
   /**
-   * Puts another text in the place of what stands there.
+   * Replaces the text.
    * @param {string} text
    */
   use(text) {
@@ -89,7 +89,7 @@ export class ConfigurationEditor {
     const fromForm = debounce(DELAY_MS, () => this.#previewForm());
     const fromText = debounce(DELAY_MS, () => this.#previewText());
     this.form.addEventListener("input", () => {
-      this.#asked = null; // an answer to what stood there before would undo what is typed
+      this.#asked = null; // the answer for an older text would undo the typing
       this.#showDependent();
       fromForm();
     });
@@ -110,7 +110,7 @@ export class ConfigurationEditor {
   // -- the form ------------------------------------------------------------------------------------------------------
 
   /**
-   * Returns the form's controls that stand for one field each.
+   * Returns the controls of the form that are single fields.
    * @returns {Control[]}
    */
   #controls() {
@@ -127,7 +127,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Puts the server's fields into the form; a control that has the focus keeps what is being typed.
+   * Puts the server's fields into the form; a control with the focus keeps its value.
    * @param {Fields} fields
    */
   #fill(fields) {
@@ -167,7 +167,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Adds or removes a row where a person pressed a button for it; says whether there was one.
+   * Adds or removes a row if a person pressed a button for that; returns whether they did.
    * @param {Element} target
    */
   #editRows(target) {
@@ -187,7 +187,7 @@ export class ConfigurationEditor {
     return true;
   }
 
-  /** Shows the parts that only matter with another choice where that is chosen. */
+  /** Shows the parts of the form that depend on a choice, if it is chosen. */
   #showDependent() {
     for (const part of $$("[data-when]", this.form)) {
       const [name, value] = (part.dataset.when ?? "").split("=");
@@ -211,7 +211,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Keeps the indentation at Enter; Tab leaves the field, as everywhere.
+   * Indents a new line at Enter; Tab leaves the field, as everywhere.
    * @param {KeyboardEvent} event
    */
   #indent(event) {
@@ -236,12 +236,12 @@ export class ConfigurationEditor {
 
   // -- the server's answer -------------------------------------------------------------------------------------------
 
-  /** Asks what the text would be with what the form says differently, so that the rest of it stays as it was written. */
+  /** Asks the server to edit the text by the form's changed fields, so that the rest of the text stays unchanged. */
   async #previewForm() {
     const preview = await this.#ask({ base: this.base, fields: differing(this.#fields(), this.baseFields) });
     if (!preview) return;
     this.text.value = preview.text;
-    // While the form cannot be understood it is laid over the last text that could.
+    // While the form is invalid, it goes on editing the last valid text.
     if (preview.valid) [this.base, this.baseFields] = [preview.text, preview.fields];
     this.#show(preview);
   }
@@ -258,7 +258,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Returns the server's answer; null where it came to nothing, or too late.
+   * Returns the server's answer; null if the request failed, or was overtaken by a newer one.
    * @param {{ text: string } | { base: string, fields: Fields }} question
    * @returns {Promise<Preview | null>}
    */
@@ -270,7 +270,7 @@ export class ConfigurationEditor {
       const preview = /** @type {Preview} */ (await request(url, { method: "POST", json: question }));
       return asked === this.#asked ? preview : null;
     } catch (error) {
-      if (asked === this.#asked) this.#say(error instanceof Error ? error.message : String(error));
+      if (asked === this.#asked) this.#say(messageOf(error));
       return null;
     }
   }
@@ -301,7 +301,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Says at a field what is wrong with it; of a list what concerns none of its controls.
+   * Shows the problem of a field beside it; for a list, a problem that belongs to none of its controls.
    * @param {HTMLElement} part
    */
   #showFieldError(part) {
@@ -315,7 +315,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Says below each control of a list's rows what is wrong with it.
+   * Shows the problem of each control in a list's rows below it.
    * @param {string} list
    */
   #showRowProblems(list) {
@@ -333,7 +333,7 @@ export class ConfigurationEditor {
   }
 
   /**
-   * Returns the control of a list's row that a problem is about; null where it is about the row or list as a whole.
+   * Returns the control of a list's row that a problem is about; null if it is about the row or list as a whole.
    * @param {string} field
    */
   #controlOf(field) {
@@ -356,7 +356,7 @@ export class ConfigurationEditor {
 /**
  * Starts the editor of the page.
  * @param {(preview: Preview) => void} onPreview called after each answer of the server
- * @returns {ConfigurationEditor | null} null where the page has none, or has started it before
+ * @returns {ConfigurationEditor | null} null if the page has none, or has started it already
  */
 export function startEditor(onPreview) {
   const root = $("#config");
@@ -366,8 +366,8 @@ export function startEditor(onPreview) {
 }
 
 /**
- * Returns the spaces that a new line begins with: those of the line before, and two more after an open bracket.
- * @param {string} line as far as it is written
+ * Returns the indentation of a new line: that of the previous line, and two more spaces after an open bracket.
+ * @param {string} line the previous line up to the cursor
  */
 export function indentationAfter(line) {
   const spaces = line.match(/^\s*/)?.[0] ?? "";
@@ -375,7 +375,7 @@ export function indentationAfter(line) {
 }
 
 /**
- * Returns where a problem's field is: `inputs[0].dims` is the control `dims` in row 0 of the list `inputs`.
+ * Returns the place of a problem's field: `inputs[0].dims` is the control `dims` in row 0 of the list `inputs`.
  * @param {string} field
  */
 export function placeOf(field) {
@@ -384,7 +384,7 @@ export function placeOf(field) {
 }
 
 /**
- * Returns what to say of a text: that it is valid only where nothing at all speaks against it.
+ * Returns the verdict on a text: its number of errors or else of warnings, or "valid".
  * @param {Problem[]} problems
  */
 export function verdict(problems) {

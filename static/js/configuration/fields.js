@@ -1,15 +1,15 @@
-// The values of a configuration's form, and whether two of them mean the same.
+// The values of a configuration's form, and their comparison.
 
-export const RESHAPE = "reshape"; // of a tensor: the one list of which an empty one is not none
+export const RESHAPE = "reshape"; // of a tensor: the only list for which an empty one differs from none
 
 /**
- * A value as the server tells it or as a control holds it. What is empty, missing or false may be written in several ways.
+ * A value from the server or from a control. Empty, missing and false values may be written in several ways.
  * @typedef {string | number | boolean | null | undefined | Plain[] | { [name: string]: Plain }} Plain
  * @typedef {{ [name: string]: Plain }} Fields
  */
 
 /**
- * Returns what a control shows of a value.
+ * Returns the text of a value in a control.
  * @param {Plain} value
  * @returns {string}
  */
@@ -19,7 +19,7 @@ export function shown(value) {
 }
 
 /**
- * Returns what a control shows of a reshape: "[ ]" for the empty one, which is something else than none.
+ * Returns the text of a reshape in a control: "[ ]" for an empty one, "" for none.
  * @param {Plain} value
  * @returns {string}
  */
@@ -30,7 +30,7 @@ export function shownReshape(value) {
 }
 
 /**
- * Says whether two values mean the same: spaces, the order of names, and how nothing is written do not matter.
+ * Returns whether two values mean the same. Spaces, the order of names, and forms of empty values do not matter.
  * @param {Plain} left
  * @param {Plain} right
  */
@@ -49,7 +49,7 @@ export function differing(fields, others) {
 }
 
 /**
- * Returns a value as every way to write it comes to: a list of numbers as its text, an object as its sorted pairs.
+ * Returns the one form of a value: a list of numbers as text, an object as sorted pairs.
  * @param {Plain} value
  * @returns {Plain}
  */

@@ -1,4 +1,4 @@
-// Elements of the page: finding them, making them, and saying beside one what went wrong there.
+// Elements of the page: finds them, makes them, and shows errors beside them.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -29,7 +29,7 @@ export function $$(selector, root = document) {
 }
 
 /**
- * Returns the first element of the given class that a selector finds; throws where the page has none.
+ * Returns the first element of the given class that a selector finds; throws if the page has none.
  * @template {Element} T
  * @param {string} selector
  * @param {new () => T} kind such as HTMLInputElement
@@ -67,11 +67,11 @@ export function svg(tag, attributes = {}, ...children) {
 }
 
 /**
- * Makes an element. An attribute whose value is a function becomes a listener; text among the children is never read as markup.
+ * Makes an element. An attribute whose value is a function becomes a listener; a text among the children is never markup.
  * @template {keyof HTMLElementTagNameMap} Tag
  * @param {Tag} tag
  * @param {Attributes} [attributes]
- * @param {...(Child | Child[])} children those that are null or undefined are left out
+ * @param {...(Child | Child[])} children null and undefined are left out
  * @returns {HTMLElementTagNameMap[Tag]}
  */
 export function el(tag, attributes = {}, ...children) {
@@ -86,8 +86,8 @@ export function el(tag, attributes = {}, ...children) {
 }
 
 /**
- * Returns the value of one of Django's `json_script` elements, or null where the page has none of that id.
- * The caller says of which type it is.
+ * Returns the value of one of Django's `json_script` elements, or null if the page has none of that id.
+ * The caller casts it to its type.
  * @param {string} id
  * @returns {unknown}
  */
@@ -97,9 +97,9 @@ export function data(id) {
 }
 
 /**
- * Says below a part of the page what went wrong there, until it is dismissed or something else is said in its place.
+ * Shows an error below a part of the page, until a person dismisses it or another one replaces it.
  * @param {Element} part
- * @param {string} text "" takes back what was said
+ * @param {string} text "" removes the error
  */
 export function complain(part, text) {
   if (part.nextElementSibling?.matches(".complaint")) part.nextElementSibling.remove();
@@ -114,4 +114,16 @@ export function complain(part, text) {
   );
   part.after(note);
   note.scrollIntoView({ block: "nearest" });
+}
+
+/**
+ * Lets a person save a file.
+ * @param {string} name
+ * @param {Uint8Array<ArrayBuffer> | string} content
+ * @param {string} [type]
+ */
+export function saveFile(name, content, type = "application/octet-stream") {
+  const url = URL.createObjectURL(new Blob([content], { type }));
+  el("a", { href: url, download: name }).click();
+  URL.revokeObjectURL(url);
 }

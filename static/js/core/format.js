@@ -1,6 +1,6 @@
-// Numbers, sizes and times as the pages write them; the same rules as dashboard/templatetags/units.py.
+// Numbers, sizes and times as the pages show them, by the rules of dashboard/templatetags/units.py.
 
-/** @typedef {number | null | undefined} Measured a number; null or undefined where nothing was measured */
+/** @typedef {number | null | undefined} Measured a number; null or undefined if nothing was measured */
 
 const NOTHING = "–";
 /** @type {[string, number][]} */
@@ -12,7 +12,7 @@ const AGES = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 60, 
 const LENGTHS = [["d", 86400, "h", 3600], ["h", 3600, "min", 60], ["min", 60, "s", 1]];
 
 /**
- * Says whether there is nothing to write.
+ * Returns whether a value is missing.
  * @param {Measured} value
  * @returns {value is null | undefined}
  */
@@ -99,7 +99,7 @@ export function size(bytes) {
 }
 
 /**
- * Writes how long something takes: `250 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`.
+ * Writes a duration: `250 ms`, `42 s`, `3 min 20 s`, `2 h 5 min`, `4 d 3 h`.
  * @param {Measured} seconds
  * @returns {string}
  */

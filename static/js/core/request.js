@@ -1,20 +1,20 @@
-// Requests to the dashboard: JSON both ways, the CSRF token, and failures as sentences that can be shown.
+// Requests to the dashboard: JSON both ways, the CSRF token, and failures as sentences for people.
 
 /**
  * @typedef {object} RequestOptions
- * @property {string} [method] GET unless it is said
- * @property {unknown} [json] what is sent as JSON
- * @property {BodyInit} [body] what is sent as it is, where `json` is not given
+ * @property {string} [method] GET by default
+ * @property {unknown} [json] a body to send as JSON
+ * @property {BodyInit} [body] a body to send unchanged, without `json`
  * @property {Record<string, string>} [headers]
  * @property {AbortSignal} [signal]
  */
 
-/** A request that came to nothing; its message can be shown to a person. */
+/** A failed request; its message is for people. */
 export class RequestError extends Error {
   /**
    * @param {string} message
-   * @param {number} status the HTTP status; 0 where the dashboard did not answer at all
-   * @param {unknown} body the answer's JSON; null where it had none
+   * @param {number} status the HTTP status; 0 if the dashboard did not answer
+   * @param {unknown} body the answer's JSON; null without any
    */
   constructor(message, status, body) {
     super(message);
@@ -22,35 +22,35 @@ export class RequestError extends Error {
     this.body = body;
   }
 
-  /** Whether the dashboard did not answer at all. */
+  /** Whether the dashboard did not answer. */
   get offline() {
     return this.status === 0;
   }
 }
 
-/** Returns the token that Django asks for with every request that changes something. */
+/** Returns the token that Django requires for every request that changes something. */
 export function csrfToken() {
   return document.body.dataset.csrf ?? "";
 }
 
 /**
- * Returns what a failed answer says of itself, in one sentence.
+ * Returns the message of a failed answer, in one sentence.
  * @param {number} status
- * @param {unknown} body the answer's JSON; null where it had none
+ * @param {unknown} body the answer's JSON; null without any
  * @returns {string}
  */
 export function sentence(status, body) {
-  const said = body instanceof Object ? /** @type {Record<string, unknown>} */ (body) : {};
-  const inner = said.error instanceof Object ? /** @type {Record<string, unknown>} */ (said.error).message : undefined;
-  const text = inner ?? said.error ?? said.detail ?? said.message;
+  const fields = body instanceof Object ? /** @type {Record<string, unknown>} */ (body) : {};
+  const inner = fields.error instanceof Object ? /** @type {Record<string, unknown>} */ (fields.error).message : undefined;
+  const text = inner ?? fields.error ?? fields.detail ?? fields.message;
   if (typeof text === "string") return text;
   if (status === 403) return "Your session has ended or lacks the permission. Reload the page and sign in.";
   return `The dashboard answered ${status}. Try again, and look at the server's log if it stays.`;
 }
 
 /**
- * Asks the dashboard and returns the answer's JSON, null for an answer without content (204).
- * The caller says of which type it is. Throws a RequestError; what `signal` aborts throws an AbortError.
+ * Sends a request to the dashboard and returns the answer's JSON, null for an answer without content (204).
+ * The caller casts it to its type. Throws a RequestError, or an AbortError if `signal` aborts the request.
  * @param {string} url
  * @param {RequestOptions} [options]
  * @returns {Promise<unknown>}
@@ -69,17 +69,25 @@ export async function request(url, { method = "GET", json, body, headers = {}, s
     throw new RequestError("The dashboard does not answer. It is tried again by itself.", 0, null);
   }
   if (!response.ok) {
-    const said = await response.json().catch(() => null);
-    throw new RequestError(sentence(response.status, said), response.status, said);
+    const answer = await response.json().catch(() => null);
+    throw new RequestError(sentence(response.status, answer), response.status, answer);
   }
   return response.status === 204 ? null : response.json();
 }
 
 /**
- * Returns what went wrong as a sentence to be shown.
+ * Returns the message of anything that was thrown.
+ * @param {unknown} problem
+ */
+export function messageOf(problem) {
+  return problem instanceof Error ? problem.message : String(problem);
+}
+
+/**
+ * Returns the message of anything that was thrown, as a sentence.
  * @param {unknown} problem
  */
 export function sentenceOf(problem) {
-  const text = problem instanceof Error ? problem.message : String(problem);
+  const text = messageOf(problem);
   return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 }

@@ -1,4 +1,4 @@
-// Numbers that follow the live feed, wherever a page shows them; they outlive the refreshes of what is around them.
+// Numbers that follow the live feed wherever a page shows them, across refreshes of the regions around them.
 
 import { $$ } from "../core/dom.js";
 import { count, latency, rate, share, size, threeDigits } from "../core/format.js";
@@ -6,7 +6,7 @@ import { count, latency, rate, share, size, threeDigits } from "../core/format.j
 /**
  * @import { Figures, Point, ProcessFigures } from "./messages.js"
  * @typedef {Pick<Figures, "rps" | "errors" | "pending" | "p50" | "p99">} ShownFigures
- * @typedef {{ [name: string]: string | null | undefined }} Texts name -> what is written; null leaves what is there
+ * @typedef {{ [name: string]: string | null | undefined }} Texts name -> text to show; null keeps the present text
  */
 
 const WINDOW = 5;
@@ -22,7 +22,7 @@ const recent = new Map();
 /**
  * Keeps one second of a model ("" = all of them).
  * @param {string} name
- * @param {ShownFigures | undefined} figures undefined where the model did nothing
+ * @param {ShownFigures | undefined} figures undefined if the model had no requests
  */
 export function remember(name, figures) {
   const rows = recent.get(name) ?? [];
@@ -32,7 +32,7 @@ export function remember(name, figures) {
 }
 
 /**
- * Keeps one second of every model that was seen so far, and of all together.
+ * Keeps one second of every known model, and of all together.
  * @param {Point} message
  */
 export function rememberModels(message) {
@@ -42,17 +42,17 @@ export function rememberModels(message) {
 }
 
 /**
- * Returns what is written of a model ("" = all of them): rates as means of the last seconds, times as the newest of them. What
- * had no request in these seconds has neither times nor a share of errors.
+ * Returns the texts of a model ("" = all of them): rates are means of the last seconds, times are the newest ones. Without
+ * requests in these seconds there are neither times nor a share of errors.
  * @param {string} name
- * @returns {Texts | null} null before anything is known of it
+ * @returns {Texts | null} null before the first point
  */
 export function texts(name) {
   const rows = recent.get(name);
   if (!rows) return null;
   const [rps, errors] = [mean(rows, "rps"), mean(rows, "errors")];
   const [p50, p99] = [newest(rows, "p50"), newest(rows, "p99")];
-  const unmeasured = rows.length < WINDOW ? null : NOTHING; // what the page began with stays until a whole window is known
+  const unmeasured = rows.length < WINDOW ? null : NOTHING; // the page's first text stays until the window is full
   return {
     rps: rate(rps),
     p50: p50 === null ? unmeasured : latency(p50),
@@ -79,10 +79,10 @@ function newest(rows, key) {
 }
 
 /**
- * Returns what is written of memory: of "model/version", and of "model" for all its versions together.
+ * Returns the texts of memory, by "model/version", and by "model" for all its versions together.
  * @param {Record<string, number> | undefined} memory "model/version" -> bytes
- * @param {string[]} [floors] the keys of what holds more than that
- * @returns {Texts} a version that is not loaded holds nothing, which is a dash
+ * @param {string[]} [floors] the keys whose bytes are a lower bound
+ * @returns {Texts} a dash for a version that is not loaded
  */
 export function memoryTexts(memory, floors = []) {
   const held = { ...memory };
@@ -97,7 +97,7 @@ export function memoryTexts(memory, floors = []) {
 }
 
 /**
- * Returns what is written of a server's process.
+ * Returns the texts of a server's process.
  * @param {ProcessFigures} figures
  * @returns {Texts}
  */
@@ -108,7 +108,7 @@ export function processTexts({ rss, cpu, threads, gpus }) {
 }
 
 /**
- * Writes texts into elements, each of which names its own in a data attribute.
+ * Writes texts into elements; a data attribute of each element names its text.
  * @param {HTMLElement[]} elements
  * @param {string} attribute as in `dataset`
  * @param {Texts | null} values

@@ -1,4 +1,4 @@
-// A log that follows: its newest lines, those of a level or with some words alone, in the element that a page has for it.
+// Follows a log in the page's element for it: the newest lines, all or only those of a level or with some words.
 
 import { $, el, need } from "../core/dom.js";
 import { ReconnectingSocket } from "./socket.js";
@@ -11,7 +11,7 @@ const LEVELS = ["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"];
 const LEVEL = new RegExp(`^\\S+(?: \\S+)? (${LEVELS.join("|")}) `);
 
 /**
- * Returns the level of each line: one without its own, such as those of a traceback, has that of the line before.
+ * Returns the level of each line. A line without a level, such as one of a traceback, has the level of the previous line.
  * @param {string[]} lines
  * @returns {string[]}
  */
@@ -21,7 +21,7 @@ export function levelsOf(lines) {
 }
 
 /**
- * Returns the lines of a level and above that hold all the words, each with its level.
+ * Returns the lines of at least a level that hold all the words, each with its level.
  * @param {string[]} lines
  * @param {string} least "" for every level
  * @param {string} words
@@ -48,11 +48,11 @@ export function followLog() {
   /** @type {string[]} */
   let lines = [];
 
-  /** Writes what is chosen, and stays at the end while a person wants to follow. */
+  /** Writes the chosen lines, and scrolls to the end while a person wants to follow. */
   function show() {
     const chosen = chosenLines(lines, least.value, words.value);
     const parts = chosen.map(({ text, level }) => el("span", { class: `log-line ${level.toLowerCase()}` }, `${text}\n`));
-    const none = lines.length ? "No line fits what is chosen above." : "The log is empty so far.";
+    const none = lines.length ? "No line matches the choices above." : "The log is empty so far.";
     log.replaceChildren(...(parts.length ? parts : [none]));
     toEnd();
   }

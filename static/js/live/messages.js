@@ -1,7 +1,7 @@
-// What the dashboard sends over WebSockets (dashboard/metrics/live.py, dashboard/servers/consumers.py): the types alone.
+// The types of the dashboard's messages over WebSockets (dashboard/metrics/live.py, dashboard/servers/consumers.py).
 
 /**
- * One GPU; what the driver does not tell is null.
+ * One GPU; null for a value that the driver does not report.
  * @typedef {object} Gpu
  * @property {string} uuid
  * @property {number | null} utilization from 0 to 1
@@ -10,7 +10,7 @@
  */
 
 /**
- * What a server's process uses.
+ * The resources of a server's process.
  * @typedef {object} ProcessFigures
  * @property {number} rss resident bytes
  * @property {number} cpu cores in use
@@ -19,10 +19,10 @@
  */
 
 /**
- * One second of a model, or of all (dashboard's figures): rates per second, times in ms, null where nothing was measured.
+ * One second of a model, or of all (dashboard's figures): rates per second, times in ms, null if nothing was measured.
  * @typedef {object} Figures
  * @property {number} rps requests of clients
- * @property {number} mirrored what was asked in a shadow
+ * @property {number} mirrored requests of shadows
  * @property {number | null} p50
  * @property {number | null} p95
  * @property {number | null} p99
@@ -37,29 +37,29 @@
  * @property {"point"} type
  * @property {string} server
  * @property {number} at unix seconds, of the server
- * @property {Record<string, Figures>} models only those that did something, or the one that was asked for
- * @property {Figures} [total] of all models; not where one model was asked for
- * @property {Record<string, Figures>} [versions] of the model that was asked for, by version: those that did something
+ * @property {Record<string, Figures>} models those with requests, or the requested one
+ * @property {Figures} [total] of all models; missing if one model was requested
+ * @property {Record<string, Figures>} [versions] those of the requested model that had requests
  * @property {ProcessFigures} process
- * @property {Record<string, number>} memory "model/version" -> bytes that it holds
- * @property {string[]} [floors] those of them that hold more than that, which was not measured
+ * @property {Record<string, number>} memory "model/version" -> bytes
+ * @property {string[]} [floors] the keys of `memory` whose bytes are a lower bound
  */
 
 /**
  * Lines of a process's log, from /ws/servers/NAME/log/.
  * @typedef {object} LogLines
  * @property {"log"} type
- * @property {boolean} [reset] whether the lines stand in place of all before
+ * @property {boolean} [reset] whether the lines replace all previous ones
  * @property {string[]} lines
  */
 
 /**
- * The first message of /ws/changes/ and those that follow: the mark of all tables, which changed, and signs of life.
+ * The messages of /ws/changes/: first the mark of all tables, then changed tables and signs of life.
  * @typedef {{ type: "mark", mark: string } | { type: "changed", mark: string, tables: string[] } | { type: "alive" }} ChangeMessage
  */
 
 /**
- * The feed is gone for now, or what was asked for does not exist.
+ * The feed is lost for now, or nothing is at this address.
  * @typedef {{ type: "lost" | "error", message: string }} Trouble
  */
 

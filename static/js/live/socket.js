@@ -1,12 +1,14 @@
-// A WebSocket that connects again by itself and says how old its newest message is.
+// A WebSocket that reconnects by itself and reports the age of its newest message.
+
+import { $, need } from "../core/dom.js";
 
 const QUIET_AFTER_MS = 4000;
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 8000;
 
 /**
- * Returns how long to wait before trying again.
- * @param {number} tries how many attempts came to nothing, at least 1
+ * Returns the wait before the next attempt to connect.
+ * @param {number} tries failed attempts, at least 1
  * @returns {number} milliseconds
  */
 export function retryDelay(tries) {
@@ -14,7 +16,7 @@ export function retryDelay(tries) {
 }
 
 /**
- * Returns what a page says of how fresh its numbers are.
+ * Returns a text about the freshness of a page's numbers.
  * @param {boolean} fresh
  * @param {number | null} age milliseconds since the newest message; null before the first
  * @returns {string}
@@ -25,14 +27,13 @@ export function freshnessText(fresh, age) {
 }
 
 /**
- * Writes freshness into a note, and marks the part of the page whose numbers are old.
- * @param {HTMLElement | null} note
- * @param {HTMLElement} root
+ * Shows the freshness of the page's numbers in its note, and marks them while they are old.
  * @param {boolean} fresh
  * @param {number | null} age milliseconds since the newest message; null before the first
  */
-export function showFreshness(note, root, fresh, age) {
-  root.classList.toggle("is-stale", !fresh);
+export function showFreshness(fresh, age) {
+  need("#main", HTMLElement).classList.toggle("is-stale", !fresh);
+  const note = $("#freshness");
   if (!note) return;
   note.dataset.live = String(fresh);
   const text = freshnessText(fresh, age);
@@ -42,9 +43,9 @@ export function showFreshness(note, root, fresh, age) {
 /**
  * @template Message
  * @typedef {object} SocketHandlers
- * @property {(message: Message) => void} onMessage called for each message, but those that say that the feed is lost
- * @property {(fresh: boolean, age: number | null) => void} [onFresh] called with each message, and each second while it is
- *   quiet; the age is that of the newest message in milliseconds, null before the first
+ * @property {(message: Message) => void} onMessage called for each message except Trouble
+ * @property {(fresh: boolean, age: number | null) => void} [onFresh] called with each message, and each second without one;
+ *   the age of the newest message is in milliseconds, null before the first
  * @property {() => void} [onClose] called whenever the connection ends
  */
 
@@ -83,7 +84,7 @@ export class ReconnectingSocket {
     this.#closed = true;
     clearInterval(this.clock);
     clearTimeout(this.#retry);
-    // Closed before it is open, it would be an error in the console.
+    // Closing a connection before it is open would log an error in the console.
     if (this.socket.readyState === WebSocket.CONNECTING) this.socket.onopen = () => this.socket.close();
     else this.socket.close();
   }

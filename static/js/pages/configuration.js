@@ -1,4 +1,4 @@
-// A model's configuration page: review what a change would do before it is done.
+// A model's configuration page: shows the effect of a change before it is applied.
 
 import { $, $$, el, need } from "../core/dom.js";
 import { startEditor } from "../configuration/editor.js";

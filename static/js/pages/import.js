@@ -1,4 +1,4 @@
-// Importing archives of TorchServe: each is sent as an upload of its own, then one job takes all of them over.
+// Imports archives of TorchServe: sends each as its own upload, then starts one job that imports all of them.
 
 import { complain, el, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
@@ -18,7 +18,7 @@ const drop = need("#drop", HTMLElement);
 const input = need("#file-input", HTMLInputElement);
 
 /**
- * Tells archives from the properties that they ran with.
+ * Separates archives from the properties that they ran with.
  * @param {ChosenFile[]} chosen
  */
 function sorted(chosen) {
@@ -28,14 +28,14 @@ function sorted(chosen) {
 }
 
 /**
- * Returns what keeps the chosen files from being imported; "" for nothing.
+ * Returns the reason why the chosen files cannot be imported; "" for none.
  * @param {ReturnType<typeof sorted>} files
  */
 function refusal({ properties, archives, others }) {
-  if (others.length) return `${others[0].path} is no archive of TorchServe (.mar, .tar.gz, .war) and no config.properties.`;
+  if (others.length) return `${others[0].path} is neither an archive of TorchServe (.mar, .tar.gz, .war) nor config.properties.`;
   if (!archives.length) return "There is no archive (.mar, .tar.gz, .war) among the files.";
   if (properties.length > 1) return "There is more than one config.properties; choose one.";
-  if (properties[0] && properties[0].file.size > LARGEST_PROPERTIES) return `${properties[0].path} is too large for properties.`;
+  if (properties[0]?.file.size > LARGEST_PROPERTIES) return `${properties[0].path} is too large; choose a file of at most 1 MiB.`;
   const twice = archives.find(({ file }, at) => archives.findIndex((other) => other.file.name === file.name) < at);
   return twice ? `Two archives are called ${twice.file.name}; rename one of them.` : "";
 }
@@ -57,7 +57,7 @@ async function send({ file }, number) {
 }
 
 /**
- * Shows how far an archive is.
+ * Shows the progress of an archive.
  * @param {Transfer} transfer
  * @param {number} number
  * @param {string} name
@@ -75,7 +75,7 @@ function show({ received, total, speed, state }, number, name) {
 }
 
 /**
- * Sends the archives, and opens the job that takes them over.
+ * Sends the archives, and opens the job that imports them.
  * @param {ChosenFile[]} chosen
  */
 async function begin(chosen) {

@@ -1,4 +1,4 @@
-// A job as it goes: the page refreshes itself; this keeps the log at its end and stops when the job has ended.
+// A running job: the page refreshes itself; this module scrolls the log to its end, and reloads the page when the job has ended.
 
 import { $, $$ } from "../core/dom.js";
 
@@ -9,7 +9,7 @@ function keepAtEnd() {
   for (const log of $$("[data-follow]")) log.scrollTop = log.scrollHeight;
 }
 
-/** Says whether the job has not ended yet. */
+/** Returns whether the job has not ended yet. */
 function goesOn() {
   const state = region && $("[data-state]", region)?.dataset.state;
   return state === "queued" || state === "running";

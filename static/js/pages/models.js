@@ -1,4 +1,4 @@
-// The list of models: live numbers, and a file dropped anywhere begins an upload.
+// The list of models: shows live numbers, and begins an upload when a file is dropped anywhere.
 
 import { $, need } from "../core/dom.js";
 import { ReconnectingSocket, showFreshness } from "../live/socket.js";
@@ -28,7 +28,7 @@ function take(message) {
 
 new ReconnectingSocket("/ws/live/", {
   onMessage: take,
-  onFresh: (fresh, age) => showFreshness($("#freshness"), need("#main", HTMLElement), fresh, age),
+  onFresh: showFreshness,
 });
 document.body.addEventListener("htmx:afterSwap", show);
 
@@ -56,7 +56,7 @@ function takeDrops(target) {
 }
 
 /**
- * Shows the upload page in place of this one: a new document could not be given the files.
+ * Shows the upload page in place of this one, because files cannot be handed to a new document.
  * @param {Promise<import("../uploads/files.js").ChosenFile[]>} dropped
  * @param {string} address of the upload page
  */

@@ -1,9 +1,9 @@
-// The playground: inputs from the signature, the request through the dashboard to one version or two, the answer, the same as
-// code, and examples of requests by name.
+// The playground: inputs from the signature, a request through the dashboard to one version or two, the answer, the same request
+// as code, and examples of requests.
 
-import { $, $$, data, el, icon, need } from "../core/dom.js";
+import { $, $$, data, el, icon, need, saveFile } from "../core/dom.js";
 import { latency, size } from "../core/format.js";
-import { request, sentenceOf } from "../core/request.js";
+import { messageOf, request, sentenceOf } from "../core/request.js";
 import { followLog } from "../live/log.js";
 import { answerView, failureView, serverTime } from "../playground/answer.js";
 import { ask, askStream, waitUntilLoaded } from "../playground/asking.js";
@@ -24,19 +24,19 @@ import { BINARY, TIMING, encode, kept, readable, unkept } from "../playground/wi
  */
 
 /**
- * What the page begins with (dashboard/playground/pages.py).
+ * The page's configuration (dashboard/playground/pages.py).
  * @typedef {object} PlayData
  * @property {string} model
  * @property {string} state of the model
  * @property {{ inputs: TensorSpec[], outputs: TensorSpec[] }} signature
- * @property {number} max_batch rows that one request may have; 0 where the model takes no batches
+ * @property {number} max_batch rows that one request may have; 0 if the model takes no batches
  * @property {boolean} own_signatures whether another version may have another signature
- * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string, class_names: string }} addresses of REST; VERSION in the second is one's name
- * @property {{ http: string, grpc: string, torchserve?: string }} server its addresses; "" for what it does not speak
- * @property {boolean} handler whether a request is what an archive's handler is sent
- * @property {Record<string, string>} archive_versions the archive's own version of each version that is one
- * @property {string} log the page with what the model logs
- * @property {boolean} token whether the server asks for one
+ * @property {{ infer: string, version: string, model: string, examples: string, golden_checks: string, traffic: string, class_names: string }} addresses of REST; VERSION in the second is replaced
+ * @property {{ http: string, grpc: string, torchserve?: string }} server its addresses; "" for a protocol that it does not serve
+ * @property {boolean} handler whether a handler of TorchServe answers
+ * @property {Record<string, string>} archive_versions TorchServe's own version of each version that is an archive
+ * @property {string} log the page of the model's log
+ * @property {boolean} token whether the server requires one
  * @property {Record<string, string[]>} labels output -> names of its classes
  * @property {boolean} decoupled
  * @property {boolean} sequence whether the model keeps state between requests
@@ -66,9 +66,9 @@ function start(play) {
   }
 
   /**
-   * Returns what the inputs were given; null where one of them was given nothing that it can be.
-   * @param {boolean} loud whether that one says so
-   * @param {boolean} whole whether elements are needed that code makes by itself
+   * Returns the tensors of the inputs; null if one of them is wrong.
+   * @param {boolean} loud whether to show the error at the wrong input
+   * @param {boolean} whole whether elements are needed that code can make by itself
    */
   async function gather(loud, whole) {
     /** @type {Tensor[]} */
@@ -79,7 +79,7 @@ function start(play) {
         if (loud) input.fail("");
       } catch (error) {
         if (!loud) return null;
-        input.fail(error instanceof Error ? error.message : String(error));
+        input.fail(messageOf(error));
         ($("[aria-invalid=true]", input.body) ?? $("input, textarea, select", input.body))?.focus();
         return null;
       }
@@ -88,7 +88,7 @@ function start(play) {
   }
 
   /**
-   * Returns which sequence the request belongs to, for a model that keeps state between requests; nothing for any other.
+   * Returns the parameters of the request's sequence, for a model that keeps state between requests; {} for any other.
    * @returns {Parameters}
    */
   function sequence() {
@@ -102,7 +102,7 @@ function start(play) {
   }
 
   /**
-   * Returns the parameters of a request: its sequence, and what a handler is to take its bytes for.
+   * Returns the parameters of a request: its sequence, and the content type for a handler.
    * @returns {Parameters}
    */
   function parameters() {
@@ -116,7 +116,7 @@ function start(play) {
     need("#sequence-end", HTMLInputElement).checked = Boolean(ends);
   }
 
-  /** Returns the versions that are asked: one, or two to compare. */
+  /** Returns the versions to send to: one, or two to compare. */
   function targets() {
     return other.value === "none" ? [versions.value] : [versions.value, other.value];
   }
@@ -137,8 +137,8 @@ function start(play) {
     code.textContent = snippet(kind, request);
     const token = play.token ? "Put a token with the right to infer into SLIPWAY_TOKEN." : "";
     const beside = dataFiles(kind, request);
-    const said = beside.length ? "The code reads the inputs from these files:" : "";
-    hint.textContent = [needs(kind, request), token, said].filter(Boolean).join(" ");
+    const from = beside.length ? "The code reads the inputs from these files:" : "";
+    hint.textContent = [needs(kind, request), token, from].filter(Boolean).join(" ");
     files.replaceChildren(...beside.map(({ name, content }) => download(name, content)));
   }
 
@@ -165,7 +165,7 @@ function start(play) {
   }
 
   /**
-   * Asks a decoupled model, and shows each response as it comes.
+   * Sends a request to a decoupled model, and shows each response as it arrives.
    * @param {Tensor[]} rows
    */
   async function sendStream(rows) {
@@ -191,10 +191,10 @@ function start(play) {
         status(counted(parts.length));
         list.append(el("section", { class: "play-side" }, el("h3", { class: "play-side-name num" }, `Response ${parts.length}, after ${latency(part.took)}`), ...views(part).slice(1)));
       });
-      const said = `${counted(parts.length)} in ${latency(end.took)}`;
+      const total = `${counted(parts.length)} in ${latency(end.took)}`;
       if (end.refusal) list.append(...failureView(end.refusal, end.status === 200 ? undefined : end.status, play.handler ? play.log : ""));
-      else list.append(el("p", { class: "card-body hint", "data-end": "" }, parts.length ? `That was all: ${said}.` : "The model ended the stream without a response."));
-      need("#answer-time", HTMLElement).textContent = said;
+      else list.append(el("p", { class: "card-body hint", "data-end": "" }, parts.length ? `That was all: ${total}.` : "The model ended the stream without a response."));
+      need("#answer-time", HTMLElement).textContent = total;
       need("#received", HTMLElement).textContent = parts.map(({ answer }) => readable(answer)).join("\n\n") || end.refusal;
       need("#received-files", HTMLElement).replaceChildren(...(parts.length ? [download("answers.json", () => `[${parts.map(({ answer }) => answer && answerText(answer)).join(",\n")}]`)] : []));
       document.dispatchEvent(new CustomEvent("answered"));
@@ -208,7 +208,7 @@ function start(play) {
   }
 
   /**
-   * Sends a request once the model is not being loaded any more, and again where it was found loading.
+   * Sends a request when the model is no longer being loaded, and again if the server answers that it is.
    * @param {string} version
    * @param {EncodedRequest} encoded
    */
@@ -223,7 +223,7 @@ function start(play) {
     return ask(addressOf(version), version, encoded);
   }
 
-  /** Waits while the model is being loaded, and says so; returns its state then. */
+  /** Waits while the model is being loaded, and shows that; returns its state afterwards. */
   async function waitForModel() {
     const waiting = `waiting until ${play.model} is ready; the request is sent then`;
     const summary = await waitUntilLoaded(play.addresses.model, () => status(waiting));
@@ -242,7 +242,7 @@ function start(play) {
     need("#play-status", HTMLElement).textContent = text;
   }
 
-  /** @param {string} version a number or an alias; "" for what the server chooses */
+  /** @param {string} version a number or an alias; "" for the server's choice */
   function addressOf(version) {
     return version ? play.addresses.version.replace("VERSION", encodeURIComponent(version)) : play.addresses.infer;
   }
@@ -280,7 +280,7 @@ function start(play) {
   }
 
   /**
-   * Asks for the names of an output's classes.
+   * Asks the person for the names of an output's classes.
    * @param {string} output
    * @param {() => void} done
    */
@@ -294,7 +294,7 @@ function start(play) {
     need("[data-output-name]", HTMLElement, dialog).textContent = output;
     const error = need(".error-text", HTMLElement, dialog);
     error.hidden = true;
-    /** @param {string} text that this browser is to keep */
+    /** @param {string} text the names for this browser to keep */
     const close = (text) => {
       keepNames(play.model, output, text);
       dialog.close();
@@ -320,7 +320,7 @@ function start(play) {
     dialog.showModal();
   }
 
-  /** Writes the versions that are asked into the address, so that it can be shared and returned to. */
+  /** Writes the chosen versions into the address, so that it can be shared and returned to. */
   function keepAddress() {
     const url = new URL(location.href);
     for (const name of ["version", "versions"]) url.searchParams.delete(name);
@@ -340,7 +340,7 @@ function start(play) {
     need("#play-sequence", HTMLElement).addEventListener("input", showSnippet);
   }
   showSnippet();
-  // The head refreshes itself: what is said of the state beside it follows.
+  // The head refreshes itself, and the note about the state follows it.
   document.body.addEventListener("htmx:afterSettle", () => {
     const state = $("#model-head .state")?.dataset.state;
     if (state) showState(state);
@@ -384,7 +384,7 @@ function counted(count) {
 }
 
 /**
- * Returns which note of the page a model's state has; "" for none.
+ * Returns the name of the page's note for a model's state; "" for none.
  * @param {string} state
  */
 function noteOf(state) {
@@ -404,17 +404,13 @@ function timesOf({ status, took, answer }) {
  * @param {Uint8Array<ArrayBuffer> | (() => string)} content
  */
 function download(name, content) {
-  const save = () => {
-    const url = URL.createObjectURL(new Blob([typeof content === "function" ? content() : content]));
-    el("a", { href: url, download: name }).click();
-    URL.revokeObjectURL(url);
-  };
+  const save = () => saveFile(name, typeof content === "function" ? content() : content);
   const label = typeof content === "function" ? `Download ${name}` : `Download ${name} (${size(content.length)})`;
   return el("button", { class: "button small", type: "button", click: save }, icon("file"), label);
 }
 
 /**
- * Returns an answer as JSON, whole.
+ * Returns a whole answer as JSON.
  * @param {import("../playground/wire.js").Answer} answer
  */
 function answerText(answer) {

@@ -1,10 +1,10 @@
-// Both arms of a rollout over time, with its steps, and how long the present step still has.
+// Both arms of a rollout over time, with its steps, and the time left in the present step.
 
 import { $, $$ } from "../core/dom.js";
 import { Timeline } from "../charts/timeline.js";
 import { duration } from "../core/format.js";
 
-/** Writes how long it is until the moments that the page names; the server acts when they come. */
+/** Writes the time left until the moments that the page names. */
 function countDown() {
   for (const element of $$("[data-until]")) {
     const left = Math.max(0, (Date.parse(element.dataset.until ?? "") - Date.now()) / 1000);
@@ -16,7 +16,7 @@ function countDown() {
 const section = $("#arms-charts");
 const charts = section && new Timeline(section);
 
-/** Shows the charts of the rollout that the page tells of, if it tells of any. */
+/** Shows the charts of the page's rollout, if it has one. */
 function follow() {
   charts?.follow($("#rollout")?.dataset.figures ?? "");
   countDown();

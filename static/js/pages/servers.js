@@ -1,6 +1,6 @@
-// The list of servers: what each process uses now.
+// The list of servers: shows the resources of each process now.
 
-import { $, $$, need } from "../core/dom.js";
+import { $$ } from "../core/dom.js";
 import { ReconnectingSocket, showFreshness } from "../live/socket.js";
 import { processTexts, write } from "../live/figures.js";
 
@@ -10,7 +10,7 @@ import { processTexts, write } from "../live/figures.js";
  */
 
 /**
- * Server -> what is written of its process.
+ * Server -> the texts of its process.
  * @type {Map<string, Texts>}
  */
 const newest = new Map();
@@ -28,6 +28,6 @@ function take(message) {
 
 new ReconnectingSocket("/ws/live/", {
   onMessage: take,
-  onFresh: (fresh, age) => showFreshness($("#freshness"), need("#main", HTMLElement), fresh, age),
+  onFresh: showFreshness,
 });
 document.body.addEventListener("htmx:afterSwap", show);

@@ -1,8 +1,8 @@
-// The upload flow: choosing, sending with progress, going on after an interruption; then the page's own steps.
+// The upload flow: choosing, sending with progress, resuming after an interruption; then the page's further steps.
 
 import { $, $$, complain, data, el, icon, need } from "../core/dom.js";
 import { duration, size } from "../core/format.js";
-import { RequestError, request } from "../core/request.js";
+import { RequestError, messageOf, request } from "../core/request.js";
 import { asMissing, fromDrop, fromInput, matchFiles, proposedName, tidy, watchInput } from "../uploads/files.js";
 import { judge } from "../uploads/judgement.js";
 import { Transfer } from "../uploads/transfer.js";
@@ -16,7 +16,7 @@ import { startEditor } from "../configuration/editor.js";
  */
 
 /**
- * What the server knows of an upload.
+ * An upload in the server's answer.
  * @typedef {object} UploadData
  * @property {string | number} id
  * @property {Omit<TransferRow, "file">[]} files
@@ -26,18 +26,18 @@ import { startEditor } from "../configuration/editor.js";
 const TITLES = { paused: "Paused", waiting: "Connection lost", done: "Uploaded" };
 /** @type {Partial<Record<TransferState, string>>} */
 const SPEEDS = { paused: "paused", waiting: "waiting for the connection", done: "complete" };
-const LOST = "The connection is lost. What was sent is kept, and the upload goes on by itself when it is back.";
+const LOST = "The connection is lost. The server keeps what it has, and the upload continues when the connection is back.";
 const COMPLETE_TRIES = 60;
 
 /** @type {Transfer | null} */
 let transfer = null;
-/** The last text on the changes once the upload is live. */
+/** The last HTML about changes for others once the upload is live. */
 let shownLive = "";
-/** The address that this document shows. */
+/** The path that this document shows. */
 let here = location.pathname;
 
 /**
- * Shows how far a transfer is.
+ * Shows the progress of a transfer.
  * @param {Transfer} transfer
  */
 function showTransfer({ received, total, speed, state, rows }) {
@@ -90,12 +90,12 @@ async function send(address, rows, id) {
     transfer.state = "failed";
     need("#transfer-title", HTMLElement).textContent = "Stopped";
     need("#transfer-speed", HTMLElement).textContent = "";
-    complain(need("#transfer-bar", HTMLElement), error instanceof Error ? error.message : String(error));
+    complain(need("#transfer-bar", HTMLElement), messageOf(error));
   }
 }
 
 /**
- * Says that every byte is there. That may meet a lost connection too; asked twice it does no harm.
+ * Tells the dashboard that every byte was sent, and retries while the connection is lost; a second request does no harm.
  * @param {string} address
  */
 async function complete(address) {
@@ -113,7 +113,7 @@ async function complete(address) {
 }
 
 /**
- * Says beside the name what is wrong with it; "" for nothing.
+ * Shows an error beside the name; "" for none.
  * @param {string} text
  */
 function nameError(text) {
@@ -125,23 +125,23 @@ function nameError(text) {
   else field.removeAttribute("aria-invalid");
 }
 
-/** Returns the address that uploads are made at. */
+/** Returns the address at which uploads are made. */
 function uploadsAddress() {
   return need("#upload-files", HTMLElement).dataset.create ?? "";
 }
 
-/** What was chosen and is not sent yet, because there is a question first. @type {ChosenFile[]} */
+/** The chosen files that wait for the answer to a question. @type {ChosenFile[]} */
 let pending = [];
 
 /**
- * Begins an upload of the files that were chosen, unless they cannot be published, or the name asks a question.
+ * Begins an upload of the chosen files, unless they cannot be published or their name needs a question.
  * @param {ChosenFile[]} chosen
- * @param {{ asVersion?: boolean }} [answer] asVersion: whether a person said that they are a new version of the model of that name
+ * @param {{ asVersion?: boolean }} [answer] asVersion: whether a person said that they are a new version of an existing model
  */
 export async function begin(chosen, { asVersion = false } = {}) {
   const { files } = tidy(chosen);
   if (!files.length) {
-    complain(need("#drop", HTMLElement), "There was no file in that.");
+    complain(need("#drop", HTMLElement), "That holds no file. Choose a model file or a folder with one.");
     return;
   }
   complain(need("#drop", HTMLElement), "");
@@ -153,7 +153,7 @@ export async function begin(chosen, { asVersion = false } = {}) {
   showExisting("");
   const judgement = await judge(files, /** @type {FormatTable} */ (data("format-table")));
   showJudgement(judgement);
-  if (judgement?.kind && unnamed) field.value = ""; // the name of what comes in its place
+  if (judgement?.kind && unnamed) field.value = ""; // another file will propose its own name
   if (judgement) return;
   const known = field.readOnly || asVersion;
   if (!known && (await asksOfExisting(field.value.trim()))) return;
@@ -161,20 +161,19 @@ export async function begin(chosen, { asVersion = false } = {}) {
 }
 
 /**
- * Tells the dashboard of the files, and sends them.
+ * Announces the files to the dashboard, and sends them.
  * @param {ChosenFile[]} files
  * @param {HTMLInputElement} field with the model's name
  * @param {boolean} newModel whether no model has that name
  */
 async function announce(files, field, newModel) {
   const address = uploadsAddress();
-  const listed = files.map(({ file, path }) => ({ path, size: file.size }));
   let upload;
   try {
-    const json = { model_name: field.value.trim(), files: listed, new_model: newModel };
+    const json = { model_name: field.value.trim(), files: announced(files), new_model: newModel };
     upload = /** @type {UploadData} */ (await request(address, { method: "POST", json }));
   } catch (error) {
-    nameError(error instanceof Error ? error.message : String(error)); // the server knows what a name may be
+    nameError(messageOf(error)); // the server knows the rules of names
     field.focus();
     return;
   }
@@ -188,7 +187,15 @@ async function announce(files, field, newModel) {
 }
 
 /**
- * Says what keeps the chosen files from being published; where only weights are missing, with a button that adds them.
+ * Returns files as the dashboard wants them announced.
+ * @param {ChosenFile[]} files
+ */
+function announced(files) {
+  return files.map(({ file, path }) => ({ path, size: file.size }));
+}
+
+/**
+ * Shows why the chosen files cannot be published; if only weights are missing, with a button that adds them.
  * @param {Judgement | null} judgement null for nothing
  */
 function showJudgement(judgement) {
@@ -197,23 +204,23 @@ function showJudgement(judgement) {
   box.replaceChildren();
   if (!judgement) return;
   const { path, kind, missing } = judgement;
-  const said = el("div", { class: "stack tight" });
+  const reason = el("div", { class: "stack tight" });
   if (kind) {
-    said.append(el("p", {}, el("b", {}, `${path} cannot be published.`), ` ${kind.sentence[0].toUpperCase()}${kind.sentence.slice(1)}.`));
-    if (kind.code) said.append(codeBlock(kind.code));
+    reason.append(el("p", {}, el("b", {}, `${path} cannot be published.`), ` ${kind.sentence[0].toUpperCase()}${kind.sentence.slice(1)}.`));
+    if (kind.code) reason.append(codeBlock(kind.code));
   } else {
     const names = missing.join(", ");
-    const text = ` Its weights lie in ${names}, which the exporter wrote beside it. Add that, too.`;
-    said.append(el("p", {}, el("b", {}, `${path} is not all of the model.`), text));
+    const text = ` Its weights are in ${names}, which the exporter wrote beside it. Add that, too.`;
+    reason.append(el("p", {}, el("b", {}, `${path} is not all of the model.`), text));
     const add = el("button", { class: "button primary", type: "button", click: () => chooseMissing(missing) }, icon("file"), `Add ${names}`);
-    said.append(el("div", { class: "row" }, add));
+    reason.append(el("div", { class: "row" }, add));
   }
-  box.append(el("div", { class: "note failed" }, icon("failed"), said));
+  box.append(el("div", { class: "note failed" }, icon("failed"), reason));
   box.scrollIntoView({ block: "nearest" });
 }
 
 /**
- * Returns lines to be copied.
+ * Returns lines of code with a button to copy them.
  * @param {string} code
  */
 function codeBlock(code) {
@@ -223,7 +230,7 @@ function codeBlock(code) {
 }
 
 /**
- * Lets a person choose the files that are missing, then begins with all of them.
+ * Lets a person choose the missing files, then begins with all files.
  * @param {string[]} missing paths
  */
 function chooseMissing(missing) {
@@ -233,7 +240,7 @@ function chooseMissing(missing) {
 }
 
 /**
- * Shows the question that the name of a model asks; "" for none.
+ * Shows the question about a model's name; "" for none.
  * @param {string} html
  */
 function showExisting(html) {
@@ -243,7 +250,7 @@ function showExisting(html) {
 }
 
 /**
- * Returns the elements of a part that the dashboard made, in which nothing runs.
+ * Returns the elements of HTML from the dashboard; no script in it runs.
  * @param {string} html
  */
 function elementsOf(html) {
@@ -252,7 +259,7 @@ function elementsOf(html) {
 }
 
 /**
- * Asks whether the files are a new version of what has that name already; false for a name that is free.
+ * Asks whether the files are a new version of the model of that name; returns false if there is no such model.
  * @param {string} name
  */
 async function asksOfExisting(name) {
@@ -265,7 +272,7 @@ async function asksOfExisting(name) {
 }
 
 /**
- * Takes the answer to that question: a new version, the name that is proposed, or one still to be typed.
+ * Takes the answer to that question: a new version, the proposed name, or another name.
  * @param {Event} event
  */
 function answerExisting(event) {
@@ -285,7 +292,7 @@ function answerExisting(event) {
 }
 
 /**
- * Goes on with an upload that was left, when the same files are chosen again: each goes on where the server stands.
+ * Resumes an upload when the same files are chosen again; each continues at the offset that the server has.
  * @param {UploadData} known
  * @param {ChosenFile[]} chosen
  */
@@ -293,7 +300,7 @@ async function goOn(known, chosen) {
   const rows = matchFiles(known.files, chosen);
   const missing = rows.find((row) => !row.file && row.received < row.size);
   if (missing) {
-    const text = `Choose the same files: ${missing.path} of ${size(missing.size)} is not among these.`;
+    const text = `Choose the same files again: ${missing.path} of ${size(missing.size)} is missing.`;
     complain(need("#transfer-bar", HTMLElement), text);
     return;
   }
@@ -302,27 +309,27 @@ async function goOn(known, chosen) {
 }
 
 /**
- * Says whether this person may publish with the present text, and if not, which right is missing and for what; whether the text
- * fits the file; and what changes for others once it is live.
+ * Shows whether this person may publish with the present text, or else the missing right and its reason; whether the text fits
+ * the file; and the changes for others once it is live.
  * @param {Preview} preview
  */
 function showRefusal({ refused, valid, live }) {
   const others = $("#once-live");
-  if (others && live !== undefined && live !== shownLive) others.replaceChildren(...elementsOf(live)); // read out where it changes
+  if (others && live !== undefined && live !== shownLive) others.replaceChildren(...elementsOf(live)); // screen readers read out each change
   shownLive = live ?? shownLive;
-  for (const said of $$("[data-fits]")) said.hidden = (said.dataset.fits === "yes") !== valid;
+  for (const note of $$("[data-fits]")) note.hidden = (note.dataset.fits === "yes") !== valid;
   const box = $("#refusal");
   if (!box) return;
-  // The right comes first, as it does when one publishes: without it, no mending of errors helps.
-  const why = refused || (valid ? "" : "The configuration has errors: mend them, and publish then.");
-  box.hidden = !why;
-  need("p", HTMLElement, box).textContent = why;
-  need("#publish", HTMLButtonElement).disabled = Boolean(why);
-  for (const badge of $$("[data-publishable]")) badge.hidden = (badge.dataset.publishable === "yes") === Boolean(why);
+  // A missing right comes first, as in publishing itself: without the right, fixing errors does not help.
+  const reason = refused || (valid ? "" : "The configuration has errors: fix them before you publish.");
+  box.hidden = !reason;
+  need("p", HTMLElement, box).textContent = reason;
+  need("#publish", HTMLButtonElement).disabled = Boolean(reason);
+  for (const badge of $$("[data-publishable]")) badge.hidden = (badge.dataset.publishable === "yes") === Boolean(reason);
 }
 
 /**
- * Takes what a person chooses and drops, while files are to be sent.
+ * Takes the files that a person chooses or drops.
  * @param {HTMLElement} section
  */
 function takeFiles(section) {
@@ -354,7 +361,7 @@ function takeFiles(section) {
   });
 }
 
-/** Starts what the page has come to: the editor, or the question for what is missing. */
+/** Starts the page's present step: the editor, or the request for missing files. */
 function startStep() {
   const editor = startEditor(showRefusal);
   const proposed = $("[data-use]");
@@ -366,7 +373,7 @@ function startStep() {
 }
 
 /**
- * Takes the files that an upload lacks, as its inspection found.
+ * Takes the files that the inspection of an upload found missing.
  * @param {HTMLElement} box
  */
 function takeMissing(box) {
@@ -377,21 +384,20 @@ function takeMissing(box) {
     const line = need("#missing-error", HTMLElement);
     line.hidden = true;
     const files = asMissing(tidy(chosen).files, missing);
-    const listed = files.map(({ file, path }) => ({ path, size: file.size }));
     try {
-      const upload = /** @type {UploadData} */ (await request(box.dataset.add ?? "", { method: "POST", json: { files: listed } }));
+      const upload = /** @type {UploadData} */ (await request(box.dataset.add ?? "", { method: "POST", json: { files: announced(files) } }));
       const fileOf = (/** @type {string} */ path) => files.find((one) => one.path === path)?.file;
       const rows = upload.files.filter(({ path }) => fileOf(path)).map((row) => ({ ...row, file: fileOf(row.path) }));
       await send(box.dataset.upload ?? "", rows, upload.id);
     } catch (error) {
-      line.textContent = error instanceof Error ? error.message : String(error);
+      line.textContent = messageOf(error);
       line.hidden = false;
     }
   });
 }
 
-// A file that was dropped on the list of models put this page in its place without leaving the document, so that going back to
-// the list only changes the address.
+// A file that was dropped on the list of models has put this page into the list's document, so that going back only changes the
+// address and needs a reload.
 addEventListener("popstate", () => location.pathname !== here && location.reload());
 const section = $("#upload-files");
 startStep();

@@ -1,8 +1,8 @@
-// An answer for people: where its time went, the best classes as bars, other tensors as tables.
+// An answer for people: its time, the best classes as bars, other tensors as tables.
 
 import { el, icon, svg } from "../core/dom.js";
 import { latency, share } from "../core/format.js";
-import { handlerView } from "./handler_answer.js";
+import { handlerView, pictureType, pictureView } from "./handler_answer.js";
 import { bestClasses, elementRows, elementText, outputKind } from "./scores.js";
 
 /**
@@ -11,28 +11,26 @@ import { bestClasses, elementRows, elementText, outputKind } from "./scores.js";
  */
 
 /**
- * Of an answer's parameters, those that say where its time went, in microseconds.
+ * The parameters of an answer with its times, in microseconds.
  * @typedef {object} Timing
  * @property {number} [slipway_queue_us]
  * @property {number} [slipway_compute_us]
  * @property {string} [slipway_steps] of an ensemble: a JSON list of StepTiming
  *
  * @typedef {{ model: string, slipway_queue_us: number, slipway_compute_us: number }} StepTiming
- *
  */
 
 const TOP = 10;
 const TOP_OF_ROW = 3;
 const ROWS_MOST = 50;
-const MAGIC = /** @type {[string, number[]][]} */ ([["image/png", [0x89, 0x50, 0x4e, 0x47]], ["image/jpeg", [0xff, 0xd8, 0xff]]]);
 
 /**
- * Returns what a page shows of an answer.
+ * Returns the view of an answer.
  * @param {Answer} answer
  * @param {number} took milliseconds from the browser and back
  * @param {(output: string) => string[] | undefined} labels the names of an output's classes
- * @param {(output: string) => void} [name] asks for such names
- * @param {boolean} [handler] whether an archive's handler answered
+ * @param {(output: string) => void} [name] asks a person for these names
+ * @param {boolean} [handler] whether a handler of TorchServe's answered
  * @returns {HTMLElement[]}
  */
 export function answerView(answer, took, labels, name, handler = false) {
@@ -44,7 +42,7 @@ export function answerView(answer, took, labels, name, handler = false) {
 }
 
 /**
- * Returns the milliseconds that the server measured of a request, in its queue and computing; null where it gave none.
+ * Returns the milliseconds that the server measured for queue and compute; null if it sent none.
  * @param {Answer} answer
  */
 export function serverTime({ parameters = {} }) {
@@ -53,16 +51,16 @@ export function serverTime({ parameters = {} }) {
 }
 
 /**
- * Returns what a page shows of a request that failed.
+ * Returns the view of a failed request.
  * @param {string} message
- * @param {number} [status] the HTTP status; left out where nobody answered
- * @param {string} [log] the page with what the model's own code logs
+ * @param {number} [status] the HTTP status, if there was an answer
+ * @param {string} [log] the page with the log of the model's own code
  * @returns {HTMLElement[]}
  */
 export function failureView(message, status, log = "") {
   const note = el("div", { class: "note failed", role: "alert" }, icon("failed"), el("p", {}, message));
   const hint = status ? `The server answered with status ${status}. It keeps serving.` : "";
-  const traceback = log && status && status >= 500 ? el("p", {}, "Where the handler raised it is in its traceback: ", el("a", { href: log }, "open the log"), ".") : null;
+  const traceback = log && status && status >= 500 ? el("p", {}, "The handler's traceback shows the place of the error: ", el("a", { href: log }, "open the log"), ".") : null;
   return [el("div", { class: "card-body stack tight" }, note, traceback, el("p", { class: "hint" }, hint))];
 }
 
@@ -94,7 +92,7 @@ function timeSplit({ slipway_queue_us: queueUs, slipway_compute_us: computeUs, s
 }
 
 /**
- * Returns a table of an ensemble's steps; null where there is none.
+ * Returns a table of an ensemble's steps; null without steps.
  * @param {string} [text]
  */
 function stepTimes(text = "[]") {
@@ -116,7 +114,7 @@ function stepTimes(text = "[]") {
 }
 
 /**
- * Returns a drawing that is stretched to the width of its place.
+ * Returns a drawing that stretches to the width of its container.
  * @param {number} width
  * @param {number} height
  * @param {...SVGElement} children
@@ -174,7 +172,7 @@ function outputView(output, labels, name) {
 }
 
 /**
- * Returns the best classes of the only row as bars: of shares as long as they are, else from the lowest score that is shown.
+ * Returns the best classes of the only row as bars. Bars of shares show their full length; others begin at the lowest shown score.
  * @param {Output} output
  * @param {string[] | undefined} labels
  * @param {boolean} shares
@@ -221,7 +219,7 @@ function batch({ data, shape }, labels) {
 
 /**
  * @param {Output} output
- * @param {string[] | undefined} labels names that whole numbers stand for
+ * @param {string[] | undefined} labels names of whole numbers
  */
 function table(output, labels) {
   const picture = pictureOf(output);
@@ -243,16 +241,11 @@ function table(output, labels) {
 }
 
 /**
- * Returns the picture that the only element of BYTES holds; null where it is none.
+ * Returns the picture in the only element of BYTES; null if it is none.
  * @param {Output} output
  */
 function pictureOf({ name, data }) {
   const [bytes] = data.length === 1 ? [data[0]] : [];
-  if (!(bytes instanceof Uint8Array)) return null;
-  const type = MAGIC.find(([, begin]) => begin.every((one, index) => bytes[index] === one))?.[0];
-  if (!type) return null;
-  const image = el("img", { class: "picture", alt: `The picture in ${name}` });
-  image.src = URL.createObjectURL(new Blob([new Uint8Array(bytes)], { type }));
-  image.addEventListener("load", () => URL.revokeObjectURL(image.src));
-  return image;
+  const type = bytes instanceof Uint8Array ? pictureType(bytes) : "";
+  return type ? pictureView(/** @type {Uint8Array} */ (bytes), type, `The picture in ${name}`) : null;
 }

@@ -1,19 +1,19 @@
-// One request to one version, through the dashboard: asked when the model is ready, timed, and read.
+// One request to one version through the dashboard: sends it, measures its time, and reads the answer.
 
-import { csrfToken, request, sentence } from "../core/request.js";
+import { csrfToken, messageOf, request, sentence } from "../core/request.js";
 import { decode, unkept } from "./wire.js";
 
 /**
  * @import { Answer, EncodedRequest, Output } from "./wire.js"
  *
  * @typedef {object} Asked
- * @property {string} version that was asked for; "" for what the server chooses
+ * @property {string} version of the request; "" for the server's choice
  * @property {number} took milliseconds from the browser and back
- * @property {number} status of HTTP; 0 where nobody answered
- * @property {Answer | null} answer null where the server refused
- * @property {string} refusal a sentence, "" where there is an answer
+ * @property {number} status of HTTP; 0 without an answer
+ * @property {Answer | null} answer null if the server refused the request
+ * @property {string} refusal a sentence; "" with an answer
  *
- * @typedef {{ name: string, state: string, reason: string, desired_state: string }} ModelSummary as REST tells it
+ * @typedef {{ name: string, state: string, reason: string, desired_state: string }} ModelSummary of REST
  */
 
 const POLL_MS = 1000;
@@ -38,20 +38,20 @@ export async function ask(address, version, { content, headers }) {
     return { ...came, answer: decode(body, response.headers.get("Inference-Header-Content-Length")) };
   } catch (error) {
     if (error instanceof TypeError) return { ...asked, refusal: "The dashboard does not answer. Try again in a moment." };
-    return { ...asked, refusal: `The answer cannot be read: ${error instanceof Error ? error.message : error}` };
+    return { ...asked, refusal: `The answer cannot be read: ${messageOf(error)}` };
   }
 }
 
 /**
- * Asks a decoupled model, and tells each of its responses as it comes.
+ * Sends a request to a decoupled model, and passes on each response as it arrives.
  * @param {string} address
  * @param {string} version
- * @param {object} json the request as examples keep it
- * @param {AbortSignal} signal gives it up
- * @param {(part: Asked) => void} onPart
- * @returns {Promise<Asked>} how it ended: without an answer of its own, and with a refusal where it failed
+ * @param {object} json the request in the form of an example
+ * @param {AbortSignal} signal cancels the request
+ * @param {(part: Asked) => void} onResponse
+ * @returns {Promise<Asked>} the end of the stream: it has no answer, and a refusal if the request failed
  */
-export async function askStream(address, version, json, signal, onPart) {
+export async function askStream(address, version, json, signal, onResponse) {
   const headers = { Accept: "application/x-ndjson", "Content-Type": "application/json", "X-CSRFToken": csrfToken() };
   const begin = performance.now();
   /** @type {Asked} */
@@ -64,18 +64,18 @@ export async function askStream(address, version, json, signal, onPart) {
     for await (const line of linesOf(response.body)) {
       const { error, ...part } = JSON.parse(line);
       if (error) return { ...now(), refusal: error };
-      onPart({ ...now(), answer: { ...part, outputs: part.outputs.map((/** @type {Output} */ row) => ({ ...row, data: unkept(row) })) } });
+      onResponse({ ...now(), answer: { ...part, outputs: part.outputs.map((/** @type {Output} */ row) => ({ ...row, data: unkept(row) })) } });
     }
     return now();
   } catch (error) {
-    if (signal.aborted) return { ...now(), refusal: "Stopped; the request is given up." };
+    if (signal.aborted) return { ...now(), refusal: "Stopped; the request is cancelled." };
     if (error instanceof TypeError) return { ...now(), refusal: "The dashboard does not answer, or the connection broke. Try again in a moment." };
-    return { ...now(), refusal: `The answer cannot be read: ${error instanceof Error ? error.message : error}` };
+    return { ...now(), refusal: `The answer cannot be read: ${messageOf(error)}` };
   }
 }
 
 /**
- * Yields the lines of a body as they come.
+ * Yields the lines of a body as they arrive.
  * @param {ReadableStream<Uint8Array<ArrayBuffer>>} body
  */
 async function* linesOf(body) {
@@ -92,22 +92,22 @@ async function* linesOf(body) {
 }
 
 /**
- * Waits while a model is being loaded; returns how it stands then. What cannot be looked up does not hold a request back.
+ * Waits while a model is being loaded; returns its summary afterwards, or null if it cannot be read.
  * @param {string} address of the model's summary
- * @param {(summary: ModelSummary) => void} [onSummary] is called with each summary meanwhile
+ * @param {(summary: ModelSummary) => void} [onWait] called with each summary meanwhile
  * @returns {Promise<ModelSummary | null>}
  */
-export async function waitUntilLoaded(address, onSummary) {
+export async function waitUntilLoaded(address, onWait) {
   for (;;) {
     const summary = /** @type {ModelSummary | null} */ (await request(address).catch(() => null));
     if (!summary || !CHANGING.includes(summary.state)) return summary;
-    onSummary?.(summary);
+    onWait?.(summary);
     await new Promise((done) => setTimeout(done, POLL_MS));
   }
 }
 
 /**
- * Returns a text's JSON; null where it is none.
+ * Returns the JSON of a text; null if it is none.
  * @param {string} text
  * @returns {unknown}
  */

@@ -1,7 +1,7 @@
-// The names of an output's classes: from the model's label file, or given by a person, whose browser keeps them.
+// The names of an output's classes that a person gave and the browser keeps.
 
 /**
- * Returns the names that this browser keeps of an output's classes; undefined where it keeps none.
+ * Returns the names that this browser keeps for an output's classes; undefined for none.
  * @param {string} model
  * @param {string} output
  * @returns {string[] | undefined}
@@ -12,7 +12,7 @@ export function keptNames(model, output) {
 }
 
 /**
- * Keeps names in this browser, one for each line; an empty text forgets them.
+ * Keeps names in this browser, one for each line; an empty text removes them.
  * @param {string} model
  * @param {string} output
  * @param {string} text
@@ -31,7 +31,7 @@ function key(model, output) {
 }
 
 /**
- * Returns what the browser's storage gives; undefined where a person's settings close it.
+ * Returns the result of using the browser's storage; undefined if a person's settings forbid that.
  * @template T
  * @param {() => T} use
  */

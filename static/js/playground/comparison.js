@@ -1,4 +1,4 @@
-// Two answers to the same input: how far they are apart, output by output.
+// The comparison of two answers to the same input, output by output.
 
 import { el } from "../core/dom.js";
 import { latency } from "../core/format.js";
@@ -11,17 +11,17 @@ import { bestClasses, elementText } from "./scores.js";
  *
  * @typedef {object} Difference of an output in two answers
  * @property {string} name
- * @property {string} other what makes them incomparable; "" for nothing
- * @property {number} differ how many elements are not the same
+ * @property {string} other the reason why they cannot be compared; "" for none
+ * @property {number} differ the number of unequal elements
  * @property {number} total
- * @property {number | null} largest difference of two numbers; null where they are none
- * @property {number | null} relative the largest one as a part of the greater of the two numbers
+ * @property {number | null} largest difference of two numbers; null without numbers
+ * @property {number | null} relative the largest difference relative to the greater of the two numbers
  * @property {number | null} mean
- * @property {boolean | null} sameBest whether the highest element of every row stands in the same place; null for no rows
+ * @property {boolean | null} sameBest whether the highest element of every row has the same index; null without rows
  */
 
 /**
- * Returns the differences of two answers' outputs, those that only one has last.
+ * Returns the differences of two answers' outputs; outputs that only one answer has come last.
  * @param {Output[]} ones
  * @param {Output[]} others
  * @returns {Difference[]}
@@ -32,7 +32,7 @@ export function differences(ones, others) {
     return other ? [difference(one, other)] : [];
   });
   const alone = [...ones.filter(({ name }) => !others.some((other) => other.name === name)), ...others.filter(({ name }) => !ones.some((one) => one.name === name))];
-  return [...both, ...alone.map(({ name }) => incomparable(name, "only one of them answers it"))];
+  return [...both, ...alone.map(({ name }) => incomparable(name, "only one answer has it"))];
 }
 
 /**
@@ -96,7 +96,7 @@ function sameBest(one, two, width) {
 }
 
 /**
- * Returns what a page shows of the same input sent to two versions.
+ * Returns the view of two versions' answers to the same input.
  * @param {[Asked, Asked]} asked
  * @returns {HTMLElement}
  */

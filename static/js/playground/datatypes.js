@@ -1,20 +1,20 @@
-// The datatypes of the V2 protocol, and their elements as the binary data extension has them: little endian, row by row.
+// The datatypes of the V2 protocol, and their elements in the binary data extension: little endian, row by row.
 // https://github.com/triton-inference-server/server/blob/main/docs/protocol/extension_binary_data.md
 
 /**
- * One element of a tensor. BYTES that are no UTF-8 are a Uint8Array; whole numbers too large for a number are a bigint.
+ * One element of a tensor. BYTES that are not UTF-8 are a Uint8Array; integers that are too large for a number are a bigint.
  * @typedef {number | string | boolean | bigint | Uint8Array} Element
  * @typedef {ArrayLike<Element>} Elements of a tensor, flat, row by row
  */
 
-/** @type {Record<string, number>} bytes of an element; BYTES have none of their own */
+/** @type {Record<string, number>} bytes of an element; BYTES have no fixed number */
 const WIDTHS = {
   BOOL: 1, UINT8: 1, UINT16: 2, UINT32: 4, UINT64: 8, INT8: 1, INT16: 2, INT32: 4, INT64: 8, FP16: 2, BF16: 2, FP32: 4, FP64: 8,
 };
 const DECODER = new TextDecoder("utf-8", { fatal: true });
 
 /**
- * Returns how many bytes an element has on the wire; 0 for BYTES, whose elements differ.
+ * Returns the bytes of an element on the wire; 0 for BYTES, whose elements differ in length.
  * @param {string} datatype
  */
 export function elementWidth(datatype) {
@@ -22,8 +22,8 @@ export function elementWidth(datatype) {
 }
 
 /**
- * Says whether JSON can carry these elements, which it cannot for FP16 and BF16, numbers that are not finite, large whole
- * numbers, and bytes that are no text.
+ * Returns whether JSON can carry these elements. It cannot carry FP16 and BF16, infinite numbers and NaN, large integers, and
+ * bytes that are not text.
  * @param {string} datatype
  * @param {Elements} elements
  */
@@ -38,7 +38,7 @@ export function fitsJson(datatype, elements) {
 }
 
 /**
- * Returns elements as their bytes on the wire.
+ * Returns the bytes of elements on the wire.
  * @param {string} datatype
  * @param {Elements} elements
  * @returns {Uint8Array<ArrayBuffer>}
@@ -59,7 +59,7 @@ export function toBinary(datatype, elements) {
 }
 
 /**
- * Returns the elements that bytes on the wire stand for.
+ * Returns the elements of bytes on the wire.
  * @param {string} datatype
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {Elements}
@@ -137,7 +137,7 @@ const FLOAT = new Float32Array(1);
 const BITS = new Uint32Array(FLOAT.buffer);
 
 /**
- * Returns the bits of the nearest BF16, of two the even one.
+ * Returns the bits of the nearest BF16; of two equally near ones the even one.
  * @param {number} value
  */
 function brainBits(value) {
@@ -147,7 +147,7 @@ function brainBits(value) {
 }
 
 /**
- * Returns the bits of the nearest FP16, of two the even one (IEEE 754).
+ * Returns the bits of the nearest FP16; of two equally near ones the even one (IEEE 754).
  * @param {number} value
  */
 function halfBits(value) {
@@ -155,7 +155,7 @@ function halfBits(value) {
   const size = Math.abs(value);
   if (Number.isNaN(value)) return 0x7e00;
   if (size >= 65520) return sign | 0x7c00;
-  // Below 2^-14 steps are as wide as at it: a subnormal counts them from 0.
+  // Below 2^-14 all steps have the width of those at 2^-14: a subnormal counts them from 0.
   const exponent = Math.max(Math.floor(Math.log2(size || 1e-9)), -14);
   const steps = roundEven(size / 2 ** (exponent - 10));
   return sign | (steps + (exponent + 14) * 1024);

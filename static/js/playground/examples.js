@@ -1,7 +1,7 @@
-// Examples of a model's requests, kept by name: put into the inputs, kept, renamed, deleted, made golden, and run.
+// Examples of a model's requests: loads them into the inputs, keeps, renames, deletes and runs them, and makes them golden.
 
 import { $, $$, need } from "../core/dom.js";
-import { RequestError, request, sentenceOf } from "../core/request.js";
+import { RequestError, messageOf, request, sentenceOf } from "../core/request.js";
 import { TrafficSampling } from "./traffic.js";
 import { readable } from "./wire.js";
 
@@ -9,26 +9,26 @@ import { readable } from "./wire.js";
  * @typedef {{ name: string, datatype: string, shape: number[], data?: import("./datatypes.js").Elements, base64?: string }} KeptTensor
  * @typedef {{ inputs: KeptTensor[], parameters?: import("./wire.js").Parameters }} KeptRequest
  *
- * @typedef {{ passed: boolean, version: string }} GoldenResult what is used of REST's
+ * @typedef {{ passed: boolean, version: string }} GoldenResult of REST; only the used fields
  *
  * @typedef {object} ExamplesOptions
  * @property {{ examples: string, golden_checks: string, traffic: string }} addresses of REST
- * @property {() => string} version that is chosen: a number or an alias, "" for what the server chooses
- * @property {() => Promise<KeptRequest | null>} present the request in the inputs; null where an input is wrong, which it says
+ * @property {() => string} version the chosen one: a number or an alias, "" for the server's choice
+ * @property {() => Promise<KeptRequest | null>} present returns the request in the inputs; null if an input is wrong and shows that
  * @property {(request: KeptRequest) => void} put shows a request in the inputs
  */
 
 /** Makes the card of examples work. */
 export class Examples {
   #loaded = ""; // the example in the inputs
-  #source = "playground"; // of what is in the inputs: what a client sent stays that, under whatever name it is kept
+  #source = "playground"; // of the request in the inputs: a client's request keeps its source under every name
 
   /** @param {ExamplesOptions} options */
   constructor(options) {
     this.options = options;
     this.place = need("#examples", HTMLElement);
     const { addresses } = options;
-    this.traffic = $("#traffic-dialog") ? new TrafficSampling({ addresses, kept: (said) => this.#refresh(said) }) : null;
+    this.traffic = $("#traffic-dialog") ? new TrafficSampling({ addresses, kept: (done) => this.#refresh(done) }) : null;
     const card = this.place.closest(".card");
     card?.addEventListener("click", ({ target }) => this.#clicked(target));
     document.addEventListener("submit", (event) => this.#submitted(event));
@@ -49,7 +49,7 @@ export class Examples {
   }
 
   /**
-   * After somebody said yes: the shell has asked before, and stops the first submit.
+   * Deletes an example after the confirmation: the shell asks for it and prevents the first submit.
    * @param {SubmitEvent} event
    */
   async #submitted(event) {
@@ -78,7 +78,7 @@ export class Examples {
     const present = await this.options.present();
     if (!present) return;
     const again = this.#loaded && $(`tr[data-example="${CSS.escape(this.#loaded)}"]`, this.place) ? this.#loaded : "";
-    const hint = again ? `Under the name “${again}” it takes the place of that example's request; under another one it is new.` : "";
+    const hint = again ? `With the name “${again}” it replaces that example's request; with another name it is a new example.` : "";
     this.#ask({ title: "Keep this request", yes: "Keep", name: again, hint }, async (name) => {
       const kept = { name, request: present, source: this.#source };
       if (again && name === again) await request(this.#address(name), { method: "PATCH", json: { request: present } });
@@ -98,9 +98,9 @@ export class Examples {
   }
 
   /**
-   * Asks for a name, until what is done with it goes well; what does not is said at the field.
+   * Asks for a name, until `act` succeeds with it; shows errors at the field.
    * @param {{ title: string, yes: string, name: string, hint: string }} texts
-   * @param {(name: string) => Promise<string>} act returns what was done, in a sentence
+   * @param {(name: string) => Promise<string>} act returns a sentence about its success
    */
   #ask({ title, yes, name, hint }, act) {
     const dialog = need("#example-dialog", HTMLDialogElement);
@@ -114,9 +114,9 @@ export class Examples {
     need("form", HTMLFormElement, dialog).onsubmit = async (event) => {
       event.preventDefault();
       try {
-        const said = await act(field.value.trim());
+        const done = await act(field.value.trim());
         dialog.close();
-        await this.#refresh(said);
+        await this.#refresh(done);
       } catch (problem) {
         error.textContent = sentenceOf(problem);
         error.hidden = false;
@@ -132,7 +132,7 @@ export class Examples {
 
   /**
    * @param {string} name
-   * @param {DOMStringMap} example what its row says
+   * @param {DOMStringMap} example the data of its row
    */
   async #makeGolden(name, { expected, golden, absolute = "", relative = "" }) {
     const dialog = need("#golden-dialog", HTMLDialogElement);
@@ -162,7 +162,7 @@ export class Examples {
   }
 
   /**
-   * Asks the server the example, and shows its answer as the expected one.
+   * Sends the example to the server, and shows the answer as the expected one.
    * @param {HTMLFormElement} form
    * @param {string} name
    */
@@ -171,8 +171,8 @@ export class Examples {
     note.textContent = "asking the server";
     try {
       const json = { version: this.options.version() };
-      const said = await request(`${this.#address(name)}/answer`, { method: "POST", json });
-      const answer = /** @type {{ outputs: KeptTensor[], version: string }} */ (said);
+      const body = await request(`${this.#address(name)}/answer`, { method: "POST", json });
+      const answer = /** @type {{ outputs: KeptTensor[], version: string }} */ (body);
       need("#golden-expected", HTMLTextAreaElement).value = textOf(answer);
       note.textContent = `The answer of version ${answer.version}, just now.`;
       this.#fail(form, "", "");
@@ -194,7 +194,7 @@ export class Examples {
     try {
       changes.expected = JSON.parse(text);
     } catch (error) {
-      this.#fail(form, "expected", text.trim() ? `This is not JSON: ${error instanceof Error ? error.message : error}.` : "Record the present answer, or type what is expected.");
+      this.#fail(form, "expected", text.trim() ? `This is not JSON: ${messageOf(error)}.` : "Record the present answer, or type the expected outputs.");
       return;
     }
     for (const which of ["absolute", "relative"]) {
@@ -226,7 +226,7 @@ export class Examples {
   }
 
   /**
-   * Says at a field of the dialog what is wrong with it; at the whole where it has no such field, and nothing for "".
+   * Shows an error at a field of the dialog, or at its end if it has no such field; "" removes all errors.
    * @param {HTMLFormElement} form
    * @param {string} field
    * @param {string} text
@@ -261,7 +261,7 @@ export class Examples {
   }
 
   /**
-   * Does something, and says what went wrong in the card's own line.
+   * Performs an action, and shows its error in the card's own line.
    * @param {() => Promise<void>} act
    */
   async #do(act) {
@@ -284,17 +284,17 @@ export class Examples {
     line.hidden = false;
   }
 
-  /** @param {string} said what was done */
-  async #refresh(said) {
-    this.#say(said);
-    // The part asks again by itself when its table changes; a person who did something does not wait for that.
+  /** @param {string} done a sentence about what was done */
+  async #refresh(done) {
+    this.#say(done);
+    // The region reloads by itself when its table changes, but a person should see their own change at once.
     const response = await fetch(this.place.getAttribute("hx-get") ?? "", { headers: { "HX-Request": "true" } });
     if (!response.ok) return;
     const page = new DOMParser().parseFromString(await response.text(), "text/html");
     const before = document.activeElement?.id;
     this.place.replaceChildren(...page.body.childNodes);
     if (document.activeElement !== document.body) return;
-    // The keyboard stays where it was; where that is gone, at what keeps a request.
+    // The focus stays on its element, or moves to the button that keeps a request if that element is gone.
     ((before && document.getElementById(before)) || $('[data-act="keep"]'))?.focus();
   }
 
@@ -317,6 +317,6 @@ function summaryOf(results) {
   if (!results.length) return "No golden requests yet: keep a request, and make it golden.";
   const failed = results.filter(({ passed }) => !passed).length;
   const [{ version }] = results;
-  const who = version ? `Version ${version}` : "Server's choice";
-  return failed ? `${who} failed ${failed} of ${results.length} golden requests.` : `${who} passed ${results.length === 1 ? "the golden request" : `all ${results.length} golden requests`}.`;
+  const subject = version ? `Version ${version}` : "The server's choice";
+  return failed ? `${subject} failed ${failed} of ${results.length} golden requests.` : `${subject} passed ${results.length === 1 ? "the golden request" : `all ${results.length} golden requests`}.`;
 }

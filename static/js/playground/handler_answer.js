@@ -1,31 +1,52 @@
-// What an archive's handler answered, by its type: JSON for reading, a picture, a text, or a file; with the status, reason and
-// headers that the handler set.
+// The answer of a TorchServe handler by its type: JSON, a picture, a text, or a file; with the status, reason and headers that the
+// handler set.
 
-import { el, icon } from "../core/dom.js";
+import { el, icon, saveFile } from "../core/dom.js";
 import { size } from "../core/format.js";
 
 /**
  * @import { Element } from "./datatypes.js"
  * @import { Output } from "./wire.js"
  *
- * What a response's parameters say of it (docs/torchserve.md).
+ * The parameters of a handler's response (docs/torchserve.md).
  * @typedef {object} HandlerParameters
- * @property {string} [content_type] only where the handler set one
- * @property {number} [torchserve_status] where it is not 200
+ * @property {string} [content_type] only if the handler set one
+ * @property {number} [torchserve_status] only if it is not 200
  * @property {string} [torchserve_reason]
  * @property {string} [torchserve_headers] JSON: [[name, value], ...]
  *
  * @typedef {"json" | "picture" | "text" | "binary"} AnswerKind
  */
 
-const TEXT_MOST = 20000; // characters that are shown
+const TEXT_MOST = 20000; // the most characters that are shown
 /** @type {[string, number[]][]} */
 const MAGIC = [["image/png", [0x89, 0x50, 0x4e, 0x47]], ["image/jpeg", [0xff, 0xd8, 0xff]], ["image/gif", [0x47, 0x49, 0x46, 0x38]]];
 /** @type {Record<string, string>} */
 const ENDINGS = { "application/json": "json", "text/plain": "txt", "text/html": "html", "text/csv": "csv", "image/png": "png", "image/jpeg": "jpg", "image/gif": "gif" };
 
 /**
- * Returns as what an answer is shown, and its type where that is known.
+ * Returns the type of a picture by its first bytes; "" for other files.
+ * @param {Uint8Array} bytes
+ */
+export function pictureType(bytes) {
+  return MAGIC.find(([, begin]) => begin.every((one, index) => bytes[index] === one))?.[0] ?? "";
+}
+
+/**
+ * Returns a picture as an element.
+ * @param {Uint8Array} bytes
+ * @param {string} type
+ * @param {string} alt
+ */
+export function pictureView(bytes, type, alt) {
+  const image = el("img", { class: "picture", alt });
+  image.src = URL.createObjectURL(new Blob([new Uint8Array(bytes)], { type }));
+  image.addEventListener("load", () => URL.revokeObjectURL(image.src));
+  return image;
+}
+
+/**
+ * Returns the form in which an answer is shown, and its type if it is known.
  * @param {Element} element
  * @param {string} [given] the type that the handler gave it
  * @returns {{ kind: AnswerKind, type: string }}
@@ -33,8 +54,7 @@ const ENDINGS = { "application/json": "json", "text/plain": "txt", "text/html": 
 export function answerKind(element, given = "") {
   const type = given.split(";")[0].trim().toLowerCase();
   if (element instanceof Uint8Array) {
-    const seen = MAGIC.find(([, begin]) => begin.every((one, index) => element[index] === one))?.[0] ?? "";
-    const picture = type.startsWith("image/") ? type : type ? "" : seen;
+    const picture = type.startsWith("image/") ? type : type ? "" : pictureType(element);
     return picture ? { kind: "picture", type: picture } : { kind: "binary", type };
   }
   if (type === "image/svg+xml") return { kind: "picture", type };
@@ -43,7 +63,7 @@ export function answerKind(element, given = "") {
 }
 
 /**
- * Returns what a page shows of a handler's answer.
+ * Returns the view of a handler's answer.
  * @param {Output} output
  * @param {HandlerParameters} parameters
  * @returns {HTMLElement}
@@ -72,12 +92,12 @@ function head({ content_type: type, torchserve_status: status = 200, torchserve_
 /**
  * @param {Element} element
  * @param {HandlerParameters} parameters
- * @param {string} name of the file that it is saved as
+ * @param {string} name of the file to save
  */
 function one(element, parameters, name) {
   const { kind, type } = answerKind(element, parameters.content_type);
   const bytes = element instanceof Uint8Array ? new Uint8Array(element) : new TextEncoder().encode(String(element));
-  const save = el("button", { class: "button small", type: "button", click: () => download(`${name}.${ENDINGS[type] ?? "bin"}`, bytes, type) }, icon("file"), `Download (${size(bytes.length)})`);
+  const save = el("button", { class: "button small", type: "button", click: () => saveFile(`${name}.${ENDINGS[type] ?? "bin"}`, bytes, type || undefined) }, icon("file"), `Download (${size(bytes.length)})`);
   return el("div", { class: "stack tight", "data-kind": kind }, shownAs(kind, element, bytes, type), el("div", { class: "row" }, save));
 }
 
@@ -89,19 +109,14 @@ function one(element, parameters, name) {
  */
 function shownAs(kind, element, bytes, type) {
   if (kind === "binary") return el("p", {}, `${size(bytes.length)} of ${type || "binary data"}.`);
-  if (kind === "picture") {
-    const image = el("img", { class: "picture", alt: "The handler’s answer" });
-    image.src = URL.createObjectURL(new Blob([bytes], { type }));
-    image.addEventListener("load", () => URL.revokeObjectURL(image.src));
-    return image;
-  }
+  if (kind === "picture") return pictureView(bytes, type, "The handler’s answer");
   const text = kind === "json" ? JSON.stringify(parsed(String(element)), null, 2) : String(element);
   const left = text.length - TEXT_MOST;
   return el("div", { class: "code" }, el("pre", { tabindex: "0", "aria-label": "The handler’s answer" }, left > 0 ? `${text.slice(0, TEXT_MOST)}\n… ${left} more characters` : text));
 }
 
 /**
- * Returns a text's JSON; undefined where it is none.
+ * Returns the JSON of a text; undefined if it is none.
  * @param {string} text
  */
 function parsed(text) {
@@ -110,15 +125,4 @@ function parsed(text) {
   } catch {
     return undefined;
   }
-}
-
-/**
- * @param {string} name
- * @param {Uint8Array<ArrayBuffer>} content
- * @param {string} type
- */
-function download(name, content, type) {
-  const url = URL.createObjectURL(new Blob([content], { type: type || "application/octet-stream" }));
-  el("a", { href: url, download: name }).click();
-  URL.revokeObjectURL(url);
 }

@@ -1,7 +1,8 @@
-// What an archive's handler is sent: JSON, a text, a picture or any file, with its type, by which the handler's side decodes it.
+// The input of a TorchServe handler: JSON, a text, a picture or any file, with the content type by which it is decoded.
 
 import { el } from "../core/dom.js";
 import { size } from "../core/format.js";
+import { messageOf } from "../core/request.js";
 import { fixedShape } from "./tensors.js";
 
 /**
@@ -13,32 +14,32 @@ import { fixedShape } from "./tensors.js";
  *
  * @typedef {object} ChosenBytes
  * @property {Uint8Array<ArrayBuffer>} bytes
- * @property {string} name of the file; "" for one that an example brought
+ * @property {string} name of the file; "" for bytes of an example
  */
 
-/** The parameter of a request that says of what type its only part is (docs/torchserve.md). */
+/** The parameter of a request with the type of its only part (docs/torchserve.md). */
 export const CONTENT_TYPE = "content_type";
 
 /** @type {Record<HandlerMode, string>} */
 const LABELS = { json: "JSON", text: "Text", picture: "Image", file: "File" };
 /** @type {Record<HandlerMode, string>} */
 const TYPES = { json: "application/json", text: "text/plain", picture: "image/png", file: "application/octet-stream" };
-/** @type {Record<string, string>} of files for which browsers know none */
+/** @type {Record<string, string>} the types of files that browsers do not know */
 const TYPES_OF_ENDINGS = { json: "application/json", txt: "text/plain", csv: "text/csv", jpg: "image/jpeg", jpeg: "image/jpeg", png: "image/png" };
 
 /**
- * Returns the type that a file is sent as.
+ * Returns the content type of a file.
  * @param {string} name
- * @param {string} fromBrowser the type that the browser gives; "" where it does not know
+ * @param {string} fromBrowser the type that the browser gives; "" if it knows none
  */
 export function typeOfFile(name, fromBrowser) {
   return fromBrowser || TYPES_OF_ENDINGS[name.split(".").at(-1)?.toLowerCase() ?? ""] || TYPES.file;
 }
 
 /**
- * Returns how a person is shown what an example sends.
+ * Returns the mode that shows an example's input.
  * @param {string} type
- * @param {boolean} bytes whether it is no text
+ * @param {boolean} bytes whether it is not a text
  * @returns {HandlerMode}
  */
 export function modeOf(type, bytes) {
@@ -52,16 +53,16 @@ export class HandlerInput {
   #mode = "json";
   /** @type {Partial<Record<HandlerMode, ChosenBytes>>} */
   #chosen = {};
-  /** @type {Partial<Record<HandlerMode, string>>} types that were given by a person, or by what was chosen */
+  /** @type {Partial<Record<HandlerMode, string>>} types that a person typed, or of chosen files */
   #types = {};
 
   /**
    * @param {TensorSpec} tensor of BYTES
-   * @param {() => void} onChange called whenever what it gives may have changed
+   * @param {() => void} onChange called whenever its value may have changed
    */
   constructor(tensor, onChange) {
     this.tensor = tensor;
-    // What was wrong is with what it gave before. Reading alone clears nothing: the code of a request is made by itself.
+    // A change removes the error of the previous value. Reading does not, because the code of a request is made by itself.
     this.onChange = () => {
       this.fail("");
       onChange();
@@ -69,7 +70,7 @@ export class HandlerInput {
     this.shape = fixedShape(tensor.shape);
     const modes = /** @type {HandlerMode[]} */ (Object.keys(LABELS));
     const buttons = modes.map((mode) => el("button", { type: "button", "data-mode": mode, "aria-pressed": "false", click: () => this.use(mode) }, LABELS[mode]));
-    this.switch = el("div", { class: "segmented", role: "group", "aria-label": "What the handler is sent" }, buttons);
+    this.switch = el("div", { class: "segmented", role: "group", "aria-label": "Input of the handler" }, buttons);
     const written = { spellcheck: "false", input: () => this.onChange() };
     this.texts = {
       json: el("textarea", { class: "tall", "aria-label": "JSON for the handler", ...written }, "{}"),
@@ -80,14 +81,14 @@ export class HandlerInput {
     const types = el("datalist", { id: "handler-types" }, ["application/json", "text/plain", "image/png", "image/jpeg", TYPES.file].map((type) => el("option", {}, type)));
     this.body = el("div", { class: "stack tight" });
     this.error = el("span", { class: "error-text", role: "alert", hidden: true });
-    const head = el("div", { class: "play-input-head" }, el("span", { class: "label" }, "To the handler"), el("span", { class: "hint" }, "which finds it as data and as body"), this.switch);
+    const head = el("div", { class: "play-input-head" }, el("span", { class: "label" }, "To the handler"), el("span", { class: "hint" }, "which gets it as data and as body"), this.switch);
     const typeRow = el("label", { class: "field" }, el("span", { class: "label" }, "Content type"), this.type, types, el("span", { class: "hint" }, "JSON and text are decoded before the handler sees them; anything else stays bytes."));
     this.element = el("div", { class: "play-input", "data-input": tensor.name }, head, this.body, typeRow, this.error);
     this.use("json");
   }
 
   /**
-   * Shows one of the ways to give what is sent.
+   * Shows one of the modes of input.
    * @param {HandlerMode} mode
    */
   use(mode) {
@@ -99,7 +100,7 @@ export class HandlerInput {
   }
 
   /**
-   * Says beside the input what is wrong with it; "" for nothing.
+   * Shows an error beside the input; "" for none.
    * @param {string} text
    */
   fail(text) {
@@ -108,7 +109,7 @@ export class HandlerInput {
   }
 
   /**
-   * Returns what a person gave; throws an Error whose message says what is wrong.
+   * Returns the value that a person gave; throws an Error with a sentence if it is wrong.
    * @returns {Promise<TensorValue>}
    */
   async read() {
@@ -116,7 +117,7 @@ export class HandlerInput {
   }
 
   /**
-   * Returns the parameters of a request that say what was given.
+   * Returns the parameters of a request about its content type.
    * @returns {Parameters}
    */
   parameters() {
@@ -125,7 +126,7 @@ export class HandlerInput {
   }
 
   /**
-   * Shows what an example sends.
+   * Shows the input of an example.
    * @param {number[]} _ its shape
    * @param {Elements} data
    * @param {Parameters} [parameters]
@@ -179,7 +180,7 @@ export class HandlerInput {
   }
 
   /**
-   * Keeps the bytes that are to be sent, and shows what they are.
+   * Keeps the bytes to send, and shows them.
    * @param {"picture" | "file"} mode
    * @param {ChosenBytes} chosen
    */
@@ -195,13 +196,13 @@ export class HandlerInput {
 }
 
 /**
- * Throws an Error that says where a text is no JSON.
+ * Throws an Error with a sentence if a text is not JSON.
  * @param {string} text
  */
 function refuseNoJson(text) {
   try {
     JSON.parse(text);
   } catch (error) {
-    throw new Error(`That is no JSON: ${error instanceof Error ? error.message : error}. Choose Text to send it as it is.`);
+    throw new Error(`This is not JSON: ${messageOf(error)}. Choose Text to send it as it is.`);
   }
 }

@@ -1,5 +1,4 @@
-// How a drawing becomes a model's image. The UCI digits were made so, and examples/models/digits_preprocess does the same to
-// pictures.
+// Turns a drawing into a model's image, as the UCI digits were made; examples/models/digits_preprocess does the same to pictures.
 
 /**
  * @typedef {object} Box
@@ -9,7 +8,7 @@
  * @property {number} height
  */
 
-const INKED = 0.3; // what a pixel must have to count as drawn
+const INKED = 0.3; // the least ink of a drawn pixel
 const FINE = 4; // each block of the image is the mean of FINE x FINE points
 
 /**
@@ -59,7 +58,7 @@ function meanInk(ink, size, { x, y, width, height }) {
 }
 
 /**
- * Returns the box around everything that is drawn; null for an empty drawing.
+ * Returns the bounding box of a drawing; null for an empty one.
  * @param {Float32Array} ink
  * @param {number} size
  * @returns {Box | null}

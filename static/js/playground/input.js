@@ -2,6 +2,7 @@
 
 import { el } from "../core/dom.js";
 import { size } from "../core/format.js";
+import { messageOf } from "../core/request.js";
 import { readNpy } from "./npy.js";
 import { filled } from "./origins.js";
 import { DrawingPad, contextOf } from "./pad.js";
@@ -19,8 +20,8 @@ import {
  */
 
 /**
- * A way to give a tensor: what a person sees, and what it gives. `read` throws an Error with a sentence. With `whole` false the
- * elements may be left out where the value has an origin: code needs no more. `put` takes a tensor, and says whether it could.
+ * A control for a tensor. `read` returns its value or throws an Error with a sentence. With `whole` false it may leave out the
+ * elements of a value with an origin, because code does not need them. `put` shows a tensor, and returns whether it could.
  * @typedef {object} Control
  * @property {HTMLElement} element
  * @property {(whole: boolean) => TensorValue | Promise<TensorValue>} read
@@ -31,13 +32,13 @@ import {
 const LABELS = {
   draw: "Draw", picture: "Picture", table: "Table", grid: "Numbers", text: "Text", file: "File", fill: "Generate", json: "JSON",
 };
-const JSON_MOST = 4096; // elements that stand in the text from the start
+const JSON_MOST = 4096; // the most elements of the first text
 const NOTHING = new Float32Array();
 const GREY = 128;
 
 export class TensorInput {
   /**
-   * The controls used so far: each keeps what it was given while another is shown.
+   * The controls used so far: each keeps its value while another one is shown.
    * @type {Partial<Record<Mode, Control>>}
    */
   #controls = {};
@@ -57,13 +58,13 @@ export class TensorInput {
 
   /**
    * @param {TensorSpec} tensor
-   * @param {() => void} onChange called whenever what it gives may have changed
+   * @param {() => void} onChange called whenever its value may have changed
    * @param {number} batchMost rows that one request may have; 0 for any number
    */
   constructor(tensor, onChange, batchMost) {
     this.tensor = tensor;
     this.batchMost = batchMost;
-    // What was wrong is with what it gave before. Reading alone clears nothing: the code of a request is made by itself.
+    // A change removes the error of the previous value. Reading does not, because the code of a request is made by itself.
     this.onChange = () => {
       this.fail("");
       onChange();
@@ -92,7 +93,7 @@ export class TensorInput {
   }
 
   /**
-   * Shows one of the ways to give the tensor.
+   * Shows one of the modes of input.
    * @param {Mode} mode
    */
   use(mode) {
@@ -105,7 +106,7 @@ export class TensorInput {
   }
 
   /**
-   * Says beside the input what is wrong with it; "" for nothing.
+   * Shows an error beside the input; "" for none.
    * @param {string} text
    */
   fail(text) {
@@ -114,8 +115,8 @@ export class TensorInput {
   }
 
   /**
-   * Returns what a person gave; throws an Error whose message says what is wrong.
-   * @param {boolean} [whole] whether the elements are needed where code can make them
+   * Returns the value that a person gave; throws an Error with a sentence if it is wrong.
+   * @param {boolean} [whole] whether elements are needed that code can make by itself
    * @returns {Promise<TensorValue>}
    */
   async read(whole = true) {
@@ -123,10 +124,10 @@ export class TensorInput {
   }
 
   /**
-   * Shows a tensor in the first way that can show it.
+   * Shows a tensor in the first mode that can show it.
    * @param {number[]} shape
    * @param {Elements} data
-   * @param {Parameters} [_] of the example's request, which a tensor does not need
+   * @param {Parameters} [_] of the example's request; unused
    */
   put(shape, data, _) {
     for (const mode of this.modes) {
@@ -197,7 +198,7 @@ export class TensorInput {
     });
     const scaleLabel = el("label", { class: "row" }, el("span", { class: "hint" }, "Pixels from"), scale);
     const layout = imageLayout(this.tensor);
-    if (!layout) throw new Error("That input is no picture."); // its modes would not name it
+    if (!layout) throw new Error("That input is no picture."); // inputModes does not offer this mode for it
     const sides = this.#openSides(layout);
     const element = el("div", { class: "stack tight" }, choose, grey, scaleLabel, sides?.element ?? null, shown);
     const read = (/** @type {boolean} */ whole) =>
@@ -206,7 +207,7 @@ export class TensorInput {
   }
 
   /**
-   * Returns fields for the height and width of a picture that each request chooses; null where the signature fixes both.
+   * Returns fields for the height and width of a picture that each request chooses; null if the signature fixes both.
    * @param {ImageLayout} layout
    * @returns {{ element: HTMLElement, read: () => ImageLayout } | null}
    */
@@ -277,7 +278,7 @@ export class TensorInput {
       given.slice(0, cells.length - first).forEach((value, index) => (cells[first + index].value = value.trim()));
       const left = given.length - (cells.length - first);
       this.onChange();
-      if (left > 0) this.fail(`${given.length} numbers were pasted; the last ${left} found no field.`);
+      if (left > 0) this.fail(`${given.length} numbers were pasted; there was no field for the last ${left}.`);
     });
     return { element, read, put };
   }
@@ -296,7 +297,7 @@ export class TensorInput {
   }
 
   /**
-   * A file whose bytes are the only element.
+   * Returns a control for a file whose bytes are the only element.
    * @returns {Control}
    */
   #bytesFile() {
@@ -321,7 +322,7 @@ export class TensorInput {
   }
 
   /**
-   * A file of numbers: numpy's, rows, or JSON.
+   * Returns a control for a file of numbers: numpy's, rows, or JSON.
    * @returns {Control}
    */
   #arrayFile() {
@@ -360,7 +361,7 @@ export class TensorInput {
   }
 
   /**
-   * Makes a field that chooses a file; what `take` throws stands beside the input.
+   * Makes a field that chooses a file; an error of `take` is shown beside the input.
    * @param {string} accept
    * @param {(file: File) => Promise<void>} take
    */
@@ -375,7 +376,7 @@ export class TensorInput {
       try {
         await take(file);
       } catch (error) {
-        wrong = error instanceof Error ? error.message : String(error);
+        wrong = messageOf(error);
       }
       this.onChange();
       this.fail(wrong);
@@ -384,7 +385,7 @@ export class TensorInput {
   }
 
   /**
-   * Elements that are made when they are sent, so that the page holds none of them.
+   * Returns a control for generated elements, which are made when they are sent.
    * @returns {Control}
    */
   #fill() {
@@ -425,7 +426,7 @@ export class TensorInput {
     const text = JSON.stringify(long ? empty : nest(Array(this.elements).fill(empty), this.shape));
     const changed = { input: () => this.onChange() };
     const area = el("textarea", { class: "tall", "aria-label": `${name} as JSON`, spellcheck: "false", ...changed }, text);
-    const hint = el("p", { class: "hint" }, "Nested as the shape says, or flat; one value alone stands for every element.");
+    const hint = el("p", { class: "hint" }, "A list nested like the shape, or a flat one; a single value fills every element.");
     /** @type {Control["put"]} */
     const put = (shape, data) => {
       const elements = Array.from(data);

@@ -1,4 +1,4 @@
-// Arrays that numpy wrote: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+// Reads arrays that numpy wrote: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 
 import { fromBinary } from "./datatypes.js";
 
@@ -9,7 +9,7 @@ const DATATYPES = {
 };
 
 /**
- * Reads a .npy file; throws an Error with a sentence for what it cannot read.
+ * Reads a .npy file; throws an Error with a sentence if it cannot.
  * @param {Uint8Array<ArrayBuffer>} bytes
  * @returns {{ shape: number[], data: import("./datatypes.js").Elements }}
  */
@@ -21,8 +21,8 @@ export function readNpy(bytes) {
   const head = new TextDecoder("latin1").decode(bytes.subarray(begin, begin + length));
   const descr = /'descr':\s*'([^']+)'/.exec(head)?.[1] ?? "";
   const datatype = DATATYPES[descr];
-  if (!datatype) throw new Error(`The array in that file is of ${descr || "objects"}; numbers in little endian can be sent.`);
-  if (/'fortran_order':\s*True/.test(head)) throw new Error("That array lies column by column; save it with np.ascontiguousarray.");
+  if (!datatype) throw new Error(`The array in that file has the type ${descr || "object"}; save it as numbers in little endian.`);
+  if (/'fortran_order':\s*True/.test(head)) throw new Error("That array is stored column by column; save it with np.ascontiguousarray.");
   const shape = (/'shape':\s*\(([^)]*)\)/.exec(head)?.[1] ?? "").split(",").filter((dim) => dim.trim()).map(Number);
   return { shape, data: fromBinary(datatype, bytes.slice(begin + length)) };
 }

@@ -1,4 +1,4 @@
-// Where an input's elements came from, as far as code can make them again without a record of each of them.
+// The origin of an input's elements, from which code can make them again without writing them out.
 
 /**
  * @typedef {import("./tensors.js").ImageLayout} ImageLayout
@@ -16,7 +16,7 @@
  * @property {PixelScale} scale
  *
  * @typedef {object} FileOrigin
- * @property {"npy" | "bytes"} kind an array that numpy wrote, or the bytes of any file as the one element of BYTES
+ * @property {"npy" | "bytes"} kind an array that numpy wrote, or the bytes of any file as the only element of BYTES
  * @property {string} file
  *
  * @typedef {FilledOrigin | PictureOrigin | FileOrigin} Origin
@@ -27,12 +27,12 @@ import { elementCount } from "./tensors.js";
 
 /** @typedef {import("./datatypes.js").Elements} Elements */
 
-export const BYTES_MOST = 48 << 20; // of a tensor that a browser sends through the dashboard
+export const BYTES_MOST = 48 << 20; // the largest tensor that a browser sends through the dashboard
 
 /**
- * Returns generated elements, however many there are; throws an Error with a sentence where they are too many to send.
+ * Returns generated elements; throws an Error with a sentence if they are too many to send.
  * @param {Filling} kind
- * @param {string} datatype any but BYTES
+ * @param {string} datatype any except BYTES
  * @param {number[]} shape
  * @returns {Elements}
  */

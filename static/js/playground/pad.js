@@ -1,4 +1,4 @@
-// The drawing pad, and what the model sees of a drawing.
+// The drawing pad, with the image that the model sees.
 
 import { el, icon } from "../core/dom.js";
 import { imageOfInk } from "./ink.js";
@@ -37,7 +37,7 @@ export class DrawingPad {
     this.#paint();
   }
 
-  /** Takes the drawing away. */
+  /** Removes the drawing. */
   clear() {
     this.#strokes = [];
     this.#paint();
@@ -101,7 +101,7 @@ export class DrawingPad {
     context.putImageData(image, 0, 0);
   }
 
-  /** Returns how much each pixel of the pad is inked, from 0 to 1. */
+  /** Returns the ink of each pixel of the pad, from 0 to 1. */
   #ink() {
     const canvas = el("canvas", { width: SIDE, height: SIDE });
     paintStrokes(canvas, this.#strokes, "#000", null);
@@ -111,7 +111,7 @@ export class DrawingPad {
 }
 
 /**
- * Returns what draws on a canvas.
+ * Returns the context that draws on a canvas.
  * @param {HTMLCanvasElement} canvas
  * @returns {CanvasRenderingContext2D}
  */

@@ -1,7 +1,7 @@
-// Rows as spreadsheets copy them and files hold them: separated by tabs, semicolons or commas, quoted where they must be.
+// Reads rows of spreadsheets and files: separated by tabs, semicolons or commas, and quoted if necessary.
 
 /**
- * Returns the cells of each row. The separator is what stands in the text: tabs before semicolons before commas, else blanks.
+ * Returns the cells of each row. The separator is the first of these in the text: tab, semicolon, comma, else a blank.
  * @param {string} text
  * @returns {string[][]}
  */
@@ -41,7 +41,7 @@ function separated(text, separator) {
 }
 
 /**
- * Takes a first row away that names the columns: none of its cells is a number, and some of the next row's are.
+ * Removes a first row with the names of columns: none of its cells is a number, but some cells of the next row are.
  * @param {string[][]} rows
  * @returns {{ rows: string[][], header: boolean }}
  */
@@ -52,8 +52,8 @@ export function withoutHeader(rows) {
 }
 
 /**
- * Lays rows out in a given width: a single column, or a single row, of as many cells as whole rows have is folded into them.
- * Throws an Error with a sentence where the rows have another width.
+ * Returns rows of a given width. A single column or a single row is folded into such rows if its cells fill them. Throws an Error
+ * with a sentence if the rows have another width.
  * @param {string[][]} rows
  * @param {number} width
  * @param {string} name of the tensor

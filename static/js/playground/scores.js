@@ -1,4 +1,4 @@
-// What an output is to a person: the scores of classes, a ranking of many numbers, or a table of elements.
+// The best view of an output: scores of classes, a ranking of many numbers, or a table of elements.
 
 import { threeDigits } from "../core/format.js";
 import { elementCount } from "./tensors.js";
@@ -11,11 +11,11 @@ import { elementCount } from "./tensors.js";
 
 const COLUMNS_MOST = 64;
 const ROWS_MOST = 50;
-const LONG = 20; // elements of a row from which on the largest ones are what people look for
-const BATCH_MOST = 5_000_000; // elements that are ranked
+const LONG = 20; // elements of a row from which a ranking is more useful than a table
+const BATCH_MOST = 5_000_000; // the most elements that are ranked
 
 /**
- * Says how an output is best shown: "shares" of classes that add up to 1, a "ranking" of one long row, the best classes of each
+ * Returns the best view of an output: "shares" of classes that add up to 1, a "ranking" of one long row, the best classes of each
  * row of a "batch", or a "table".
  * @param {Output} output
  * @param {boolean} [named] whether its classes have names
@@ -41,7 +41,7 @@ function everyRow(rows, holds) {
 }
 
 /**
- * Says whether a row's elements are shares that add up to 1, give or take the rounding of small floats.
+ * Returns whether a row's elements are shares that add up to 1, apart from the rounding of small floats.
  * @param {ArrayLike<Element>} data
  * @param {number} begin
  * @param {number} width
@@ -57,7 +57,7 @@ function addsUp(data, begin, width) {
 }
 
 /**
- * Returns the classes with the highest scores of a row, the highest first; what is not a number comes last.
+ * Returns the classes with the highest scores of a row, the highest first; NaN comes last.
  * @param {ArrayLike<Element>} scores
  * @param {number} most
  * @param {number} [begin] where the row begins
@@ -86,9 +86,9 @@ function higher(one, other) {
 }
 
 /**
- * Returns the first elements of an output in rows: one for each index but the last, as long as its last dimension.
+ * Returns the first elements of an output in rows of the length of its last dimension.
  * @param {Output} output
- * @returns {{ rows: string[][], total: number, cut: boolean }} how many elements there are, and whether any is left out
+ * @returns {{ rows: string[][], total: number, cut: boolean }} total: the number of elements; cut: whether some are left out
  */
 export function elementRows({ shape, data }) {
   const width = shape.length > 1 ? (shape.at(-1) ?? 1) : 1;

@@ -1,5 +1,5 @@
-// The same request as code that runs as pasted: curl, and tritonclient over HTTP and gRPC. What code can make or read by itself
-// (pictures, files, generated numbers) is not written out; what is too long to write out lies in a file beside the code.
+// The same request as code that runs as pasted: curl, and tritonclient over HTTP and gRPC. The code makes or reads pictures, files
+// and generated numbers itself; other inputs that are too long to write out are in a file beside the code.
 
 import { toBinary } from "./datatypes.js";
 import { base64, binaryOf, requestBody } from "./wire.js";
@@ -13,16 +13,16 @@ import { base64, binaryOf, requestBody } from "./wire.js";
  *
  * @typedef {object} SnippetRequest
  * @property {string} model
- * @property {string} version a number or an alias; "" for the one that the server chooses by itself
+ * @property {string} version a number or an alias; "" for the server's choice
  * @property {{ http: string, grpc: string, torchserve?: string }} server its addresses
  * @property {Record<string, string>} [archive_versions] the archive's own version of each version that is one
  * @property {boolean} [workflow] whether the model is a workflow of TorchServe's
- * @property {boolean} token whether the server asks for a token
+ * @property {boolean} token whether the server requires a token
  * @property {boolean} decoupled whether the model answers with a stream
  * @property {Tensor[]} inputs
  * @property {string[]} outputs their names
  * @property {boolean} binary whether an output has no form in JSON, so that curl must ask for binary data
- * @property {Parameters} parameters such as the sequence that the request belongs to
+ * @property {Parameters} parameters such as the request's sequence
  *
  * @typedef {object} DataFile
  * @property {string} name
@@ -35,10 +35,10 @@ const NUMPY = {
   INT16: "np.int16", INT32: "np.int32", INT64: "np.int64", FP16: "np.float16", FP32: "np.float32", FP64: "np.float64",
   BF16: "np.float32",
 };
-const RAW_FILE = "body.bin"; // of what a handler is sent as it is
+const RAW_FILE = "body.bin"; // with the unchanged body for a handler
 const LINE = 96;
-const WRITTEN_MOST = 4096; // elements that stand in the code
-const BYTES_MOST = 48 << 10; // of BYTES that stand in it
+const WRITTEN_MOST = 4096; // elements that are written into the code
+const BYTES_MOST = 48 << 10; // of BYTES that are written into the code
 // Names that the code itself uses, and Python's keywords.
 const TAKEN = new Set(
   (
@@ -62,21 +62,21 @@ export function snippet(kind, request) {
 }
 
 /**
- * Returns what the code needs beside the server, in words; "" for nothing.
+ * Returns the code's requirements besides the server, in words; "" for none.
  * @param {SnippetKind} kind
  * @param {SnippetRequest} request
  */
 export function needs(kind, { inputs, binary }) {
-  if (kind === "predictions") return "As TorchServe’s clients ask it.";
+  if (kind === "predictions") return "The request in the form of TorchServe’s clients.";
   const pictures = inputs.some(({ origin }) => origin?.kind === "picture");
   if (kind !== "curl") return `Needs: pip install 'tritonclient[${kind}]'${pictures ? " pillow" : ""}.`;
   const made = inputs.some(({ origin }) => origin && !["zeros", "bytes"].includes(origin.kind));
   const python = made ? `Needs: python3 with numpy${pictures ? " and pillow" : ""}.` : "";
-  return [python, binary ? "JSON cannot carry these outputs: they stand in answer.bin, behind the answer's JSON." : ""].filter(Boolean).join(" ");
+  return [python, binary ? "JSON cannot carry these outputs: answer.bin holds them behind the answer's JSON." : ""].filter(Boolean).join(" ");
 }
 
 /**
- * Returns the files that the code reads and that nobody has yet: inputs which are too long to write out.
+ * Returns the files to save for the code: inputs that are too long to write out.
  * @param {SnippetKind} kind
  * @param {SnippetRequest} request
  * @returns {DataFile[]}
@@ -92,7 +92,7 @@ export function dataFiles(kind, { inputs }) {
 }
 
 /**
- * Says whether an input is too long to stand in code, which cannot make it either.
+ * Returns whether an input is too long for code that cannot make it itself.
  * @param {Tensor} input
  */
 function isLong({ data, origin, datatype }) {
@@ -114,14 +114,14 @@ function lengthOf(element) {
 
 // -- TorchServe ------------------------------------------------------------------------------------------------------------
 /**
- * Returns the request as TorchServe's clients send it: the bytes themselves, with their type.
+ * Returns the request in the form of TorchServe's clients: the bytes themselves, with their type.
  * @param {SnippetRequest} request
  */
 function predictions({ model, version, server, token, inputs, parameters, archive_versions: own = {}, decoupled, workflow }) {
   const [input] = inputs;
   const name = encodeURIComponent(model);
   const path = workflow ? `/wfpredict/${name}` : `/predictions/${name}${version ? `/${encodeURIComponent(own[version] ?? version)}` : ""}`;
-  // Without a type, curl says that a form comes, and a workflow's first node finds its fields.
+  // Without a type, curl sends the type of a form, and a workflow's first node gets its fields.
   const sent = parameters.content_type || (workflow ? "application/octet-stream" : "");
   const type = sent ? ` \\\n  -H ${quote(`Content-Type: ${sent}`)}` : "";
   const header = token ? ` \\\n  -H "Authorization: Bearer $SLIPWAY_TOKEN"` : "";
@@ -131,7 +131,7 @@ function predictions({ model, version, server, token, inputs, parameters, archiv
 }
 
 /**
- * Says whether what a handler is sent is too long for a command, or no text.
+ * Returns whether a handler's input is too long for a command, or not a text.
  * @param {Tensor} input
  */
 function liesInFile(input) {
@@ -165,7 +165,7 @@ function curl({ model, version, server, token, inputs, parameters: given, binary
 }
 
 /**
- * Returns how many bytes of an input stand behind the JSON, and the command that writes them; null for none.
+ * Returns the number of an input's bytes behind the JSON, and the command that writes them; null for none.
  * @param {Tensor} input
  * @returns {{ size: number, command: (file: string) => string } | null}
  */
@@ -190,7 +190,7 @@ function behindJson(input) {
 }
 
 /**
- * Returns Python that gives the bytes of an array `x` on the wire. Of a BF16 they are the upper half of the float's.
+ * Returns Python for the bytes of an array `x` on the wire. The bytes of a BF16 are the upper half of the float's.
  * @param {string} datatype
  */
 function wireBytes(datatype) {
@@ -233,7 +233,7 @@ function imports(kind, { inputs, token, decoupled }) {
 }
 
 /**
- * Returns the server's address as tritonclient takes it: without a scheme.
+ * Returns the server's address for tritonclient: without a scheme.
  * @param {"http" | "grpc"} kind
  * @param {SnippetRequest} request
  */
@@ -242,7 +242,7 @@ function address(kind, { server }) {
 }
 
 /**
- * Returns what `infer` is called with.
+ * Returns the arguments of `infer`.
  * @param {"http" | "grpc"} kind
  * @param {SnippetRequest} request
  * @param {string[]} names of the inputs' variables
@@ -261,7 +261,7 @@ function callArguments(kind, { model, version, token, decoupled, parameters }, n
 /**
  * @param {Tensor} input
  * @param {string} name of its variable
- * @param {string} file that holds it, where it is too long for the code
+ * @param {string} file that holds it, if it is too long for the code
  */
 function inputLines(input, name, file) {
   const lines = input.origin ? made(input, name) : isLong(input) ? fromFile(input, name, file) : [`${name} = ${array(input)}`];
@@ -299,7 +299,7 @@ function fromFile({ datatype, shape }, name, file) {
 }
 
 /**
- * Returns lines that make a tensor from where it came.
+ * Returns lines that make a tensor from its origin.
  * @param {Tensor} input
  * @param {string} name of the variable
  */
@@ -323,7 +323,7 @@ function made({ datatype, shape, origin }, name) {
 }
 
 /**
- * Returns lines that read a picture as the model takes it: its size, its scale, and where its channels stand.
+ * Returns lines that read a picture with the size, scale and order of channels that the model takes.
  * @param {PictureOrigin} origin
  * @param {string} name
  */
@@ -351,7 +351,7 @@ function answered(call, outputs) {
 }
 
 /**
- * A decoupled model's responses come over a stream; the last one says that it is, and may hold no outputs.
+ * Returns lines that read a decoupled model's responses from a stream; the final one is marked, and may hold no outputs.
  * @param {string} call
  * @param {SnippetRequest} request
  */
@@ -374,7 +374,7 @@ function streamed(call, { outputs, token }) {
 }
 
 /**
- * gRPC takes metadata in lower case alone.
+ * Returns the argument with the token. gRPC takes only metadata in lower case.
  * @param {"http" | "grpc"} kind
  */
 function headersArgument(kind) {
@@ -383,7 +383,7 @@ function headersArgument(kind) {
 
 // -- names and literals ----------------------------------------------------------------------------------------------------
 /**
- * Returns a Python variable for each input; neither it nor the same with `_input` behind it has another meaning.
+ * Returns a Python variable for each input; neither it nor the same with `_input` appended has another meaning.
  * @param {string[]} inputs their names
  * @returns {string[]}
  */
@@ -446,7 +446,7 @@ function pythonValue(value) {
 }
 
 /**
- * Returns a text or number as Python and JSON both write it.
+ * Returns a literal of a text or number that is valid in Python and JSON.
  * @param {string | number} value
  */
 function literal(value) {

@@ -1,6 +1,7 @@
-// A tensor as a table of fields: typed, pasted from a spreadsheet, or read from a file of rows.
+// A tensor as a table of fields, which a person types, pastes from a spreadsheet, or reads from a file of rows.
 
 import { el, icon } from "../core/dom.js";
+import { messageOf } from "../core/request.js";
 import { inWidth, parseRows, withoutHeader } from "./rows.js";
 import { parseElement } from "./tensors.js";
 
@@ -11,12 +12,12 @@ import { parseElement } from "./tensors.js";
  * @property {string} name of the tensor
  * @property {string} datatype
  * @property {number[]} shape one or two dimensions, -1 for open ones
- * @property {number} rowsMost that one request may have, where rows are open; 0 for any number
+ * @property {number} rowsMost the most rows of a request, if rows are open; 0 for any number
  * @property {() => void} onChange
- * @property {(text: string) => void} fail says beside the input what is wrong
+ * @property {(text: string) => void} fail shows an error beside the input
  */
 
-const FIELDS_MOST = 1500; // that a page shows; more rows are sent, and said
+const FIELDS_MOST = 1500; // on a page; further rows are sent without being shown
 
 export class TableControl {
   /** @param {TableOptions} options */
@@ -43,7 +44,7 @@ export class TableControl {
     this.#show();
   }
 
-  /** Returns the tensor; throws an Error that names the field which holds none of its elements. */
+  /** Returns the tensor; throws an Error that names the first wrong field. */
   read() {
     /** @type {Element[]} */
     const data = [];
@@ -54,7 +55,7 @@ export class TableControl {
         } catch (error) {
           this.#field(at, column)?.setAttribute("aria-invalid", "true");
           const place = this.rows.length > 1 ? `Row ${at + 1}, column ${column}` : `Column ${column}`;
-          throw new Error(`${place}: ${error instanceof Error ? error.message : error}`);
+          throw new Error(`${place}: ${messageOf(error)}`);
         }
       });
     });
@@ -62,7 +63,7 @@ export class TableControl {
   }
 
   /**
-   * Takes a tensor's elements; says whether they fit.
+   * Shows a tensor's elements; returns whether they fit.
    * @param {number[]} shape
    * @param {ArrayLike<Element>} data
    */
@@ -118,7 +119,7 @@ export class TableControl {
   }
 
   /**
-   * Says whether a text is more than one field takes. A comma alone may be a decimal one, or stand in a sentence.
+   * Returns whether a text has several cells. A single comma may be a decimal comma, or part of a sentence.
    * @param {string} text
    */
   #manyCells(text) {
@@ -129,7 +130,7 @@ export class TableControl {
   }
 
   /**
-   * Lays the rows of a text into the table, from a field on.
+   * Puts the rows of a text into the table, starting at a field.
    * @param {string} text
    * @param {number} row
    * @param {number} column
@@ -148,12 +149,12 @@ export class TableControl {
       const rows = this.rows.map((one) => [...one]);
       while (rows.length < row + laid.length) rows.push(this.#blankRow());
       laid.forEach((cells, index) => rows[row + index].splice(part ? column : 0, cells.length, ...cells));
-      // A whole table that is pasted into its first field takes the place of what was there.
+      // A whole table that is pasted into the first field replaces all rows.
       this.#lay(row === 0 && column === 0 && !part && this.openRows ? rows.slice(0, laid.length) : rows);
       this.fail("");
       this.note.textContent = header ? `${this.note.textContent}; a first row of names was left out` : this.note.textContent;
     } catch (error) {
-      this.fail(error instanceof Error ? error.message : String(error));
+      this.fail(messageOf(error));
     }
     this.#field(row, column)?.focus();
   }
@@ -167,7 +168,7 @@ export class TableControl {
     try {
       this.#refuseMore(this.rows.length + 1);
     } catch (error) {
-      this.fail(error instanceof Error ? error.message : String(error));
+      this.fail(messageOf(error));
       return;
     }
     this.#lay([...this.rows, this.#blankRow()]);

@@ -1,10 +1,12 @@
-// What a tensor's name, datatype and shape say of how a person can give it, and how what was given becomes its elements.
+// The modes in which a person can give a tensor, by its name, datatype and shape, and the conversion of texts and pixels to elements.
+
+import { messageOf } from "../core/request.js";
 
 /**
  * @typedef {import("./datatypes.js").Element} Element
  * @typedef {import("./datatypes.js").Elements} Elements
  * @typedef {Element | NestedList[]} NestedList a list of lists of elements, as deep as the tensor's shape is long
- * @typedef {"draw" | "picture" | "table" | "grid" | "text" | "file" | "fill" | "json"} Mode one way to give a tensor
+ * @typedef {"draw" | "picture" | "table" | "grid" | "text" | "file" | "fill" | "json"} Mode of an input
  * @typedef {"unit" | "byte" | "imagenet"} PixelScale 0 to 1, 0 to 255, or ImageNet's mean and deviation
  */
 
@@ -12,7 +14,7 @@
  * An input or output of a model's signature.
  * @typedef {object} TensorSpec
  * @property {string} name
- * @property {string} datatype as the V2 protocol names it
+ * @property {string} datatype of the V2 protocol
  * @property {(number | string)[]} shape -1 for a dimension that each request chooses
  *
  * @typedef {object} ImageLayout
@@ -24,16 +26,16 @@
 
 const GRID_MOST = 128;
 const PICTURE_NAME = /png|jpe?g|image|picture|pixel|digit/i;
-const OPEN_SIDE = 224; // pixels of a side that each request chooses: what most models of pictures were trained with
+const OPEN_SIDE = 224; // pixels of an open side: most models of pictures were trained with this size
 const TABLE_WIDTH_MOST = 256;
-const TABLE_ROWS_MOST = 200; // that a signature fixes
+const TABLE_ROWS_MOST = 200; // of a signature with fixed rows
 const WHOLE = /^U?INT/;
 const IMAGENET_MEAN = [0.485, 0.456, 0.406];
 const IMAGENET_DEVIATION = [0.229, 0.224, 0.225];
 const LUMA = [0.299, 0.587, 0.114]; // ITU-R BT.601
 
 /**
- * Returns the shape of a request of one row: a dimension that each request chooses is 1.
+ * Returns the shape of a request of one row: open dimensions are 1.
  * @param {(number | string)[]} shape
  * @returns {number[]}
  */
@@ -42,7 +44,7 @@ export function fixedShape(shape) {
 }
 
 /**
- * Returns how many elements a tensor of this shape has.
+ * Returns the number of elements of a shape.
  * @param {number[]} shape
  * @returns {number}
  */
@@ -51,8 +53,8 @@ export function elementCount(shape) {
 }
 
 /**
- * Returns the ways in which a person can give a tensor, the most natural first. The first one gives a valid tensor before
- * anybody has done anything, whatever its size.
+ * Returns the modes in which a person can give a tensor, the most natural first. The first one gives a valid tensor of any size
+ * without any input.
  * @param {TensorSpec} tensor
  * @returns {Mode[]}
  */
@@ -79,7 +81,7 @@ export function inputModes({ name, datatype, shape }) {
 }
 
 /**
- * Says whether a person reads a tensor as a table: rows of columns, or a list of any length.
+ * Returns whether a tensor is best shown as a table: rows of columns, or a list of any length.
  * @param {number[]} shape -1 for open dimensions
  * @param {number[]} fixed
  */
@@ -90,7 +92,7 @@ function isTable(shape, fixed) {
 }
 
 /**
- * Says whether a shape is one picture of `side` x `side` pixels, or all of its pixels in one row.
+ * Returns whether a shape is one picture of `side` x `side` pixels, or all of its pixels in one row.
  * @param {number[]} shape
  * @param {number} side
  */
@@ -99,8 +101,8 @@ function isSquare(shape, side) {
 }
 
 /**
- * Returns where the channels and pixels of a picture are; null for what is not a picture's shape. Sides that each request
- * chooses have OPEN_SIDE pixels; where the channels are open, too, only the name tells a picture.
+ * Returns the layout of a picture; null if the shape is not a picture's. Open sides have OPEN_SIDE pixels; if the channels are
+ * open too, only the name decides.
  * @param {Pick<TensorSpec, "name" | "shape">} tensor
  * @returns {ImageLayout | null}
  */
@@ -129,7 +131,7 @@ export function pictureShape(shape, { channels, height, width, first }) {
 }
 
 /**
- * Returns a picture's pixels as the elements of a tensor. One channel is the luma of the three.
+ * Returns a picture's pixels as the elements of a tensor. A single channel is the luma of the three.
  * @param {ArrayLike<number>} rgba four bytes for each pixel, row by row
  * @param {ImageLayout} layout
  * @param {PixelScale} scale
@@ -161,7 +163,7 @@ function luma(rgba, at) {
 }
 
 /**
- * Returns the element that a text stands for; throws an Error with a sentence where it stands for none.
+ * Returns the element of a text; throws an Error with a sentence if it is none.
  * @param {string} text a number, with a point or a comma; for BOOL, "0", "false" and nothing are false
  * @param {string} datatype
  * @returns {Element}
@@ -190,9 +192,9 @@ function rangeOf(datatype) {
 }
 
 /**
- * Reads a tensor written as JSON. The brackets say its shape; a flat list takes the signature's, of which one open dimension
- * follows from the list's length, and a single value stands for every element. Throws an Error with a sentence for what is
- * not JSON, or uneven.
+ * Reads a tensor from JSON. The brackets give its shape. A flat list takes the signature's shape, of which one open dimension
+ * follows from the list's length. A single value fills every element. Throws an Error with a sentence if the text is not JSON, or
+ * the lists are uneven.
  * @param {string} text
  * @param {number[]} shape the signature's, -1 for open dimensions
  * @returns {{ shape: number[], data: Element[] }}
@@ -202,10 +204,10 @@ export function parseJson(text, shape) {
   try {
     value = /** @type {NestedList} */ (JSON.parse(text));
   } catch (error) {
-    throw new Error(`This is not JSON: ${error instanceof Error ? error.message : error}.`);
+    throw new Error(`This is not JSON: ${messageOf(error)}.`);
   }
   if (value === null || (typeof value === "object" && !Array.isArray(value))) {
-    throw new Error("Expected a list in brackets, or one value for all elements.");
+    throw new Error("Give a list in brackets, or one value for all elements.");
   }
   const fixed = fixedShape(shape);
   if (!Array.isArray(value)) return { shape: fixed, data: Array(elementCount(fixed)).fill(value) };
@@ -230,7 +232,7 @@ function refuseUneven(list, [length, ...inner]) {
 }
 
 /**
- * Returns the signature's shape for so many elements: one open dimension takes what is left, others are 1.
+ * Returns the signature's shape for a number of elements: the first open dimension takes the rest, others are 1.
  * @param {number} count
  * @param {number[]} shape
  */
@@ -251,7 +253,7 @@ export function flat(value) {
 }
 
 /**
- * Returns a flat list in nested brackets.
+ * Returns a flat list as nested lists.
  * @param {Element[]} elements row by row
  * @param {number[]} shape
  * @returns {NestedList[]}

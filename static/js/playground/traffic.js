@@ -1,11 +1,11 @@
-// Examples out of live traffic: a person confirms that they may see it, sees what would be kept, and keeps some of it or none.
+// Examples from live traffic: a person confirms that they may see it, looks at the requests, and keeps some of them or none.
 
 import { $$, el, need } from "../core/dom.js";
-import { RequestError, request } from "../core/request.js";
+import { RequestError, messageOf, request } from "../core/request.js";
 import { readable } from "./wire.js";
 
 /**
- * @typedef {object} Candidate as REST tells it
+ * @typedef {object} Candidate of REST
  * @property {number} version
  * @property {string} inputs in words
  * @property {{ inputs: object[] }} request
@@ -15,11 +15,11 @@ import { readable } from "./wire.js";
  *
  * @typedef {object} TrafficOptions
  * @property {{ traffic: string, examples: string }} addresses of REST
- * @property {(said: string) => Promise<void>} kept shows the examples anew
+ * @property {(done: string) => Promise<void>} kept reloads the examples
  */
 
 /** @type {Record<string, string>} */
-const SKIPPED = { too_large: "too large", failed: "failed", unfit: "of a kind that no example can hold" };
+const SKIPPED = { too_large: "too large", failed: "failed", unfit: "that cannot be examples" };
 const TICK_MS = 1000;
 
 export class TrafficSampling {
@@ -52,7 +52,7 @@ export class TrafficSampling {
     this.dialog.showModal();
   }
 
-  /** Lets go of what was seen. */
+  /** Forgets the requests that were shown. */
   #forget() {
     this.#asking?.abort();
     this.#candidates = [];
@@ -98,7 +98,7 @@ export class TrafficSampling {
     const passed = Object.entries(skipped).filter(([, count]) => count).map(([why, count]) => `${count} ${SKIPPED[why] ?? why}`);
     const left = passed.length ? ` Left out: ${passed.join(", ")}.` : "";
     const came = `${candidates.length} request${candidates.length === 1 ? "" : "s"} in ${Math.max(Math.round(seconds), 1)} s.${left}`;
-    this.note.textContent = candidates.length ? `${came} Nothing is kept yet.` : `No request came that could be kept.${left} Try again while clients use the model.`;
+    this.note.textContent = candidates.length ? `${came} Nothing is kept yet.` : `No request came that can be kept.${left} Try again while clients use the model.`;
     if (!candidates.length) return;
     need("[data-ask]", HTMLElement, this.dialog).hidden = true;
     this.start.hidden = true;
@@ -120,7 +120,7 @@ export class TrafficSampling {
     this.keep.textContent = `Keep ${picked} example${picked === 1 ? "" : "s"}`;
   }
 
-  /** Keeps what is picked, one after another; what was refused stays with its sentence, to be named anew. */
+  /** Keeps the picked requests one after another; a refused one stays with its error, so that a person can rename it. */
   async #keep() {
     const golden = need("[name=golden]", HTMLInputElement, this.found).checked;
     const picked = this.#picked();
@@ -136,26 +136,25 @@ export class TrafficSampling {
         row.remove();
         kept += 1;
       } catch (problem) {
-        error.textContent = problem instanceof Error ? problem.message : String(problem);
+        error.textContent = messageOf(problem);
         error.hidden = false;
         name.focus();
       }
     }
     this.#count();
-    const said = `Kept ${kept} example${kept === 1 ? "" : "s"} of traffic.`;
     if (kept === picked.length) this.dialog.close();
-    if (kept) await this.options.kept(said);
+    if (kept) await this.options.kept(`Kept ${kept} example${kept === 1 ? "" : "s"} of traffic.`);
   }
 
   /** @param {unknown} problem */
   #refused(problem) {
     const body = problem instanceof RequestError ? problem.body : null;
     const [first] = /** @type {{ problems?: { field: string }[] } | null} */ (body)?.problems ?? [];
-    this.#fail(first?.field ?? "", problem instanceof Error ? problem.message : String(problem));
+    this.#fail(first?.field ?? "", messageOf(problem));
   }
 
   /**
-   * Says at a field what is wrong with it; nothing for "".
+   * Shows an error at a field; "" removes all errors.
    * @param {string} field
    * @param {string} text
    */

@@ -1,4 +1,4 @@
-// The V2 inference protocol's request and answer: JSON, and behind it the binary data that JSON cannot carry.
+// Requests and answers of the V2 inference protocol: JSON, and behind it binary data that JSON cannot carry.
 // https://kserve.github.io/website/docs/concepts/architecture/data-plane/v2-protocol, and Triton's binary data extension.
 
 import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
@@ -12,11 +12,11 @@ import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
  */
 
 /**
- * What a tensor holds.
+ * The value of a tensor.
  * @typedef {object} TensorValue
  * @property {number[]} shape
  * @property {Elements} data
- * @property {Origin} [origin] how code makes the same; left out where only the elements themselves say it
+ * @property {Origin} [origin] from which code can make the elements, if there is one
  *
  * @typedef {TensorValue & { name: string, datatype: string }} Tensor
  *
@@ -28,14 +28,14 @@ import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
 /**
  * A request as fetch sends it.
  * @typedef {object} EncodedRequest
- * @property {RequestJson} json what of it is JSON
+ * @property {RequestJson} json its JSON part
  * @property {Blob | Uint8Array<ArrayBuffer>} content
  * @property {Record<string, string>} headers
- * @property {number} binaryLength how many bytes stand behind the JSON
+ * @property {number} binaryLength bytes behind the JSON
  */
 
 /**
- * An output as the server answered it.
+ * An output in the server's answer.
  * @typedef {object} Output
  * @property {string} name
  * @property {string} datatype
@@ -45,15 +45,15 @@ import { fitsJson, fromBinary, toBinary } from "./datatypes.js";
  * @typedef {{ [name: string]: unknown, model_version?: string, outputs: Output[], parameters?: Record<string, unknown> }} Answer
  */
 
-/** The parameter that asks the server to say where a request's time went. */
+/** The parameter that asks the server for a request's times. */
 export const TIMING = "slipway_timing";
-/** The parameter that asks for outputs as binary data, which is exact, and smaller where there is much of it. */
+/** The parameter that asks for outputs as binary data, which is exact, and smaller for large outputs. */
 export const BINARY = "binary_data_output";
 
-const JSON_MOST = 4096; // elements of a tensor that stand in the JSON
+const JSON_MOST = 4096; // the most elements of a tensor in JSON
 
 /**
- * Returns the bytes of a tensor that travel behind the JSON; null where its elements stand in the JSON.
+ * Returns the bytes of a tensor behind the JSON; null if its elements are in the JSON.
  * @param {Tensor} tensor
  */
 export function binaryOf({ datatype, data }) {
@@ -63,7 +63,7 @@ export function binaryOf({ datatype, data }) {
 /**
  * Returns a request's JSON and the binary data behind it.
  * @param {Tensor[]} inputs
- * @param {Parameters} [parameters] left out of the JSON where there is none
+ * @param {Parameters} [parameters] left out of the JSON if there is none
  * @returns {{ json: RequestJson, binary: Uint8Array<ArrayBuffer>[] }}
  */
 export function requestBody(inputs, parameters = {}) {
@@ -98,7 +98,7 @@ export function encode(inputs, parameters) {
 }
 
 /**
- * Reads an answer: its JSON with each output's elements, wherever they stand.
+ * Reads an answer: its JSON, with each output's elements from the JSON or the binary data.
  * @param {Uint8Array<ArrayBuffer>} body
  * @param {string | null} headLength the header Inference-Header-Content-Length
  * @returns {Answer}
@@ -118,7 +118,7 @@ export function decode(body, headLength) {
 }
 
 /**
- * Returns a tensor as examples keep it: V2's JSON, and base64 for what that cannot carry.
+ * Returns a tensor in the form of examples: V2's JSON, with base64 for elements that JSON cannot carry.
  * @param {Tensor} tensor
  */
 export function kept({ name, datatype, shape, data }) {
@@ -127,7 +127,7 @@ export function kept({ name, datatype, shape, data }) {
 }
 
 /**
- * Returns the elements of a tensor as examples keep it.
+ * Returns the elements of a tensor in the form of examples.
  * @param {{ datatype: string, data?: Elements, base64?: string }} row
  * @returns {Elements}
  */
@@ -146,15 +146,15 @@ export function base64(bytes) {
   return btoa(parts.join(""));
 }
 
-const LIST_MOST = 200; // elements of a list that are written for reading
+const LIST_MOST = 200; // the most elements of a list that are shown
 const TEXT = /"(?:[^"\\]|\\.)*"/.source;
 const SCALAR = /(?:-?[\d.eE+-]+|"(?:[^"\\]|\\.){0,24}"|true|false|null)/.source;
-// A text is taken whole, so that nothing within it counts as a list.
+// A text is matched as a whole, so that no part of it counts as a list.
 const LIST_OF_SCALARS = new RegExp(`${TEXT}|\\[\\s*(${SCALAR}(?:,\\s*${SCALAR})*)\\s*\\]`, "g");
 const SPACE = new RegExp(`(${TEXT})|\\s+`, "g");
 
 /**
- * Writes JSON for reading: lists of numbers and short texts stay on one line, and what is long is cut.
+ * Writes JSON for people: lists of numbers and short texts stay on one line, and long lists and texts are cut.
  * @param {unknown} value
  * @param {number} [most] characters
  * @param {number} [listed] elements of a list
@@ -172,7 +172,7 @@ function onOneLine(list) {
 }
 
 /**
- * What JSON.stringify writes of a value: of a long list its beginning, and how much is left out.
+ * Returns a value for JSON.stringify: a long list is cut, and its last element says how many are left out.
  * @param {unknown} value
  * @param {number} most elements
  */

@@ -1,9 +1,9 @@
-// Forms that say what will happen, and ask once before it does.
+// Forms that ask for a confirmation before they are sent.
 
 import { need } from "../core/dom.js";
 
 /**
- * Asks first where a form has `data-confirm`; with `data-confirm-name` that name must be typed.
+ * Asks for a confirmation if a form has `data-confirm`; with `data-confirm-name` a person must type that name.
  * @param {SubmitEvent} event
  */
 export function confirmFirst(event) {

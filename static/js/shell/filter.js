@@ -1,9 +1,9 @@
-// Filters: each narrows the rows of its list at once, and keeps its words in the address.
+// Filters: each hides the rows of its list that do not match, and keeps its words in the address.
 
 import { $, $$ } from "../core/dom.js";
 
 /**
- * Says whether a text holds every word of a filter.
+ * Returns whether a text holds every word of a filter.
  * @param {string} text
  * @param {string} filter
  */
@@ -12,14 +12,14 @@ export function holdsWords(text, filter) {
   return filter.toLowerCase().split(/\s+/).every((word) => lower.includes(word));
 }
 
-/** Narrows the lists of all filters on the page. */
+/** Applies all filters of the page. */
 export function applyFilters() {
   for (const input of document.querySelectorAll("[data-filter]")) if (input instanceof HTMLInputElement) narrow(input);
 }
 
 /**
- * Narrows the list of a filter that a person types into.
- * @param {EventTarget | null} target what was typed into
+ * Applies a filter that a person types into.
+ * @param {EventTarget | null} target the field
  */
 export function onFilterInput(target) {
   if (!(target instanceof HTMLInputElement) || !target.matches("[data-filter]")) return;
@@ -58,6 +58,6 @@ function remember(input) {
     address.search = url.search;
     region.setAttribute("hx-get", address.pathname + address.search);
     window.htmx?.process(region);
-    window.htmx?.trigger(region, "narrowed"); // the rows that fit may be on another page
+    window.htmx?.trigger(region, "narrowed"); // matching rows may be on another page
   }
 }

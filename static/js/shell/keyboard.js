@@ -8,7 +8,7 @@ const TWO_KEYS_MS = 1500;
 let goPressed = -Infinity;
 
 /**
- * Says whether a person types into something.
+ * Returns whether a person types into a field.
  * @param {EventTarget | null} target
  */
 function typing(target) {
@@ -25,7 +25,7 @@ function placeOf(event) {
 }
 
 /**
- * Does what a key stands for.
+ * Performs the action of a key.
  * @param {KeyboardEvent} event
  */
 export function onKey(event) {

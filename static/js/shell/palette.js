@@ -1,14 +1,14 @@
-// The palette: a dialog that goes to a model or a page by its name.
+// The palette: a dialog that opens a model or a page by its name.
 
 import { $, $$, need } from "../core/dom.js";
 
-/** Resolved once the places are in the list: Enter waits for it. */
+/** Resolved when the places are in the list: Enter waits for it. */
 let placesLoaded = Promise.resolve();
 
-/** Whether there are more models than the list holds: what is typed is then asked of the dashboard. */
+/** Whether there are more models than the list holds: then the dashboard searches for the typed text. */
 let more = false;
 
-/** How often places were asked for: only the newest answer is shown. */
+/** The number of requests for places: only the newest answer is shown. */
 let asked = 0;
 
 /** Opens the palette. */
@@ -23,7 +23,7 @@ export function openPalette() {
 }
 
 /**
- * Asks for the places that fit what was typed, and shows them.
+ * Loads the places that match the typed text, and shows them.
  * @param {HTMLInputElement} field
  */
 function ask(field) {
@@ -38,7 +38,7 @@ export function startPalette() {
 }
 
 /**
- * Asks for the places, anew each time: so no page has to carry every model's name.
+ * Loads the places at each opening, so that no page has to carry every model's name.
  * @param {string} text
  */
 async function loadPlaces(text) {
@@ -53,7 +53,7 @@ async function loadPlaces(text) {
 }
 
 /**
- * Returns the item of the list that a link stands in.
+ * Returns the list item of a link.
  * @param {HTMLElement} link
  */
 function itemOf(link) {

@@ -1,8 +1,8 @@
-// Regions of a page that refresh themselves by htmx: asked again when something that they show has changed, not all the time.
+// Regions of a page that htmx reloads when their content has changed, instead of polling.
 //
 // A region is an element with `data-refresh`, `hx-get` and `hx-trigger="changed"`. The dashboard names the tables that an
-// answer was made from (its header Slipway-Reads), and says over /ws/changes/ which tables change. Where it cannot say so, and
-// for figures of the past, regions are asked now and then all the same; one with `data-fed` has its figures from the live feed.
+// answer was made from (its header Slipway-Reads), and announces changed tables over /ws/changes/. Without announcements, and
+// for stored figures, regions are reloaded from time to time; one with `data-fed` has its figures from the live feed.
 
 import { $, $$, need } from "../core/dom.js";
 import { ReconnectingSocket } from "../live/socket.js";
@@ -10,36 +10,36 @@ import { ReconnectingSocket } from "../live/socket.js";
 /**
  * @import { ChangeMessage } from "../live/messages.js"
  *
- * What is known of a region; all times in milliseconds.
+ * The state of a region; all times in milliseconds.
  * @typedef {object} Region
- * @property {Set<string> | null} reads the tables that it is made from; null while that is not known
- * @property {boolean} old whether it may show what is not so any more
- * @property {boolean} asking
- * @property {number} asked when it was asked last, or found
- * @property {number} pause how long it must go without being asked
+ * @property {Set<string> | null} reads the tables that it is made from; null while they are unknown
+ * @property {boolean} old whether it may be out of date
+ * @property {boolean} asking whether a request is under way
+ * @property {number} asked the time of its last request, or of its discovery
+ * @property {number} pause the shortest time between two requests
  */
 
 const TICK_MS = 500;
 const METRICS = "dashboard_metricsample";
-// How long it may go without being asked: while changes are pushed, while it shows the figures of the past, and without a socket.
+// The longest time without a reload: with announced changes, for stored figures, and without a socket.
 const LONGEST_MS = 300_000;
 const LONGEST_METRICS_MS = 60_000;
 const LONGEST_UNPUSHED_MS = 10_000;
 const PAUSE_MS = 1000;
 const PAUSE_AFTER_FAILURE_MS = 3000;
-// The dashboard is away once it has not been heard for so long; a restart of one worker is not. It speaks once a second, late
-// where it is busy: on a connection that is open it may be silent for longer.
+// The dashboard counts as away after this silence, which is longer than the restart of one worker. It sends a message each
+// second, but a busy one is late: on an open connection it may be silent for longer.
 const AWAY_MS = 2500;
 const HANGS_MS = 5000;
-// A dashboard that takes long to answer is asked less often: after this many times as long as it took.
+// A slow dashboard is asked less often: after this many times the time of its last answer.
 const PAUSE_OF_ANSWERS = 5;
 const LONGEST_PAUSE_MS = 10_000;
 
 /**
- * Says whether a region is to be asked again.
+ * Returns whether a region must be reloaded.
  * @param {Region} region
  * @param {number} now
- * @param {boolean} pushed whether changes are pushed at present
+ * @param {boolean} pushed whether changes are announced at present
  * @param {boolean} [fed] whether its figures come from the live feed
  */
 export function isDue(region, now, pushed, fed = false) {
@@ -50,17 +50,17 @@ export function isDue(region, now, pushed, fed = false) {
 }
 
 /**
- * Returns how long a region goes without being asked after an answer.
- * @param {number} took milliseconds until it was there
+ * Returns the pause of a region after an answer.
+ * @param {number} took milliseconds of the request
  */
 export function pauseAfter(took) {
   return Math.min(Math.max(PAUSE_MS, PAUSE_OF_ANSWERS * took), LONGEST_PAUSE_MS);
 }
 
 /**
- * Notes which regions may show what is not so any more.
+ * Marks the regions that may be out of date.
  * @param {Iterable<Region>} regions
- * @param {string[] | null} tables that have changed; null where nobody knows which
+ * @param {string[] | null} tables that have changed; null if they are unknown
  */
 export function markOld(regions, tables) {
   for (const region of regions) {
@@ -70,13 +70,13 @@ export function markOld(regions, tables) {
 }
 
 /**
- * Address -> region: an element may be replaced by its own answer.
+ * Address -> region, because an answer may replace the element itself.
  * @type {Map<string, Region>}
  */
 const regions = new Map();
 
 /**
- * Returns what is known of the region at an address.
+ * Returns the region at an address.
  * @param {string} address
  * @returns {Region}
  */
@@ -92,8 +92,8 @@ function regionAt(address) {
 const regionOf = (element) => regionAt(element.getAttribute("hx-get") ?? "");
 
 /**
- * Says whether a person uses a region. A refresh must not take away what somebody opened, is asked about, is about to press,
- * focused by keyboard, types into or marked to copy.
+ * Returns whether a person uses a region. A refresh must not remove something that a person opened, is asked about, is about to
+ * press, focused by keyboard, types into or selected.
  * @param {HTMLElement} region
  */
 function inUse(region) {
@@ -104,7 +104,7 @@ function inUse(region) {
 }
 
 /**
- * Writes beside a region how old it is, until it can refresh again.
+ * Shows the age of a region beside it, until it can refresh again.
  * @param {HTMLElement} region
  * @param {boolean} fresh
  */
@@ -143,7 +143,7 @@ function onSwap({ detail }) {
   if (!elt.matches("[data-refresh]")) return;
   if (new URL(detail.xhr.responseURL).pathname !== new URL(path, location.href).pathname) {
     detail.shouldSwap = false;
-    location.reload(); // redirected: whoever looks has been signed out
+    location.reload(); // redirected to the sign-in: the session has ended
   } else if (inUse(elt)) {
     detail.shouldSwap = false;
     regionAt(path).old = true;
@@ -151,8 +151,8 @@ function onSwap({ detail }) {
 }
 
 /**
- * Says that the dashboard does not answer, and how old what the page shows is: nothing goes on being called ready meanwhile.
- * @param {number} silent milliseconds since it was heard
+ * Shows that the dashboard does not answer and how old the page is, so that nobody takes old states for present ones.
+ * @param {number} silent milliseconds since its last message
  * @param {boolean} away
  */
 function showAway(silent, away) {
@@ -160,14 +160,14 @@ function showAway(silent, away) {
   if (!note) return;
   document.body.classList.toggle("is-away", away);
   note.hidden = !away;
-  const said = `The dashboard does not answer. This page shows what was so ${Math.round(silent / 1000)} s ago; it goes on by itself when the dashboard is back.`;
-  if (away) need("p", HTMLElement, note).textContent = said;
+  const text = `The dashboard does not answer. This page shows the state of ${Math.round(silent / 1000)} s ago; it refreshes by itself when the dashboard is back.`;
+  if (away) need("p", HTMLElement, note).textContent = text;
 }
 
-/** Keeps the regions of the page as what they show is. */
+/** Keeps the regions of the page up to date. */
 export function followChanges() {
   let known = document.body.dataset.mark ?? "";
-  let speaks = false; // whether it has said something on the present connection, as it does at once
+  let speaks = false; // whether a message came on the present connection; the first comes at once
   /** @param {ChangeMessage} message */
   const take = (message) => {
     speaks = true;

@@ -1,10 +1,10 @@
-// Parts of a page that scroll by themselves, such as wide tables, can be reached by keyboard.
+// Makes the scrolling parts of a page, such as wide tables, reachable by keyboard.
 
 import { $$ } from "../core/dom.js";
 
 const INSIDE = "a[href], button, input:not([type=hidden]), select, textarea, summary, [tabindex]";
 
-/** Puts those that scroll into the order of Tab, where nothing inside them stands in it. */
+/** Puts scrolling parts into the order of Tab, unless something inside them is in it already. */
 export function reachScrollers() {
   for (const element of $$(".table-wrap")) {
     const scrolls = element.scrollWidth > element.clientWidth || element.scrollHeight > element.clientHeight;

@@ -1,10 +1,10 @@
-// Tables of many columns, which a narrow screen shows as a list of cards: each number then stands beside its column's name.
+// Tables of many columns: a narrow screen shows each row as a card, with the column's name beside each value.
 
 import { $, $$ } from "../core/dom.js";
 
 const MANY = 4; // fewer columns fit a phone as they are
 
-/** Prepares every such table of the page, and again the rows of those that refresh. */
+/** Prepares every such table of the page; call it again after a refresh. */
 export function labelTables() {
   for (const table of $$(".table-wrap > table")) {
     const heads = $$(":scope > thead > tr > *", table).map(nameOf);
@@ -16,7 +16,7 @@ export function labelTables() {
 }
 
 /**
- * Returns the name of a column as a person sees it; "" for one whose name is for screen readers alone.
+ * Returns the visible name of a column; "" if its name is for screen readers alone.
  * @param {HTMLElement} head
  */
 function nameOf(head) {
@@ -24,7 +24,7 @@ function nameOf(head) {
 }
 
 /**
- * Writes the name of its column into each cell of a row.
+ * Writes the column's name into each cell of a row.
  * @param {HTMLElement} row
  * @param {string[]} heads
  */
@@ -35,7 +35,7 @@ function labelRow(row, heads) {
 }
 
 /**
- * Says what a table's parts are: laid out as something else they are no table to a screen reader otherwise.
+ * Sets the roles of a table's parts, because with another layout a screen reader does not see a table.
  * @param {HTMLElement} table
  */
 function keepRoles(table) {

@@ -1,11 +1,11 @@
-// Files and folders as a person gave them: folders walked, paths relative to what was dropped.
+// Files and folders that a person gave: walks folders, and makes paths relative to the dropped folder.
 
 /** @typedef {{ file: File, path: string }} ChosenFile */
 
 const LEFT_BEHIND = ["__MACOSX", "__pycache__"];
 
 /**
- * Returns what was chosen with a file input.
+ * Returns the files that were chosen with a file input.
  * @param {HTMLInputElement} input
  * @returns {ChosenFile[]}
  */
@@ -14,7 +14,7 @@ export function fromInput(input) {
 }
 
 /**
- * Takes what a person chooses with a file input, also before this module ran.
+ * Takes the files that a person chooses with a file input, also those from before this module ran.
  * @param {HTMLInputElement} input
  * @param {(chosen: ChosenFile[]) => void} take
  */
@@ -29,7 +29,7 @@ export function watchInput(input, take) {
 }
 
 /**
- * Returns what a drop carries. The entries must be taken at once: the browser empties the list when the event is over.
+ * Returns the files of a drop. The entries must be taken at once, because the browser empties the list after the event.
  * @param {DataTransfer} dataTransfer
  * @returns {Promise<ChosenFile[]>}
  */
@@ -43,7 +43,7 @@ export async function fromDrop(dataTransfer) {
 /**
  * Returns the files at and under an entry.
  * @param {FileSystemEntry} entry
- * @param {string} under the path of its folder; "" for what was dropped itself
+ * @param {string} under the path of its folder; "" for a dropped entry itself
  * @returns {Promise<ChosenFile[]>}
  */
 async function walk(entry, under) {
@@ -65,9 +65,9 @@ async function walk(entry, under) {
 }
 
 /**
- * Takes away what file managers leave behind, and, where all files are of one folder, that folder's own name.
+ * Removes the leftovers of file managers and, if all files are in one folder, that folder's name.
  * @param {ChosenFile[]} chosen
- * @returns {{ folder: string, files: ChosenFile[] }} the folder is "" where there is not exactly one
+ * @returns {{ folder: string, files: ChosenFile[] }} the folder is "" unless there is exactly one
  */
 export function tidy(chosen) {
   const kept = chosen.filter(({ path }) => !path.split("/").some(isLeftBehind));
@@ -85,7 +85,7 @@ function isLeftBehind(part) {
 /**
  * Proposes a model name: the folder's, or the file's without its ending.
  * @param {ChosenFile[]} chosen
- * @returns {string} "" where nothing of it can be a name
+ * @returns {string} "" if no part of it can be a name
  */
 export function proposedName(chosen) {
   const { folder, files } = tidy(chosen);
@@ -94,8 +94,8 @@ export function proposedName(chosen) {
 }
 
 /**
- * Finds, for each file that an upload knows, the same one among those chosen again: of the same size, and of the same path,
- * or the end of it; the only file of an upload may have any name.
+ * Finds each file of an upload among the files that were chosen again: by the same size, and the same path or end of the path.
+ * If an upload has a single file, that may have any name.
  * @template {{ path: string, size: number }} Known
  * @param {Known[]} known
  * @param {ChosenFile[]} chosen
@@ -113,7 +113,7 @@ export function matchFiles(known, chosen) {
 }
 
 /**
- * Gives files that were chosen for missing ones the paths that these have: by their names, or one for one.
+ * Gives the files that were chosen for missing ones the paths of these, by their names, or directly if there is one of each.
  * @param {ChosenFile[]} chosen
  * @param {string[]} missing paths
  * @returns {ChosenFile[]}

@@ -1,5 +1,5 @@
-// What chosen files are, by their names and first bytes, before anything is sent. The table of formats, with all of its words,
-// comes with the page: repository/files/foreign_formats.py has the same rules for the programs behind it.
+// Judges chosen files by their names and first bytes, before anything is sent. The table of formats with all its texts comes with
+// the page; repository/files/foreign_formats.py applies the same rules in the dashboard.
 
 import { missingWeights } from "./onnx.js";
 
@@ -10,12 +10,12 @@ import { missingWeights } from "./onnx.js";
  * @typedef {object} ForeignFormat
  * @property {string} name
  * @property {string} title
- * @property {string} sentence what is the matter, and what to do, without a full stop
- * @property {string} code the lines that do it; "" for none
+ * @property {string} sentence the problem and its solution, without a full stop
+ * @property {string} code lines of code for the solution; "" for none
  * @property {string[]} endings of the file's name, in small letters
- * @property {[number, string][][]} starts what it may begin with, each as all of [offset, bytes in hexadecimal]
- * @property {string} zip_holds the end of a name in a zip archive; "" for what is none
- * @property {string[]} zip_lacks ends of names that are not in it
+ * @property {[number, string][][]} starts its possible beginnings; each is a list of [offset, bytes in hexadecimal] that must all fit
+ * @property {string} zip_holds the end of a name in the zip archive; "" for other files
+ * @property {string[]} zip_lacks ends of names that must not be in it
  */
 
 /**
@@ -28,10 +28,9 @@ import { missingWeights } from "./onnx.js";
  */
 
 /**
- * What keeps files from being published: a file that is no model, or the files that a model keeps its weights in and that are
- * not among them.
+ * The reason why files cannot be published: a file that is no model, or missing files with a model's weights.
  * @typedef {object} Judgement
- * @property {string} path of the file that tells
+ * @property {string} path of the file that decides
  * @property {ForeignFormat | null} kind
  * @property {string[]} missing paths
  */
@@ -44,7 +43,7 @@ const ENTRY_SIGNATURE = 0x02014b50;
 const ENTRY_BYTES = 46;
 
 /**
- * Returns what keeps the files from being published, as far as the browser can tell; null for nothing.
+ * Returns the reason why the files cannot be published, as far as the browser can tell; null for none.
  * @param {ChosenFile[]} files
  * @param {FormatTable} table
  * @returns {Promise<Judgement | null>}
@@ -57,7 +56,7 @@ export async function judge(files, table) {
   const models = files.filter(({ path }) => mayHoldModel(path, table));
   if (!models.length) return noModel(files, table);
   for (const { file, path } of models) {
-    // A backend's archive holds whatever its code reads.
+    // An archive may hold any content, because its backend's code reads it.
     const kind = endsAs(path, table.archive_endings) ? await noArchive(file, table) : await byContent(file, table);
     if (kind && (models.length === 1 || endsAs(path, [".onnx"]))) return { path, kind, missing: [] };
     const missing = endsAs(path, [".onnx"]) ? await missingWeights(file, path, files) : [];
@@ -77,7 +76,7 @@ async function noModel(files, table) {
     const kind = (await byContent(file, table)) ?? table.formats.find(({ endings }) => endsAs(path, endings));
     if (kind) found.push({ path, kind, missing: [] });
   }
-  // The most telling first: a folder with weights has tokenizers and read-me files beside them.
+  // The most specific format comes first, because a folder with weights also has tokenizers and read-me files.
   found.sort((one, other) => table.formats.indexOf(one.kind) - table.formats.indexOf(other.kind));
   const unknown = table.formats.find(({ name }) => name === "unknown") ?? null;
   return found[0] ?? { path: files[0].path, kind: unknown, missing: [] };
@@ -106,7 +105,7 @@ function nameOf(path) {
 }
 
 /**
- * Returns which of the foreign formats a file is by its first bytes, or by what a zip archive holds.
+ * Returns the foreign format of a file, by its first bytes, or by the names in a zip archive.
  * @param {Blob} file
  * @param {FormatTable} table
  * @returns {Promise<ForeignFormat | null>}
@@ -121,7 +120,7 @@ async function byContent(file, table) {
 }
 
 /**
- * Returns what a file is whose name is that of a backend's archive; null for one that may be that.
+ * Returns the foreign format of a file with the name of a backend's archive; null if it may be one.
  * @param {Blob} file
  * @param {FormatTable} table
  * @returns {Promise<ForeignFormat | null>}
@@ -153,7 +152,7 @@ function holds(names, kind) {
 }
 
 /**
- * Returns the names in a zip archive; [] for one that is damaged, or whose directory is very large.
+ * Returns the names in a zip archive; [] if it is damaged or its directory is very large.
  * @param {Blob} file
  * @returns {Promise<string[]>}
  */

@@ -1,12 +1,12 @@
-// Which files an ONNX model keeps its weights in (external data), read from the model's own protobuf.
+// The files with an ONNX model's weights (external data), read from the model's protobuf.
 
 /** @import { ChosenFile } from "./files.js" */
 
-const MAX_BYTES = 64 * 1024 * 1024; // of a model that is read here: with its weights elsewhere it is small
+const MAX_BYTES = 64 * 1024 * 1024; // of a model that is read here; without its weights it is small
 const MAX_FIELDS = 2_000_000;
 
 /**
- * Where tensors hide, as in serving/backends/onnxruntime/onnx_file.py: message -> field number -> message.
+ * The paths to tensors, as in serving/backends/onnxruntime/onnx_file.py: message -> field number -> message.
  * @type {Record<string, Record<number, string>>}
  */
 const PATHS = {
@@ -21,11 +21,11 @@ const PATHS = {
 const EXTERNAL_DATA = 13; // of a Tensor: pairs of key (1) and value (2)
 
 /**
- * Returns the paths of files that a model names as its weights and that are not among the chosen ones.
+ * Returns the paths of weight files that a model names and that were not chosen.
  * @param {Blob} file
  * @param {string} path of the model
- * @param {ChosenFile[]} files all that were chosen
- * @returns {Promise<string[]>} [] also for a file that cannot be read: the inspection says what is wrong with it
+ * @param {ChosenFile[]} files all chosen files
+ * @returns {Promise<string[]>} [] also for a file that cannot be read, because the inspection reports its fault
  */
 export async function missingWeights(file, path, files) {
   if (file.size > MAX_BYTES) return [];
@@ -36,7 +36,7 @@ export async function missingWeights(file, path, files) {
 }
 
 /**
- * Returns the names of a model's external data, each once; [] for bytes that are no ONNX model.
+ * Returns the names of a model's external data, each once; [] if the bytes are no ONNX model.
  * @param {Uint8Array} bytes
  * @returns {string[]}
  */
@@ -51,7 +51,7 @@ export function externalFiles(bytes) {
   return [...walk.found].sort();
 }
 
-/** Goes through a protobuf by the lengths in it, within the bytes that there are and a number of fields. */
+/** Walks through a protobuf by the lengths in it, bounded by its bytes and by MAX_FIELDS. */
 class Walk {
   /** @type {Set<string>} */
   found = new Set();
@@ -89,7 +89,7 @@ class Walk {
   }
 
   /**
-   * Calls `take` for each field that has bytes. Throws a RangeError where the bytes are no protobuf.
+   * Calls `take` for each field with bytes. Throws a RangeError if the bytes are no protobuf.
    * @param {number} start
    * @param {number} end
    * @param {(number: number, from: number, to: number) => void} take

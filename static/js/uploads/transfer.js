@@ -1,4 +1,4 @@
-// Sends files in chunks, each at the offset where the server says it stands: so it goes on after any interruption.
+// Sends files in chunks, each at the offset that the server has, so that it can resume after any interruption.
 
 import { RequestError, request } from "../core/request.js";
 
@@ -9,11 +9,11 @@ import { RequestError, request } from "../core/request.js";
 /**
  * A file of an upload.
  * @typedef {object} TransferRow
- * @property {number} number the server's for it
+ * @property {number} number given by the server
  * @property {string} path
  * @property {number} size bytes
  * @property {number} received bytes that the server has
- * @property {Blob | undefined} file undefined only where all of it was received before
+ * @property {Blob | undefined} file undefined only if all of it was received before
  */
 
 const CHUNK = 4 * 1024 * 1024;
@@ -53,7 +53,7 @@ export class Transfer {
   }
 
   /**
-   * Bytes a second over the last few seconds; null before it is known.
+   * Bytes a second over the last few seconds; null before it can be measured.
    * @returns {number | null}
    */
   get speed() {
@@ -62,7 +62,7 @@ export class Transfer {
     return ((last.bytes - first.bytes) / Math.max(last.at - first.at, 1)) * 1000;
   }
 
-  /** Stops at once; the chunk that is on its way is given up. */
+  /** Stops at once, and aborts the chunk that is being sent. */
   pause() {
     if (this.state !== "sending" && this.state !== "waiting") return;
     this.state = "paused";
@@ -70,7 +70,7 @@ export class Transfer {
     this.onChange(this);
   }
 
-  /** Goes on after a pause. */
+  /** Resumes after a pause. */
   resume() {
     if (this.state !== "paused") return;
     this.state = "sending";
@@ -79,7 +79,7 @@ export class Transfer {
     this.onChange(this);
   }
 
-  /** Sends until every byte is there. Throws for what waiting does not mend. */
+  /** Sends until the server has every byte. Throws an error that waiting does not solve. */
   async run() {
     for (const row of this.rows) {
       while (row.received < row.size) {
@@ -109,7 +109,7 @@ export class Transfer {
 
   /** @param {TransferRow} row */
   async #send(row) {
-    this.#abort = new AbortController(); // before the chunk is read: a pause meanwhile stops it too
+    this.#abort = new AbortController(); // before the chunk is read, so that a pause during the read aborts it too
     if (!row.file) throw new Error(`${row.path} is not among the files that were chosen.`);
     const bytes = await row.file.slice(row.received, row.received + CHUNK).arrayBuffer();
     /** @type {Record<string, string>} */
@@ -123,7 +123,7 @@ export class Transfer {
   }
 
   /**
-   * Asks how much of a file the server has.
+   * Asks the server for its bytes of a file.
    * @param {TransferRow} row
    */
   async #ask(row) {
@@ -137,7 +137,7 @@ export class Transfer {
     while (this.#marks.length > 2 && at - this.#marks[0].at > SPEED_WINDOW_MS) this.#marks.shift();
   }
 
-  /** Waits until it is worth trying again, twice as long after each attempt. */
+  /** Waits before the next attempt, twice as long after each one. */
   async #wait() {
     this.state = "waiting";
     this.#marks = [];
@@ -147,7 +147,7 @@ export class Transfer {
   }
 
   /**
-   * Sleeps until it is woken: by the time, by `resume`, or by a connection that is back.
+   * Sleeps until the time is over, `resume` is called, or the connection is back.
    * @param {number} [most] milliseconds
    * @returns {Promise<void>}
    */
@@ -160,7 +160,7 @@ export class Transfer {
 }
 
 /**
- * Returns how many bytes an answer says that the server has of a file.
+ * Returns the bytes of a file that the server has, from its answer.
  * @param {unknown} answer
  * @returns {number | undefined}
  */

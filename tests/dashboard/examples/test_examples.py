@@ -138,7 +138,7 @@ def test_examples_are_bounded_in_bytes(actor: Actor, relu_model: Model) -> None:
         example_create(model=relu_model, actor=actor, name="too wide", request=wide(1 << 18))
     for number in range(8):
         example_create(model=relu_model, actor=actor, name=f"wide {number}", request=wide(250_000))
-    with pytest.raises(TooLarge, match="delete one first"):
+    with pytest.raises(TooLarge, match="Delete one first"):
         example_create(model=relu_model, actor=actor, name="one more", request=wide(250_000))
 
 

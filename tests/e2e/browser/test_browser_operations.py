@@ -36,7 +36,7 @@ def test_a_page_whose_dashboard_is_away_says_so_and_calls_nothing_ready(page: Pa
     away[0] = True
     for socket in sockets:
         socket.close()
-    expect(note).to_contain_text("The dashboard does not answer. This page shows what was so")
+    expect(note).to_contain_text("The dashboard does not answer. This page shows the state of")
     expect(page.locator("body")).to_have_class("is-away")
     expect(state).to_have_css("outline-style", "dashed")
     assert state.evaluate(SAYS) == '"was"'
@@ -116,7 +116,7 @@ def test_the_log_of_a_model_follows_what_is_said_of_it(page: Page) -> None:
     loaded = page.locator("#log .log-line", has_text="loaded 'text_classifier'")
     expect(loaded).to_have_count(2)
     page.get_by_label("Only lines with").fill("nothing says this")
-    expect(log).to_have_text("No line fits what is chosen above.")
+    expect(log).to_have_text("No line matches the choices above.")
     page.get_by_label("Only lines with").fill("")
     page.get_by_label("Show").select_option("Errors")
     expect(loaded).to_have_count(0)

@@ -51,7 +51,7 @@ def test_a_dropped_archive_serves_and_is_asked_as_its_handler_wants_it(page: Pag
     answer = page.locator("#answer")
     page.get_by_label("JSON for the handler").fill("{not json")
     page.get_by_role("button", name="Send request").click()
-    expect(page.locator("#play-inputs [role=alert]")).to_contain_text("That is no JSON")
+    expect(page.locator("#play-inputs [role=alert]")).to_contain_text("This is not JSON")
     page.get_by_label("JSON for the handler").fill('{"text": "three small words"}')
     page.get_by_role("button", name="Send request").click()
     expect(answer.locator("[data-status='418']")).to_have_text("418 short and stout")

@@ -35,7 +35,7 @@ test("texts differ or do not, without being near", () => {
 test("outputs of another form, and those that one alone has, are named", () => {
   const found = differences([output([1]), output([1], { name: "a" })], [output([1], { datatype: "FP64" }), output([1], { name: "b" })]);
   assert.deepEqual(found.map(({ name, other }) => [name, other]), [
-    ["y", "FP32 against FP64"], ["a", "only one of them answers it"], ["b", "only one of them answers it"],
+    ["y", "FP32 against FP64"], ["a", "only one answer has it"], ["b", "only one answer has it"],
   ]);
   assert.equal(differences([output([1])], [output([1, 2])])[0].other, "[1, 1] against [1, 2]");
 });

@@ -43,5 +43,5 @@ test("an array that numpy wrote is read", () => {
 
 test("what is no array of numbers is refused", () => {
   assert.throws(() => readNpy(new Uint8Array([1, 2, 3])), { message: "That is no .npy file." });
-  assert.throws(() => readNpy(npy("|O", "(1,)", new Uint8Array(8))), { message: /^The array in that file is of \|O/ });
+  assert.throws(() => readNpy(npy("|O", "(1,)", new Uint8Array(8))), { message: /^The array in that file has the type \|O/ });
 });

@@ -105,7 +105,7 @@ test("a flat list takes the signature's shape, and its length says an open dimen
 
 test("one value stands for every element", () => {
   assert.deepEqual(tensors.parseJson("7", [-1, 2]), { shape: [1, 2], data: [7, 7] });
-  assert.throws(() => tensors.parseJson("null", [1]), { message: "Expected a list in brackets, or one value for all elements." });
+  assert.throws(() => tensors.parseJson("null", [1]), { message: "Give a list in brackets, or one value for all elements." });
 });
 
 test("uneven lists and numbers that JSON would round are refused", () => {
