@@ -94,7 +94,7 @@ def test_the_versions_page_shows_torchserves_version_and_leads_inside(
         "regex==2024.1",
         "4.88 KiB",
         "beam: 3",
-        "For the handler, as it is",
+        "Passed to the handler unchanged",
         "not served",
     ):
         assert said in inside, said

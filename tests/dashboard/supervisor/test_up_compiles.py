@@ -23,7 +23,7 @@ from tests.support.up_process import Up
 
 pytestmark = pytest.mark.long
 BEHIND_S = 300.0  # for what gives way to everything else that the machine does
-FAILED = "modules came to nothing"
+FAILED = "modules failed"
 
 
 @pytest.fixture

@@ -315,7 +315,7 @@ def test_a_large_version_is_published_by_a_worker(received: Callable[..., Upload
         begin(upload, actor)
     with pytest.raises(Conflict, match=f"cancel job {job.pk} first"):
         upload_cancel(upload=upload, actor=actor)
-    with pytest.raises(Conflict, match="being moved by a job"):
+    with pytest.raises(Conflict, match="a job is moving files"):
         model_delete(model=Model.objects.get(), actor=actor, confirm_name="relu")
     job_run(job_id=job.pk)
     job.refresh_from_db()

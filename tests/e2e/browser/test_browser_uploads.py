@@ -63,7 +63,7 @@ def test_a_cut_connection_loses_nothing(page: Page, slipway: Up, large: Path) ->
     name_it(page, "resumed")
     page.locator("#file-input").set_input_files(large)
     expect(page.locator("#transfer-title")).to_have_text("Connection lost")
-    expect(page.locator("#transfer-note")).to_contain_text("What was sent is kept")
+    expect(page.locator("#transfer-note")).to_contain_text("The server keeps what it has")
     expect(page.get_by_role("heading", name="What it is")).to_be_visible()
     assert upload_row(slipway, "resumed")[1:] == (large.stat().st_size,) * 2
     assert max(sizes) <= LIMIT_BYTES
