@@ -38,7 +38,8 @@ def top_classes(name: str, output: Tensor, count: int, labels: Sequence[str], ba
     found = np.empty((rows, count), np.object_)
     for number in range(rows):
         for place, index in enumerate(_highest(values[number], count)):
-            text = f"{_number(values[number, index])}:{index}"
+            value = values[number, index]
+            text = f"{int(value) if value.dtype.kind in 'iu' else f'{float(value):f}'}:{index}"
             found[number, place] = (f"{text}:{labels[index]}" if index < len(labels) else text).encode()
     return found if batched else found.reshape(count)
 
@@ -57,10 +58,6 @@ def _highest(values: Tensor, count: int) -> list[int]:
     order = np.argsort(values[chosen][::-1], kind="stable")[::-1]
     ranked: list[int] = (len(chosen) - 1 - order)[:count].tolist()
     return [int(chosen[place]) for place in ranked]
-
-
-def _number(value: np.generic) -> str:
-    return str(int(value)) if value.dtype.kind in "iu" else f"{float(value):f}"
 
 
 def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
