@@ -2,11 +2,9 @@
 
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 from playwright.sync_api import Page
 
 from tests.support.serving_process import PATIENCE_S, wait_until
@@ -75,20 +73,8 @@ class House:
         index = httpx.post(address, headers=key, timeout=PATIENCE_S, trust_env=False).raise_for_status().json()
         return {row["release"] for row in index if row["name"] == name and "release" in row}
 
-    def processes(self, *words: str) -> list[int]:
-        """Return the processes whose command lines have these words."""
-        found = []
-        for pid in self.up.processes():
-            try:
-                line = psutil.Process(pid).cmdline()
-            except psutil.Error:
-                continue
-            if set(words) <= {Path(part).name for part in line}:
-                found.append(pid)
-        return found
-
     def kill(self, *words: str) -> None:
         """SIGKILL the process whose command line has these words, and wait until another runs in its place."""
-        [pid] = self.processes(*words)
+        [pid] = self.up.running(*words)
         os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: bool(set(self.processes(*words)) - {pid}), what=f"{words} runs again")
+        wait_until(lambda: bool(set(self.up.running(*words)) - {pid}), what=f"{words} runs again")

@@ -1,11 +1,13 @@
 """Charts: live within seconds, ranges in the address, one crosshair, old data that says so."""
 
+import itertools
 import json
 import re
 
 import pytest
 from playwright.sync_api import Page, Route, WebSocketRoute, expect
 
+from tests.support.serving_process import wait_until
 from tests.support.up_process import Up
 
 pytestmark = pytest.mark.browser
@@ -65,9 +67,15 @@ def test_one_crosshair_crosses_all_charts(charts: Page) -> None:
     plot.scroll_into_view_if_needed()
     box = plot.bounding_box()
     assert box is not None
-    charts.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
-    for name in ("latency", "throughput"):
-        expect(charts.locator(f'[data-chart="{name}"] .crosshair')).to_be_visible()
+    lines = [charts.locator(f'[data-chart="{name}"] .crosshair') for name in ("latency", "throughput")]
+    moves = itertools.cycle((0, 1))
+
+    def crossed() -> bool:
+        """Whether both show it; a chart that is drawn anew meanwhile has to see the mouse move again."""
+        charts.mouse.move(box["x"] + box["width"] / 2 + next(moves), box["y"] + box["height"] / 2)
+        return all(line.is_visible() for line in lines)
+
+    wait_until(crossed, what="the crosshair on both charts")
     expect(charts.locator('[data-chart="throughput"] [data-legend]')).to_contain_text(re.compile(r"\d\d:\d\d:\d\d"))
 
 
@@ -125,6 +133,8 @@ def test_batch_sizes_that_have_left_the_range_are_not_shown_any_more(page: Page,
     page.goto("/models/digits_torch/")
     chart = page.locator('[data-chart="batches"]')
     chart.scroll_into_view_if_needed()
+    while not sockets:
+        page.wait_for_timeout(20)
     idle = {"rps": 1, "pending": 0, "in_flight": 0, "errors": 0, "cancelled": 0}
 
     def show(size: int) -> None:

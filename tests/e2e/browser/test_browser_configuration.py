@@ -80,7 +80,8 @@ def test_a_change_is_reviewed_applied_and_taken_back(editor: Page) -> None:
 
     editor.get_by_role("link", name=re.compile("Go back to ")).first.click()
     expect(editor.locator("#back .diff")).to_contain_text("count: 1")
-    editor.get_by_role("button", name=re.compile("Go back to ")).click()
+    with editor.expect_response(lambda answer: answer.request.method == "POST"):
+        editor.get_by_role("button", name=re.compile("Go back to ")).click()
     editor.goto(ADDRESS)
     expect(editor.locator("#config-text")).to_have_value(re.compile("count: 1"))
 

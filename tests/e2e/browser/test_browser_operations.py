@@ -6,9 +6,8 @@ import re
 import signal
 from pathlib import Path
 
-import psutil
 import pytest
-from playwright.sync_api import Page, WebSocketRoute, expect
+from playwright.sync_api import Page, Response, WebSocketRoute, expect
 
 from tests.support.serving_process import wait_until
 from tests.support.up_process import Up
@@ -42,6 +41,7 @@ def test_a_page_whose_dashboard_is_away_says_so_and_calls_nothing_ready(page: Pa
     assert state.evaluate(SAYS) == '"was"'
     away[0] = False
     expect(note).to_be_hidden()
+    expect(page.locator("body")).not_to_have_class("is-away")
     assert state.evaluate(SAYS) == "none"
 
 
@@ -50,7 +50,7 @@ def test_a_page_whose_dashboard_hangs_says_so_though_its_connections_stay_open(p
     note = page.locator("#away")
     expect(page.locator("#freshness")).to_have_text("up to date")
     expect(note).to_be_hidden()
-    [dashboard] = [pid for pid in slipway.processes() if "daphne" in psutil.Process(pid).cmdline()]
+    [dashboard] = slipway.running("-m", "daphne")
     os.kill(dashboard, signal.SIGSTOP)
     try:
         expect(note).to_contain_text("The dashboard does not answer.")
@@ -102,16 +102,22 @@ def test_activity_is_filtered_searched_and_exported(page: Page) -> None:
     expect(page.get_by_text("Nothing matches these filters")).to_be_visible()
 
 
+def is_post(answer: Response) -> bool:
+    return answer.request.method == "POST"
+
+
 def test_the_log_of_a_model_follows_what_is_said_of_it(page: Page) -> None:
     page.goto("/models/text_classifier/log")
     log = page.locator("#log")
     expect(log).to_contain_text("loaded 'text_classifier'")
     expect(log).not_to_contain_text("'digits'")
     page.get_by_role("button", name="Unload").click()
-    page.locator("#confirm").get_by_role("button", name="Unload").click()
+    with page.expect_response(is_post):
+        page.locator("#confirm").get_by_role("button", name="Unload").click()
     page.goto("/models/text_classifier/log")
     expect(log).to_contain_text("unloading 'text_classifier'")
-    page.get_by_role("button", name="Load", exact=True).click()
+    with page.expect_response(is_post):
+        page.get_by_role("button", name="Load", exact=True).click()
     page.goto("/models/text_classifier/log")
     loaded = page.locator("#log .log-line", has_text="loaded 'text_classifier'")
     expect(loaded).to_have_count(2)
@@ -132,7 +138,7 @@ def test_a_crash_appears_on_the_charts_by_itself_with_the_time_that_nothing_was_
     [before] = serving.findall(line.inner_text())
     page.goto("/models/digits/")
     expect(page.locator('[data-chart="throughput"] .main-svg').first).to_be_visible()
-    [server] = [pid for pid in slipway.processes() if b"-m\0serving\0" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    [server] = slipway.running("-m", "serving")
     os.kill(server, signal.SIGKILL)
     expect(page.locator("#markers")).to_contain_text("was killed by SIGKILL")
     expect(page.locator("#markers .bad").first).to_be_visible()

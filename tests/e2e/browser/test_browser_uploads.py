@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
 from tests.dashboard.conftest import relu_bytes
-from tests.e2e.conftest import PASSWORD, sign_in
+from tests.e2e.conftest import PASSWORD, new_context, sign_in
 from tests.support.model_factory import helper, onnx_bytes
 from tests.support.up_process import Up
 
@@ -198,7 +198,7 @@ def test_while_the_configuration_is_typed_the_page_says_which_permission_it_take
     files = {"relu.onnx": relu_bytes(), "config.json": b"{}", "vocab.txt": b"[PAD]\nimport\n"}
     for file, content in files.items():
         (tmp_path / file).write_bytes(content)
-    context = chromium.new_context(base_url=slipway.dashboard_url)
+    context = new_context(chromium, slipway)
     hers = context.new_page()
     sign_in(hers, "una")
     name_it(hers, "hers")
