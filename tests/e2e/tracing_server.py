@@ -1,4 +1,4 @@
-"""A server that traces to a file, and how tests read what it writes there."""
+"""A server that traces to a file, and functions that read that file."""
 
 import contextlib
 import json

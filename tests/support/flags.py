@@ -4,5 +4,5 @@ from serving.cli.command_line import build_parser
 
 
 def known_flags() -> set[str]:
-    # argparse has no public list of what it was given, and its usage line leaves out what has no help.
+    # argparse has no public list of its arguments, and its usage line leaves out those without help.
     return {name for action in build_parser()._actions for name in action.option_strings}

@@ -27,7 +27,7 @@ Calls = Callable[[], list[str]]
 def guarded_server(
     folder: Path, repository: Path, *flags: str, wait: str = "ready"
 ) -> Iterator[tuple[ServerProcess, Calls]]:
-    """Gives the server, and what its loop's thread has done to files since it was ready, a line for each place."""
+    """Give the server, and a function that returns a line for each place where its loop has used a file while serving."""
     log = folder / "loop-guard"
     environment = {"LOOP_GUARD": str(log), "PYTHONPATH": f"{GUARD}:{ROOT}"}
     with ServerProcess(repository, *flags, wait=wait, environment=environment) as server:

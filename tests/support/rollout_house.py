@@ -272,7 +272,7 @@ class RolloutHouse:
         return ""
 
     def holds(self) -> None:
-        """Wait until everything agrees, then look at who answers."""
+        """Wait until everything agrees, then check which versions answer."""
         found: list[str] = [""]
 
         def agree() -> bool:

@@ -22,11 +22,11 @@ from tests.support.frontend_workers import FLAGS, is_frontend_worker
 
 ROOT = Path(__file__).resolve().parents[2]
 START_TIMEOUT_S = 240.0
-PATIENCE_S = 60.0  # for what comes soon: a loaded machine is slow, and only what hangs takes as long
+PATIENCE_S = 60.0  # for conditions that are met soon, because a loaded machine is slow: only a fault takes as long
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S, what: str = "the condition") -> Any:
-    """Poll until `condition()` is true and return what it gave; AssertionError after the timeout."""
+    """Poll until `condition()` is true and return its result; AssertionError after the timeout."""
     deadline = time.monotonic() + timeout_s
     while True:
         result = condition()

@@ -1,6 +1,6 @@
-"""How the tests are spread over processes: whole files, as what is shared is shared in a file, and long ones first.
+"""How the tests are spread over processes: whole files, because fixtures are shared in a file, and long ones first.
 
-Most tests wait for a process more than they compute, so two of our processes share a core.
+Most tests wait for a process more than they compute, so two processes run for each core.
 """
 
 import gc
@@ -15,7 +15,7 @@ WITH_THEIR_OWN_UP = {f"{BROWSER}test_browser_{name}.py" for name in ("accessibil
 
 
 class FileScheduling(LoadFileScheduling):
-    """Give a process the tests of a file, or of the files of the browser that share what they look at."""
+    """Give a process the tests of a file, or of the browser's files that share one Slipway."""
 
     def _split_scope(self, nodeid: str) -> str:
         return BROWSER if _shares_up(nodeid) else super()._split_scope(nodeid)
@@ -30,8 +30,8 @@ def worker_count() -> int:
 
 
 def put_long_files_first(items: list[pytest.Item]) -> None:
-    """Otherwise one process would run a long file at the end while the others have nothing to do. The longest part of all are
-    the files of the browser that go to one process."""
+    """Otherwise one process would run a long file at the end while the others are idle. The browser's files, which go to one
+    process, take longest of all."""
     items.sort(key=_turn)
 
 
@@ -47,7 +47,7 @@ def collect_without_garbage() -> None:
 
 
 def spare_collected_tests() -> None:
-    """They stay to the end: collecting garbage, which some of them do often, need not look at them."""
+    """Exempt the collected tests from garbage collection: they stay to the end, and some tests collect often."""
     gc.collect()
     gc.freeze()
     gc.enable()

@@ -54,7 +54,7 @@ class Up:
         if wait:
             try:
                 wait_until(lambda: self._is_up(), START_TIMEOUT_S, "everything answers")
-            except BaseException:  # who asked for it has not got it yet, and ends nothing
+            except BaseException:  # the caller has no object yet that it could close
                 if self.process.poll() is None:
                     self.stop(signal.SIGTERM)
                 raise

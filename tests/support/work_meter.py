@@ -29,7 +29,7 @@ def _open_counter() -> int:
 
 
 def work_of(call: Callable[[], Any]) -> int:
-    """How much `call` does, in instructions or in calls; what it raises is its own affair."""
+    """Return the work of `call`, in instructions or in calls; its exceptions are ignored."""
     counter = _open_counter()
     collects = gc.isenabled()
     gc.disable()  # a collection looks at all that the process has

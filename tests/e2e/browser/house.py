@@ -1,4 +1,4 @@
-"""A whole Slipway as a browser test sees it: its pages, its REST API, and the inference server behind them."""
+"""A whole Slipway for a browser test: its pages, its REST API and its inference server."""
 
 import os
 import signal

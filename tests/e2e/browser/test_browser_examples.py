@@ -99,7 +99,7 @@ def test_golden_requests_are_recorded_typed_in_and_run(playground: Page) -> None
     expect(result).to_contain_text("the largest difference is 0.5")
     expect(result).to_contain_text("Output 'y' is 4 at [0, 2], expected 4.5")
     expect(result).to_contain_text("1 of 4 elements differ by more than is allowed.")
-    page.reload()  # what it came to is kept
+    page.reload()  # the result is kept
     expect(result).to_contain_text("Run while release 1 served, version 1")
     page.get_by_role("button", name="Run golden requests").focus()
     page.keyboard.press("Enter")

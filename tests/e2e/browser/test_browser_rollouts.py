@@ -40,7 +40,7 @@ class TritonPythonModel:
 
 
 def model(factor: float, first: str = "pass") -> str:
-    """x -> x * factor. first: what it does before, with every batch."""
+    """x -> x * factor. first: a statement that runs before, with every batch."""
     return MODEL.format(factor=factor, first=first)
 
 

@@ -1,4 +1,4 @@
-"""The words in refusals that Triton's own tests, and those who operate it, look for; the rest of each sentence is ours.
+"""The phrases of refusals that Triton's own tests and operators look for; the rest of each sentence is ours.
 
 Each phrase stands in Triton's qa/ folder as an assertion.
 """

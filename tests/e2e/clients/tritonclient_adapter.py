@@ -1,4 +1,4 @@
-"""The four stock tritonclient clients behind one face, so that one suite says what each of them must see."""
+"""The four stock tritonclient clients with one interface, so that one suite tests all of them."""
 
 import asyncio
 from collections.abc import Callable

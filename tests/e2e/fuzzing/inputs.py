@@ -160,7 +160,7 @@ MORE_MEMORY = 300 << 20
 
 @contextmanager
 def fuzzed(repository: Path) -> Iterator[ServerProcess]:
-    """The server for the tests of a file; at the end it has logged no traceback, and holds about what it held before."""
+    """The server for the tests of a file; at the end it has logged no traceback, and has not grown."""
     with fuzzed_server(repository) as server, sound(server):
         yield server
 
@@ -172,7 +172,7 @@ def sound(server: ServerProcess) -> Iterator[None]:
     yield
     assert server.process is not None
     assert server.process.poll() is None, server.log[-4000:]
-    raised = re.search(r"^\s*Traceback", server.log, re.MULTILINE)  # one that a model printed stands behind its name
+    raised = re.search(r"^\s*Traceback", server.log, re.MULTILINE)  # one that a model printed follows its name
     assert raised is None, server.log[max(raised.start() - 500, 0) :][:4000]
     wait_until(lambda: server.descriptors() < descriptors + MORE_DESCRIPTORS, what="the end of what clients left open")
     assert server.memory() < memory + MORE_MEMORY

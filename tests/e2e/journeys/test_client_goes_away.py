@@ -1,4 +1,4 @@
-"""A client that goes away: its queued request is never executed, and nobody else notices."""
+"""A client that goes away: its queued request is never executed, and other clients are answered."""
 
 import json
 import socket

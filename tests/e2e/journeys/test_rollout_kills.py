@@ -77,7 +77,7 @@ def test_a_candidate_whose_process_hangs_is_taken_out(house: RolloutHouse):
 
 
 def test_a_restart_at_the_last_step_leaves_the_guardrails_what_they_knew_of_stable(house: RolloutHouse):
-    """At 100 % stable gets no request any more: what it did is known from before, or the candidate is never judged."""
+    """At 100 % stable gets no more requests: the server keeps its earlier figures, or never judges the candidate."""
     [stable] = house.newest()[2]
     candidate = 3 - stable
     steps = [{"weight": weight, "bake_s": NOT_BY_ITSELF} for weight in (50, 100)]

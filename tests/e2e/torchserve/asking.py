@@ -1,4 +1,4 @@
-"""One question to both servers over HTTP, and what of an answer counts."""
+"""One request to both servers over HTTP, and the parts of an answer that are compared."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""What is asked over gRPC, of both services, and what of an answer counts."""
+"""The calls over gRPC, to both services, and the parts of an answer that are compared."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

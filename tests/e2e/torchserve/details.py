@@ -1,4 +1,4 @@
-"""What is asked in the end: models that cannot start, unusable settings, coroutines, V2's address with other bodies."""
+"""The last requests: models that cannot start, unusable settings, coroutines, V2's address with other bodies."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What is asked of the management API: the life of models, in this order."""
+"""The requests to the management API: the life of models, in this order."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What is asked of the inference API."""
+"""The requests to the inference API."""
 
 import json
 import re

@@ -159,7 +159,7 @@ def test_a_full_queue_refuses_alike(both: Both) -> None:
 
 
 def together(server: Server, asks: Sequence[Ask]) -> list[Answer]:
-    """Ask everything at once; which place in the batch each got is not ours to say."""
+    """Send all requests at once; their places in the batch are left out of the answers, because they differ from run to run."""
     with ThreadPoolExecutor(len(asks)) as pool:
         answers = pool.map(lambda one: ask(server, one), asks)
         return [replace(answer, reason=answer.reason.rstrip("0123456789")) for answer in answers]

@@ -1,4 +1,4 @@
-"""What is asked where tokens are on: `{inference}`, `{management}` and `{API}` stand for the server's own keys."""
+"""The requests where tokens are on: `{inference}`, `{management}` and `{API}` stand for the server's own keys."""
 
 import json
 import re

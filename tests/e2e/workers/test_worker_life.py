@@ -96,7 +96,7 @@ def impatient(tmp_path: Path) -> Iterator[Setting]:
         yield made
 
 
-def test_a_stopped_worker_is_replaced_and_who_came_meanwhile_is_answered(impatient: Setting) -> None:
+def test_a_stopped_worker_is_replaced_and_clients_that_came_meanwhile_are_answered(impatient: Setting) -> None:
     setting = impatient
     clients = one_each(setting.server)
     (victim, its), (_, others) = clients.items()

@@ -12,7 +12,7 @@ from tests.serving.frontends.raw_http import RawClient, build
 from tests.support.model_factory import onnx_scale, python_model, tensors_text
 from tests.support.serving_process import PATIENCE_S, ServerProcess, wait_until
 
-# Tells what it is asked, and counts words as a model for the vLLM backend's interface counts tokens.
+# Answers with its own inputs, and counts words as a model for the vLLM backend's interface counts tokens.
 TELLER = """
     import json
     import numpy as np

@@ -14,7 +14,7 @@ from tests.support.model_factory import config_type, onnx_scale, python_model, t
 from tests.support.serving_process import ServerProcess
 
 ONE = {"INPUT0": np.ones((1, 1), np.float32)}
-# Tells what it was asked before, as JSON: a list for each request, its values in one row.
+# Answers with its earlier requests as JSON: a list of values for each.
 WITNESS = """
     import json
     import numpy as np

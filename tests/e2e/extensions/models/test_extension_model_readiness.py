@@ -59,7 +59,7 @@ def test_a_model_that_drains_is_not_ready_and_neither_is_the_server(client: Trit
     assert seen() == [True] * 5
 
 
-def test_whoever_watches_the_health_of_the_server_is_told(server: ServerProcess, models: Path) -> None:
+def test_a_client_that_watches_the_health_of_the_server_sees_the_change(server: ServerProcess, models: Path) -> None:
     with grpc.insecure_channel(server.grpc) as channel:
         health = health_pb2_grpc.HealthStub(channel)
         watch = health.Watch(health_pb2.HealthCheckRequest())

@@ -81,7 +81,7 @@ MODELS = {
             (FOLDER / request.request_id()).touch()
             sender.send(flags=pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
 """,
-    # adds up what comes with one correlation id
+    # adds up the inputs of one correlation id
     "sums": (
         """
     def initialize(self, args):

@@ -1,4 +1,4 @@
-"""What a model asks of others belongs to the trace of the request behind it, where the model hands `request.trace()` on."""
+"""A model's requests to other models belong to the trace of its own request, where the model hands `request.trace()` on."""
 
 import json
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from tests.support.model_factory import python_model, python_scale, tensors_text
 from tests.support.serving_process import ServerProcess, wait_until
 
 TENSORS = tensors_text("input", [("INPUT0", "FP32", [1])]) + tensors_text("output", [("OUTPUT0", "FP32", [1])])
-# Asks "scale" twice, once under its own trace; answers with what it knows of that in a parameter.
+# Asks "scale" twice, once under its own trace; answers with the trace's context in a parameter.
 CALLER = """
 import triton_python_backend_utils as pb_utils
 

@@ -86,7 +86,7 @@ def test_many_responses_come_and_the_last_says_so(server: Frontends) -> None:
     assert {(one.id, one.model_name, one.model_version) for one in found} == {("mine", "streaming", "1")}
 
 
-def test_an_end_without_a_response_is_told_only_to_who_asks(server: Frontends) -> None:
+def test_an_end_without_a_response_is_sent_only_to_clients_that_ask_for_it(server: Frontends) -> None:
     with opened(server) as stream:
         stream.send(0, request_id="silent")
         stream.send(2, request_id="open", parameters={"end": "alone"})

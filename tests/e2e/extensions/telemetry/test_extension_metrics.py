@@ -95,7 +95,7 @@ def page(server: ServerProcess) -> str:
 
 
 def families(server: ServerProcess) -> dict[str, Any]:
-    """By the name that the page has: the parser takes "_total" off counters and puts it behind their samples."""
+    """By the name on the page: the parser moves "_total" from the name of a counter to its samples."""
     return {family.name: family for family in text_string_to_metric_families(page(server))}
 
 

@@ -1,4 +1,4 @@
-"""The request log: what it keeps of the stock clients' requests, and what not."""
+"""The request log: the fields that it keeps of the stock clients' requests, and those that it never keeps."""
 
 import json
 from collections.abc import Iterator

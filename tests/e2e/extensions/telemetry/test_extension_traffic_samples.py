@@ -162,7 +162,7 @@ def test_what_is_wrong_with_a_sampling_is_told(server: ServerProcess, body: dict
     assert said in answer.json()["error"]
 
 
-def test_only_who_has_the_key_samples_and_only_models_that_serve(server: ServerProcess) -> None:
+def test_sampling_takes_the_key_and_a_model_that_serves(server: ServerProcess) -> None:
     assert (
         httpx.post(f"{server.http_url}/v2/slipway/models/scale/sample", json={}, timeout=PATIENCE_S).status_code == 403
     )

@@ -45,7 +45,7 @@ def test_a_model_that_is_unloaded_counts_what_it_refuses(server: ServerProcess) 
     assert counted(server, "scale") == 3
 
 
-def test_a_model_that_will_be_loaded_counts_who_comes_too_early(server: ServerProcess) -> None:
+def test_a_model_that_will_be_loaded_counts_requests_that_come_too_early(server: ServerProcess) -> None:
     assert infer(server, "coming") == 503
     assert counted(server, "coming") == 1
 

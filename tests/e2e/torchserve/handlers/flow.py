@@ -1,4 +1,4 @@
-"""The functions of a workflow, which stand before and behind its models."""
+"""The functions of a workflow, which run before and after its models."""
 
 import json
 

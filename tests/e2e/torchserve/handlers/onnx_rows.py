@@ -1,4 +1,4 @@
-"""An ONNX file behind BaseHandler, which opens the session and leaves the call to the team."""
+"""An ONNX file with BaseHandler, which opens the session and leaves the call to the subclass."""
 
 import numpy as np
 import torch
