@@ -151,7 +151,6 @@ export class TableControl {
       laid.forEach((cells, index) => rows[row + index].splice(part ? column : 0, cells.length, ...cells));
       // A whole table that is pasted into the first field replaces all rows.
       this.#lay(row === 0 && column === 0 && !part && this.openRows ? rows.slice(0, laid.length) : rows);
-      this.fail("");
       this.note.textContent = header ? `${this.note.textContent}; a first row of names was left out` : this.note.textContent;
     } catch (error) {
       this.fail(messageOf(error));
@@ -190,7 +189,6 @@ export class TableControl {
   /** @param {string[][]} rows */
   #lay(rows) {
     this.rows = rows;
-    this.fail("");
     this.width = rows[0]?.length ?? this.width;
     this.#show();
     this.onChange();
