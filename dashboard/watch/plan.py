@@ -24,7 +24,10 @@ class DesiredModel:
 
 @dataclass(slots=True)
 class Attempts:
-    """The failed loads and unloads of one model. A new generation, by which a person did something, resets them."""
+    """The failed loads and unloads of one model. A new generation, by which a person did something, resets them.
+
+    A load or unload of an older generation that fails after that does not count: the new one has not been tried yet.
+    """
 
     generation: int = -1
     failures: int = 0
@@ -39,20 +42,24 @@ class Attempts:
             self.generation, self.failures, self.crashes, self.error, self.next_at = generation, 0, 0, "", 0.0
             self.good_failures, self.good_next_at = 0, 0.0
 
-    def good_failed(self, now: float, *, crashed: bool = False) -> None:
-        """The last good release was not loaded either; one that ends the server is not tried a third time."""
+    def good_failed(self, generation: int, now: float, *, crashed: bool = False) -> None:
+        """Count that the last good release was not loaded either; one that ends the server is not tried a third time."""
+        if generation != self.generation:
+            return
         self.good_next_at = now + RETRY_S[min(self.good_failures + 3, len(RETRY_S) - 1)]
         self.good_failures += 1
         if crashed and self.good_failures >= 2:
             self.good_next_at = float("inf")
 
-    def failed(self, now: float, error: str) -> None:
+    def failed(self, generation: int, now: float, error: str) -> None:
+        if generation != self.generation:
+            return
         self.next_at = now + RETRY_S[min(self.failures, len(RETRY_S) - 1)]
         self.failures += 1
         self.error = error
 
     def crashed(self, now: float) -> None:
-        """The server ended while it loaded this model."""
+        """Count that the server ended while it loaded this model, of any generation: the next load may end it, too."""
         hold = self.crashes >= len(CRASH_RETRY_S)
         self.next_at = float("inf") if hold else now + CRASH_RETRY_S[self.crashes]
         self.crashes += 1

@@ -194,7 +194,7 @@ class Reconciler:
             if found is None and before is not None:
                 await sync_to_async(server_state.model_sync_recovered)(server=self.server, model_id=one.id)
             elif found is not None and tried:
-                attempts.failed(now, found.error)
+                attempts.failed(one.generation, now, found.error)
                 await self._record_failure(one, found.error, attempts.failures)
             elif found is not None and not found.loadable and found != before:
                 await self._record_failure(one, found.error, 1)
@@ -256,7 +256,7 @@ class Reconciler:
         self._wake.set()
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("bringing model %s into step failed", one.name, exc_info=error)
-            self._attempts[one.name].failed(time.monotonic(), "")
+            self._attempts[one.name].failed(one.generation, time.monotonic(), "")
 
     async def _break_off(self, wanted: list[DesiredModel], now: float) -> None:
         """Break off the loads of what a person has replaced meanwhile, going back, say, where they take long: one may hang.
@@ -358,7 +358,7 @@ class Reconciler:
             try:
                 await self._bring(one, release, override)
             except Unreachable as lost:
-                self._attempts[one.name].good_failed(time.monotonic(), crashed=lost.midway)
+                self._attempts[one.name].good_failed(one.generation, time.monotonic(), crashed=lost.midway)
                 return False
             except DashboardError as refused:
                 if one.name in self._broken_off:
@@ -367,7 +367,7 @@ class Reconciler:
             else:
                 await self._serves_instead(one, plan, release, error)
                 return True
-        self._attempts[one.name].good_failed(time.monotonic())
+        self._attempts[one.name].good_failed(one.generation, time.monotonic())
         return False
 
     async def _bring(self, one: DesiredModel, release: Release, override: str, golden: str = "") -> None:
@@ -459,8 +459,7 @@ class Reconciler:
 
     async def _failed(self, one: DesiredModel, error: str) -> None:
         attempts = self._attempts[one.name]
-        if attempts.generation == one.generation:  # else somebody asked anew meanwhile, which has not been tried yet
-            attempts.failed(time.monotonic(), error)
+        attempts.failed(one.generation, time.monotonic(), error)
         await self._record_failure(one, error, attempts.failures)
 
     async def _crashed(self, one: DesiredModel) -> None:

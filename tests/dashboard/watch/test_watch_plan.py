@@ -53,7 +53,7 @@ def test_a_failing_model_waits_longer_each_time_and_does_not_keep_the_server_fro
     attempts = Attempts(generation=1)
     waits = []
     for _ in range(len(RETRY_S) + 2):
-        attempts.failed(100.0, "broken")
+        attempts.failed(1, 100.0, "broken")
         waits.append(attempts.next_at - 100.0)
     assert waits == sorted(waits)
     assert waits[-1] == max(RETRY_S)
@@ -64,9 +64,16 @@ def test_a_failing_model_waits_longer_each_time_and_does_not_keep_the_server_fro
 
 def test_a_new_generation_forgets_earlier_failures():
     attempts = Attempts(generation=1)
-    attempts.failed(100.0, "broken")
+    attempts.failed(1, 100.0, "broken")
     attempts.renew(2)
     assert names(plan([wanted("fixed", generation=2)], fixed=attempts).load) == ["fixed"]
+
+
+def test_a_load_of_an_older_generation_that_fails_late_does_not_count():
+    attempts = Attempts(generation=2)
+    attempts.failed(1, 100.0, "broken")
+    attempts.good_failed(1, 100.0, crashed=True)
+    assert attempts == Attempts(generation=2)
 
 
 def test_models_under_whose_load_the_server_died_come_last_and_alone():
@@ -99,14 +106,14 @@ def test_a_model_that_keeps_killing_the_server_is_held_until_a_person_acts():
 
 def test_the_last_good_release_comes_only_where_nothing_serves_and_not_again_and_again():
     attempts = Attempts(generation=1)
-    attempts.failed(100.0, "broken")
+    attempts.failed(1, 100.0, "broken")
     assert names(plan([wanted("broken")], broken=attempts).meanwhile) == ["broken"]
     assert not plan([wanted("broken")], ready={"broken"}, broken=attempts).meanwhile
-    attempts.good_failed(100.0)
+    attempts.good_failed(1, 100.0)
     assert not plan([wanted("broken")], broken=attempts).meanwhile
     attempts.next_at = float("inf")
     assert names(plan([wanted("broken")], now=attempts.good_next_at, broken=attempts).meanwhile) == ["broken"]
-    attempts.good_failed(100.0, crashed=True)
+    attempts.good_failed(1, 100.0, crashed=True)
     assert not plan([wanted("broken")], now=1e9, broken=attempts).meanwhile
     attempts.renew(2)
     assert attempts.good_next_at == 0.0
