@@ -98,7 +98,7 @@ def only_looks(user: User) -> bool:
         return False
     found: bool | None = getattr(user, "_only_looks", None)
     if found is None:
-        found = user.groups.filter(name=VIEWERS).exists()
+        found = any(group.name == VIEWERS for group in user.groups.all())
         user._only_looks = found  # type: ignore[attr-defined]
     return found
 
@@ -116,8 +116,7 @@ def with_permissions(people: Iterable[User]) -> list[User]:
             *person.user_permissions.all(),
             *(one for group in person.groups.all() for one in group.permissions.all()),
         ]
-        # django.contrib.auth.backends.ModelBackend caches permissions in these attributes.
-        person._only_looks = any(group.name == VIEWERS for group in person.groups.all())  # type: ignore[attr-defined]
+        # django.contrib.auth.backends.ModelBackend caches permissions in this attribute.
         person._perm_cache = {f"{one.content_type.app_label}.{one.codename}" for one in held}  # type: ignore[attr-defined]
     return found
 

@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from dashboard.access.audit import audit_record
-from dashboard.access.authorisation import SYSTEM, VIEWERS, Actor, Right, require
+from dashboard.access.authorisation import SYSTEM, VIEWERS, Actor, Right, only_looks, require
 from dashboard.accounts.tokens import auth_file_kept
 from dashboard.shared.exceptions import Conflict, Invalid
 
@@ -81,8 +81,7 @@ def account_update(
 def granted(user: User) -> list[str]:
     """Return the names of GRANTABLE that an account was given."""
     names = {permission.codename for permission in user.user_permissions.all()}
-    looks = any(group.name == VIEWERS for group in user.groups.all())
-    return sorted(names | ({ONLY_LOOK} if looks else set()))
+    return sorted(names | ({ONLY_LOOK} if only_looks(user) else set()))
 
 
 def _grant(user: User, names: list[str]) -> None:
