@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth import get_user_model
-from django.contrib.auth.models import Permission
+from django.contrib.auth.models import Group, Permission
+from django.db.models.signals import post_migrate
 from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from dashboard.access.authorisation import Actor
+from dashboard.access.authorisation import VIEWERS, Actor
 from dashboard.accounts.token_use import TokenUse
 from dashboard.jobs import services as jobs
 from dashboard.jobs.runner import job_run
@@ -40,6 +42,18 @@ def data_folder(settings: Any, tmp_path: Path) -> Path:
     settings.HEARTBEAT_DIR = tmp_path / "heartbeats"
     settings.HEARTBEAT_DIR.mkdir()
     return tmp_path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def viewers_stay() -> Iterator[None]:
+    """A transactional test empties every table, and Django makes permissions anew after that; the group comes with them."""
+
+    def make(**_: Any) -> None:
+        Group.objects.get_or_create(name=VIEWERS)
+
+    post_migrate.connect(make, sender=apps.get_app_config("dashboard"))
+    yield
+    post_migrate.disconnect(make, sender=apps.get_app_config("dashboard"))
 
 
 @pytest.fixture(autouse=True)
