@@ -149,7 +149,7 @@ def read_request(row: object) -> ExampleRequest:
         for key, value in parameters.items()
         if key != "binary_data_output" and not key.startswith("slipway_")
     }
-    return ExampleRequest(inputs, [_asked(output) for output in outputs], kept)
+    return ExampleRequest(inputs, [_read_output(output) for output in outputs], kept)
 
 
 def _parameter(name: str, value: Json) -> Json:
@@ -221,7 +221,7 @@ def _tensors(rows: object, key: str) -> list[Tensor]:
     return tensors
 
 
-def _asked(output: object) -> JsonObject:
+def _read_output(output: object) -> JsonObject:
     name = output.get("name") if isinstance(output, dict) else None
     if not isinstance(output, dict) or not is_tensor_name(name):
         raise InvalidExample("expected every output that is asked for as an object with a name")

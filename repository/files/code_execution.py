@@ -110,7 +110,7 @@ def _configurations(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator
     yield "", config
     for name, path in sorted(beside.items()):
         if _is_custom_config(name):
-            custom = _parsed(path)
+            custom = _parse(path)
             if custom is not None:  # no server loads one that does not parse
                 yield f"{name}: ", custom
 
@@ -173,7 +173,7 @@ def _overlaid(config: ModelConfig, number: int, folder: Path) -> ModelConfig | N
         return None
 
 
-def _parsed(path: Path) -> ModelConfig | None:
+def _parse(path: Path) -> ModelConfig | None:
     try:
         return model_config.parse_file(path)
     except InvalidConfig:
@@ -215,7 +215,7 @@ def _beside(config: ModelConfig, beside: Mapping[str, Path], data: DataFiles | N
     for state in config.sequence_batching.state:
         named |= {f"initial_state/{initial.data_file}" for initial in state.initial_state}
     for name, path in sorted(beside.items()):
-        if _is_custom_config(name) and _parsed(path) is not None:
+        if _is_custom_config(name) and _parse(path) is not None:
             continue  # a configuration, which `runs` checks
         why = code_in(name, path) or ("" if name in named else "the configuration does not name it")
         if why and not (data and data.has(name, path)):

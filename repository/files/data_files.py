@@ -182,7 +182,7 @@ def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
         if at >= len(content):
             return goes_on
         step = _STEPS.get(content[at])
-        if step is None or not _taken(stack, step):
+        if step is None or not _apply_step(stack, step):
             return False
         imports += step.name in _IMPORTING
         if imports and step.name in _RUNNING:
@@ -193,7 +193,7 @@ def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
     return True
 
 
-def _taken(stack: list[bool], step: pickletools.OpcodeInfo) -> bool:
+def _apply_step(stack: list[bool], step: pickletools.OpcodeInfo) -> bool:
     """Take the items that a step needs from the stack, and put its results there; False where they are missing."""
     needs = step.stack_before
     if pickletools.markobject in needs:

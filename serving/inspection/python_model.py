@@ -100,9 +100,9 @@ def _read_call(call: ast.Call, literals: Mapping[str, object], model: PythonMode
             model.max_batch_size = max(0, size)
 
 
-def _add(tensors: list[PythonTensor], said: Mapping[object, object]) -> None:
+def _add(tensors: list[PythonTensor], literal: Mapping[object, object]) -> None:
     """Add a tensor, or merge it with the one of its name. Values of a wrong kind are left out."""
-    name, data_type, dims = said.get("name"), said.get("data_type"), said.get("dims")
+    name, data_type, dims = literal.get("name"), literal.get("data_type"), literal.get("dims")
     if not isinstance(name, str):
         return
     tensor = next((known for known in tensors if known.name == name), None)

@@ -274,7 +274,7 @@ class ModelLoader:
         files = fingerprint(folder) if folder.is_dir() else ()
         for sentence in ignored_folders(folder) if files else ():
             log.warning("'%s': %s", model, sentence)
-        override = config or self._overrides.kept(model, files)
+        override = config or self._overrides.last_config(model, files)
         sources = self._read(model, folder, override)
         for sentence in dict.fromkeys(each.message for source in sources for each in unknown_parameters(source.config)):
             log.warning("'%s': %s", model, sentence)
@@ -374,7 +374,7 @@ class ModelLoader:
         folder = self._fetch(model)
         if folder is None:
             return set()
-        sources = self._read(model, folder, self._overrides.kept(model, fingerprint(folder)))
+        sources = self._read(model, folder, self._overrides.last_config(model, fingerprint(folder)))
         return {
             self._models.identify_step(name, model.namespace, self._repositories.identifiers(name))
             for source in sources

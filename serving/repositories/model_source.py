@@ -56,7 +56,9 @@ def read_source(
     if not model_dir.is_dir():
         raise not_found(f"model '{name}' has no folder in the model repository")
     try:
-        base = _named(name, _overriding(override) if override else _written(model_dir, None, custom, strict))
+        base = _with_name(
+            name, _parse_override(override) if override else _read_config(model_dir, None, custom, strict)
+        )
         available = layout.version_folders(model_dir)
         selected = version_policy.select(base, available)
         if not selected:
@@ -66,7 +68,7 @@ def read_source(
         common = _list_files(model_dir, skip=frozenset(str(version) for version in available) | configured)
         configs = {
             version: version_settings.for_version(
-                base if override else _named(name, _written(model_dir, version, custom, strict)), version
+                base if override else _with_name(name, _read_config(model_dir, version, custom, strict)), version
             )
             for version in selected
         }
@@ -96,14 +98,14 @@ def _version(model_dir: Path, version: int, config: ModelConfig, common: Files) 
     return VersionSource(version, model_dir, config, common + files)
 
 
-def _overriding(text: str) -> ModelConfig:
+def _parse_override(text: str) -> ModelConfig:
     try:
         return model_config.parse_json(text)
     except RepositoryError as error:
         raise invalid(f"Invalid config override: {error}") from error
 
 
-def _written(model_dir: Path, version: int | None, custom: str, strict: bool) -> ModelConfig:
+def _read_config(model_dir: Path, version: int | None, custom: str, strict: bool) -> ModelConfig:
     """Read config.pbtxt; return an empty configuration where there is none, to be completed from the model file."""
     if strict and not model_config.has_config(model_dir, custom):
         raise not_found(
@@ -116,7 +118,7 @@ def _written(model_dir: Path, version: int | None, custom: str, strict: bool) ->
         return ModelConfig()
 
 
-def _named(name: str, config: ModelConfig) -> ModelConfig:
+def _with_name(name: str, config: ModelConfig) -> ModelConfig:
     if config.name and config.name != name:
         raise invalid(
             f"model '{name}': the configuration's name is '{config.name}', expected the folder's name '{name}'"

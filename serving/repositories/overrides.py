@@ -36,7 +36,7 @@ class Overrides:
         self._folders[identifier] = root
         return root
 
-    def kept(self, identifier: ModelIdentifier, files: Files) -> str:
+    def last_config(self, identifier: ModelIdentifier, files: Files) -> str:
         """Return the configuration of an earlier load request if the folder has not changed since; else ""."""
         config, before = self._configs.get(identifier, ("", ()))
         return config if files == before else ""

@@ -36,14 +36,14 @@ class WantedModels:
             if stamp == self._stamp:
                 return
             self._stamp = stamp
-            self._names = frozenset(_parsed(self._path))
+            self._names = frozenset(_parse(self._path))
         except OSError:
             self._stamp, self._names = None, frozenset()
         except ValueError as error:
             log.warning("--wanted-models-file is not used: %s", error)
 
 
-def _parsed(path: Path) -> list[str]:
+def _parse(path: Path) -> list[str]:
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:

@@ -85,8 +85,8 @@ def server_flags(options: argparse.Namespace, environment: Mapping[str, str]) ->
     for flag, path in (("--model-store", options.model_store), ("--workflow-store", options.workflow_store)):
         if path is not None and not path.is_dir():
             raise InvalidProperties(f"{flag} directory not found: {path}")
-    said = read(config, environment).values if config is not None else {}
-    if options.model_store is None and not said.get("model_store"):
+    properties = read(config, environment).values if config is not None else {}
+    if options.model_store is None and not properties.get("model_store"):
         raise InvalidProperties("Missing mandatory parameter --model-store")
     flags = ["--torchserve", "--allow-http=false", "--allow-grpc=false", "--allow-metrics=false"]
     for name, value in (

@@ -149,12 +149,12 @@ class Mirror:
         if reason:
             self.figures.dropped[reason] += 1
             return
-        mirrored = _Mirrored(_held(asked.inputs), _held(answer.outputs), took_ns, size)
-        again = self._again(request, mirrored)
+        mirrored = _Mirrored(_hold(asked.inputs), _hold(answer.outputs), took_ns, size)
+        again = self._copy_for_candidate(request, mirrored)
         self._under_way.add(mirrored)
         asyncio.get_running_loop().call_soon(self._ask, mirrored, again, time.monotonic_ns())
 
-    def _again(self, request: InFlightRequest, mirrored: "_Mirrored") -> InFlightRequest:
+    def _copy_for_candidate(self, request: InFlightRequest, mirrored: "_Mirrored") -> InFlightRequest:
         """Return a copy of the request for the candidate. Requests that it causes take the same arms as the client's."""
         asked = request.asked
         same = InferenceRequest(
@@ -166,7 +166,7 @@ class Mirror:
             priority=self._lowest_priority,
             from_ensemble=asked.from_ensemble,
         )
-        again = InFlightRequest(same, CallbackResponder(partial(self._answered, mirrored)))
+        again = InFlightRequest(same, CallbackResponder(partial(self._take_answer, mirrored)))
         again.made_for(request)
         again.mirror()
         pass_on((request,), again)
@@ -204,7 +204,7 @@ class Mirror:
         except Exception as error:
             self._failed(mirrored, unexpected(error, "asking the candidate"))
 
-    def _answered(self, mirrored: "_Mirrored", answer: Answer, final: bool) -> None:
+    def _take_answer(self, mirrored: "_Mirrored", answer: Answer, final: bool) -> None:
         """Compare the candidate's answer with stable's."""
         if not final or mirrored not in self._under_way:
             return
@@ -218,38 +218,42 @@ class Mirror:
             self._drop(mirrored, "memory")
             return
         mirrored.size += more
-        stable = self._compared(mirrored.outputs)
-        candidate = self._compared(answer.outputs)
+        stable = self._common_outputs(mirrored.outputs)
+        candidate = self._common_outputs(answer.outputs)
         if 2 * more < COMPARED_ON_LOOP:
-            self._found(mirrored, candidate, took_ns, compare(stable, candidate, self._tolerance, self._classes))
+            self._count_comparison(
+                mirrored, candidate, took_ns, compare(stable, candidate, self._tolerance, self._classes)
+            )
             return
         if self._compares is None:
             self._compares = ThreadPoolExecutor(1, thread_name_prefix="compare")
-        candidate = _held(candidate)
+        candidate = _hold(candidate)
         job = self._compares.submit(compare, stable, candidate, self._tolerance, self._classes)
         loop = asyncio.get_running_loop()
         job.add_done_callback(
-            lambda done: _from_thread(loop, partial(self._compared_off_loop, mirrored, candidate, took_ns, done))
+            lambda done: _from_thread(loop, partial(self._take_comparison, mirrored, candidate, took_ns, done))
         )
 
-    def _compared_off_loop(
+    def _take_comparison(
         self, mirrored: "_Mirrored", candidate: Mapping[str, Tensor], took_ns: int, done: "Future[Comparison]"
     ) -> None:
         if mirrored not in self._under_way or done.cancelled():
             return
         error = done.exception()
         if error is None:
-            self._found(mirrored, candidate, took_ns, done.result())
+            self._count_comparison(mirrored, candidate, took_ns, done.result())
         else:
             self._failed(mirrored, unexpected(error, "comparing two answers"))
 
-    def _compared(self, outputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    def _common_outputs(self, outputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
         """Return the outputs that both arms can give."""
         if self._outputs is None:
             return outputs
         return {name: tensor for name, tensor in outputs.items() if name in self._outputs}
 
-    def _found(self, mirrored: "_Mirrored", candidate: Mapping[str, Tensor], took_ns: int, found: Comparison) -> None:
+    def _count_comparison(
+        self, mirrored: "_Mirrored", candidate: Mapping[str, Tensor], took_ns: int, found: Comparison
+    ) -> None:
         """Count the result of a comparison, and keep it where it is among the worst."""
         figures = self.figures
         figures.compared += 1
@@ -369,7 +373,7 @@ def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
     return size
 
 
-def _held(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _hold(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors that outlive their request: copies of small ones, and references to large ones, which a connection that
     has still to send them keeps in the same way (`raw_bytes`)."""
     return {

@@ -75,7 +75,7 @@ class Mismatches:
             return False
         identifier = next(self._ids)
         detail = "; ".join(found.details)
-        inputs, stable, candidate = _owned(inputs), _owned(stable), _owned(candidate)
+        inputs, stable, candidate = _own_copies(inputs), _own_copies(stable), _own_copies(candidate)
         self._kept[identifier] = Mismatch(
             identifier, time.time(), found.score, found.max_absolute, detail, inputs, stable, candidate, size
         )
@@ -120,7 +120,7 @@ class Mismatches:
         self._memory.give(size)
 
 
-def _owned(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _own_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors with memory of their own: a view may keep a larger buffer, or one that is used again."""
     return {name: tensor if tensor.base is None else np.array(tensor) for name, tensor in tensors.items()}
 

@@ -195,7 +195,7 @@ class PrometheusValues:
         asked = [one for one in policy.guardrails if one.metric == "prometheus"]
         same = arms["stable"][1] is self._stable
         before, self._stable = self._read if same and policy.weight >= 100 else {}, arms["stable"][1]
-        self._read = {one: _begun(one, policy.window_s, before.get(one)) for one in asked}
+        self._read = {one: _new_readings(one, policy.window_s, before.get(one)) for one in asked}
         pages = [PageReader(one, arms, readings) for one, readings in self._read.items() if not one.url]
         loop = asyncio.get_running_loop()
         if pages:
@@ -224,7 +224,7 @@ class PrometheusValues:
             await asyncio.sleep(PAGE_INTERVAL_S)
 
 
-def _begun(guardrail: Guardrail, window_s: float, before: Readings | None) -> Readings:
+def _new_readings(guardrail: Guardrail, window_s: float, before: Readings | None) -> Readings:
     """Return new readings. before: those of a smaller weight."""
     most = window_s / (QUERY_INTERVAL_S if guardrail.url else PAGE_INTERVAL_S)
     return Readings(most, before.stable if before is not None and len(before.stable) >= MIN_READINGS else ())

@@ -247,18 +247,18 @@ class Rollout:
     def _log(self) -> None:
         """Log which requests the candidate gets, where that has changed: the server may have no dashboard."""
         stable, candidate, asked = self.stable.words, self.candidate.words, f"{self.policy.weight:g} %"
-        said = f"{candidate} gets {asked} of the requests that name no version, {stable} the others"
+        line = f"{candidate} gets {asked} of the requests that name no version, {stable} the others"
         if self.policy.shadow is not None:
-            said += f"; {self.policy.shadow.share:g} % of those are asked of {candidate}, too"
+            line += f"; {self.policy.shadow.share:g} % of those are asked of {candidate}, too"
         if self._differs:
-            said += f". Requests that one takes the other may refuse: {candidate} has {self._differs}"
+            line += f". Requests that one takes the other may refuse: {candidate} has {self._differs}"
         if self.breached is not None:
-            said = f"{candidate} gets no more requests (the policy says {asked}): {self.breached.reason}"
-            said += ". A policy with another 'rollout' name begins anew"
-        if said != self._logged:
-            self._logged = said
+            line = f"{candidate} gets no more requests (the policy says {asked}): {self.breached.reason}"
+            line += ". A policy with another 'rollout' name begins anew"
+        if line != self._logged:
+            self._logged = line
             level = logging.WARNING if self.breached is not None or self._differs else logging.INFO
-            log.log(level, "rollout '%s' of '%s': %s", self.policy.rollout, self.identifier, said)
+            log.log(level, "rollout '%s' of '%s': %s", self.policy.rollout, self.identifier, line)
 
     def report(self) -> JsonObject:
         """Return the rollout as the live feed and the control API show it."""

@@ -167,7 +167,7 @@ class PredictionCall(Call):
     def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.received is not None:
             raise CallError(Status.INVALID_ARGUMENT, f"{self.method.name} takes one message")
-        self.received = parsed(body, start)
+        self.received = parse_request(body, start)
         if not self.services.authoriser.open:
             self.authorise(self.received.model_name)
 
@@ -273,7 +273,7 @@ class SequenceCall(Call):
         self.flushing = False
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
-        message = parsed(body, start)
+        message = parse_request(body, start)
         if not self.services.authoriser.open:
             self.authorise(message.model_name)
         sequence = self._sequence(message)
@@ -422,7 +422,7 @@ class _Pending:
         self.ready.append((message.SerializeToString(), counted))
 
 
-def parsed(body: "bytes | memoryview", start: int) -> ReceivedPredictions:
+def parse_request(body: "bytes | memoryview", start: int) -> ReceivedPredictions:
     message = ReceivedPredictions()
     try:
         message.ParseFromString(bytes(body[start:]))

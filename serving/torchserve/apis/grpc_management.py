@@ -51,7 +51,7 @@ class ManagementService:
             "UnregisterModel": (messages.UnregisterModelRequest, self.unregister_model),
         }
         self._methods = {
-            f"/{SERVICE}/{name}": Method(name, GROUP, UnaryCall, request, partial(_answered, call))
+            f"/{SERVICE}/{name}": Method(name, GROUP, UnaryCall, request, partial(_answer, call))
             for name, (request, call) in calls.items()
         }
         reflected = Reflection({SERVICE: messages.POOL}).methods()
@@ -110,7 +110,7 @@ class ManagementService:
         return registrations
 
 
-async def _answered(call: Callable[[Any], Awaitable[str]], server: InferenceServer, request: Any) -> Any:
+async def _answer(call: Callable[[Any], Awaitable[str]], server: InferenceServer, request: Any) -> Any:
     try:
         return messages.ManagementResponse(msg=await call(request))
     except ServingError as error:

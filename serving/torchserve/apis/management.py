@@ -59,24 +59,24 @@ def asked_in_query(query: "Query") -> Registering:
 
 def asked_in_json(body: bytes) -> Registering:
     """Read a registration as JSON; as in TorchServe, by default it is not synchronous and has no workers."""
-    said = json_object(body)
+    fields = json_object(body)
     return Registering(
-        url=text_of(said, "url"),
-        model_name=text_of(said, "model_name") or "",
-        runtime=text_of(said, "runtime") or "",
-        handler=text_of(said, "handler") or "",
-        batch_size=whole_of(said, "batch_size"),
-        max_batch_delay_ms=whole_of(said, "max_batch_delay"),
-        initial_workers=whole_of(said, "initial_workers") or 0,
-        response_timeout_s=whole_of(said, "response_timeout"),
-        startup_timeout_s=whole_of(said, "startup_timeout"),
-        synchronous=str(said.get("synchronous", False)).lower() == "true",
+        url=text_of(fields, "url"),
+        model_name=text_of(fields, "model_name") or "",
+        runtime=text_of(fields, "runtime") or "",
+        handler=text_of(fields, "handler") or "",
+        batch_size=whole_of(fields, "batch_size"),
+        max_batch_delay_ms=whole_of(fields, "max_batch_delay"),
+        initial_workers=whole_of(fields, "initial_workers") or 0,
+        response_timeout_s=whole_of(fields, "response_timeout"),
+        startup_timeout_s=whole_of(fields, "startup_timeout"),
+        synchronous=str(fields.get("synchronous", False)).lower() == "true",
     )
 
 
 # -- one model ---------------------------------------------------------------------------------------------------------
 async def describe_model(source: TorchServeSource, exchange: Exchange) -> Reply:
-    name, version = _named(exchange)
+    name, version = _model_and_version(exchange)
     customized = Query(exchange.head.query).boolean("customized", False)
     return json_reply(await described(source, name, version, customized, exchange.head.as_sent()))
 
@@ -99,7 +99,7 @@ async def described(
 
 
 async def scale_model(source: TorchServeSource, exchange: Exchange) -> Reply:
-    name, version = _named(exchange)
+    name, version = _model_and_version(exchange)
     query = Query(exchange.head.query)
     least = query.integer("min_worker", 1)
     most = query.integer("max_worker", least)
@@ -108,11 +108,11 @@ async def scale_model(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 
 async def unregister_model(source: TorchServeSource, exchange: Exchange) -> Reply:
-    return _replied(await changeable(source).unregister(*_named(exchange)))
+    return _replied(await changeable(source).unregister(*_model_and_version(exchange)))
 
 
 async def set_default(source: TorchServeSource, exchange: Exchange) -> Reply:
-    name, version = _named(exchange)
+    name, version = _model_and_version(exchange)
     return _replied(await manageable(source).set_default(name, version or ""))
 
 
@@ -137,7 +137,7 @@ def renew_token(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 def describe_api(source: TorchServeSource, exchange: Exchange) -> Reply:
     """Answer with the description of managing a model, if it exists."""
-    source.descriptions.describe(*_named(exchange))
+    source.descriptions.describe(*_model_and_version(exchange))
     return json_reply(describe_managing(exchange.route.params["model"]))
 
 
@@ -181,7 +181,7 @@ class Query:
         return default if name not in self._values else self._values[name].lower() == "true"
 
 
-def _named(exchange: Exchange) -> tuple[str, str | None]:
+def _model_and_version(exchange: Exchange) -> tuple[str, str | None]:
     params = exchange.route.params
     return params["model"], params.get("version")
 
@@ -211,16 +211,16 @@ def _replied(outcome: Outcome) -> Reply:
 
 def json_object(body: bytes) -> Mapping[str, Any]:
     try:
-        said = orjson.loads(body)
+        fields = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise TorchServeError(400, "JsonSyntaxException", f"the body is not JSON: {error}") from None
-    if not isinstance(said, dict):
+    if not isinstance(fields, dict):
         raise TorchServeError(400, "JsonSyntaxException", "the body is not a JSON object")
-    return said
+    return fields
 
 
-def text_of(said: Mapping[str, Any], key: str) -> str | None:
-    value = said.get(key)
+def text_of(fields: Mapping[str, Any], key: str) -> str | None:
+    value = fields.get(key)
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, int | float):
@@ -228,8 +228,8 @@ def text_of(said: Mapping[str, Any], key: str) -> str | None:
     raise bad_request(f"'{key}' must be a text")
 
 
-def whole_of(said: Mapping[str, Any], key: str) -> int | None:
-    value = said.get(key)
+def whole_of(fields: Mapping[str, Any], key: str) -> int | None:
+    value = fields.get(key)
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         value = int(value)
     if value is None or (isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _MOST):

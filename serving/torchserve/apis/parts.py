@@ -62,17 +62,15 @@ def urlencoded_parts(text: bytes) -> list[Part]:
     fields = text.split(b"&", MAX_PARTS)
     if len(fields) > MAX_PARTS:
         raise _too_many()
-    return [
-        Part(_text(name), _decoded(value)) for name, _, value in (field.partition(b"=") for field in fields) if name
-    ]
+    return [Part(_text(name), _decode(value)) for name, _, value in (field.partition(b"=") for field in fields) if name]
 
 
-def _decoded(field: bytes) -> bytes:
+def _decode(field: bytes) -> bytes:
     return unquote_to_bytes(field.replace(b"+", b" "))
 
 
 def _text(field: bytes) -> str:
-    return _decoded(field).decode("utf-8", "replace")
+    return _decode(field).decode("utf-8", "replace")
 
 
 # -- multipart ---------------------------------------------------------------------------------------------------------

@@ -29,9 +29,9 @@ async def register_workflow(source: TorchServeSource, exchange: Exchange) -> Rep
     changeable(source)
     mime = exchange.head.headers.get("content-type", "").partition(";")[0].strip().lower()
     if mime == "application/json":
-        said = json_object(bytes(exchange.body))
-        url, name = text_of(said, "url"), text_of(said, "workflow_name")
-        timeouts = [whole_of(said, key) for key in ("response_timeout", "startup_timeout")]
+        fields = json_object(bytes(exchange.body))
+        url, name = text_of(fields, "url"), text_of(fields, "workflow_name")
+        timeouts = [whole_of(fields, key) for key in ("response_timeout", "startup_timeout")]
     else:
         query = Query(exchange.head.query)
         url, name = query.text("url"), query.text("workflow_name")
@@ -66,10 +66,10 @@ async def predict(source: TorchServeSource, exchange: Exchange) -> Reply:
     answers = await source.known_workflows.run(workflow.spec, [part.value for part in parts], parameters)
     if len(answers) == 1:
         return Reply(200, tuple(answers.values()), "application/json")
-    return json_reply({leaf: _decoded(answer) for leaf, answer in answers.items()})
+    return json_reply({leaf: _decode_json(answer) for leaf, answer in answers.items()})
 
 
-def _decoded(answer: bytes) -> object:
+def _decode_json(answer: bytes) -> object:
     """Return the JSON of a leaf's answer; other bytes as a text."""
     try:
         return orjson.loads(answer)

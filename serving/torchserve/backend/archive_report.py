@@ -92,13 +92,13 @@ class ArchiveReport:
             return
         wanted: set[str] = set()
         for file in [one for one in self.files if one.endswith(".py")]:
-            tree = self._parsed(file)
+            tree = self._parse(file)
             if tree is not None:
                 wanted |= set(_imported(tree))
         own = {Path(file).parts[0].removesuffix(".py") for file in self.files}
         self._missing(sorted(wanted - own - {"ts"})[:_MAX_IMPORTS], "the archive's code")
 
-    def _parsed(self, file: str) -> ast.Module | None:
+    def _parse(self, file: str) -> ast.Module | None:
         """Return the syntax tree of a source; without one, add an error for the handler and a warning for another file."""
         try:
             return syntax_tree(model_archive.read_file(self._path, file))
@@ -126,7 +126,7 @@ class ArchiveReport:
             )
         if settings.unusable:
             self.warnings.append(
-                f"the archive's model-config.yaml has values that count as not said, here as in TorchServe: "
+                f"the archive's model-config.yaml has values that count as absent, here as in TorchServe: "
                 f"{'; '.join(settings.unusable.values())}"
             )
         if self.manifest.requirements_file:

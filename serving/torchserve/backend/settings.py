@@ -94,13 +94,13 @@ def _complete_batching(config: ModelConfig, settings: ModelSettings) -> None:
 
 
 def _complete_parameters(config: ModelConfig, manifest: Manifest, settings: ModelSettings) -> None:
-    said = {
+    values = {
         RESPONSE_TIMEOUT: settings.response_timeout_s,
         STARTUP_TIMEOUT: settings.startup_timeout_s,
         MIN_WORKERS: settings.min_workers,
         MAX_WORKERS: settings.max_workers,
     }
-    for key, value in said.items():
+    for key, value in values.items():
         if value is not None and key not in config.parameters:
             config.parameters[key].string_value = str(value)
     config.parameters[VERSION].string_value = manifest.version

@@ -32,12 +32,12 @@ _BODY = "body"
 _NO_DETAILS: RequestDetails = {}
 _NO_PARAMETERS: Mapping[str, Any] = {}
 _LENGTH = struct.Struct("<I")  # of each element
-_SAY = ("torchserve_parts", "torchserve_headers", "torchserve_explain", "content_type")  # parameters
+_DESCRIBING = ("torchserve_parts", "torchserve_headers", "torchserve_explain", "content_type")  # parameters
 _MAX_KNOWN = 512  # sets of them
 T = TypeVar("T")
 
 
-class _Said(NamedTuple):
+class _Described(NamedTuple):
     """The parameters of a request, decoded.
 
     parts: its elements; None where they are not described. decode: for the only element. headers: as handlers see them.
@@ -48,7 +48,7 @@ class _Said(NamedTuple):
     headers: Headers
 
 
-_NOTHING = _Said(None, None, {"explain": "False", "url_path": ""})
+_NOTHING = _Described(None, None, {"explain": "False", "url_path": ""})
 
 
 class InputReader:
@@ -61,7 +61,7 @@ class InputReader:
         self._batched = batched
         self._as_parts = as_parts
         self._decodes = True
-        self._said: dict[tuple[object, ...], _Said] = {}  # by these parameters, which clients repeat
+        self._known: dict[tuple[object, ...], _Described] = {}  # by these parameters, which clients repeat
 
     def leave_encoded(self) -> None:
         """Leave all parts undecoded, whatever their types."""
@@ -77,60 +77,60 @@ class InputReader:
         entries: list[Entry] = []
         headers: list[Headers] = []
         ids: dict[int, str] = {}
-        last, said = _NO_PARAMETERS, _NOTHING
+        last, described = _NO_PARAMETERS, _NOTHING
         with memoryview(memory) as view:
             for own, (identifier, rows, tensors, given) in enumerate(requests, key):
                 details = given or _NO_DETAILS
                 parameters = details.get("parameters", _NO_PARAMETERS)
                 if parameters is not last:
-                    last, said = parameters, self._said_by(parameters)
+                    last, described = parameters, self._describe(parameters)
                 if self._inputs is None:
-                    entries += self._parts_of(tensors[0], said, view)
+                    entries += self._parts_of(tensors[0], described, view)
                 elif self._as_parts:
                     entries += _named_parts(tensors, view)
                 else:
                     entries += _rows_of(tensors, rows if self._batched else None, view)
-                sent = said.headers if "sequence" not in details else _of_sequence(details) | said.headers
+                sent = described.headers if "sequence" not in details else _of_sequence(details) | described.headers
                 for index in range(len(headers), len(entries)):
                     headers.append(sent)
                     ids[index] = identifier or str(own)
         return entries, headers, ids
 
-    def _parts_of(self, row: TensorRow, said: _Said, view: memoryview) -> list[Entry]:
+    def _parts_of(self, row: TensorRow, described: _Described, view: memoryview) -> list[Entry]:
         """Return the entries of the input `data`, one for each of its rows."""
         _, _, shape, offset, length = row
-        parts = said.parts
+        parts = described.parts
         values = _values(view, offset, offset + length)
         rows = shape[0] if self._batched else 1
         if parts is not None and rows == 1:
             return [_entry(parts, values)]
         each = len(values) // rows
         if parts is None and each == 1:
-            decode = said.decode
+            decode = described.decode
             return [SingleElement(value if decode is None else decode(value)) for value in values]
         parts = parts or [(f"{_DATA}{index or ''}", None) for index in range(each)]
         return [_entry(parts, values[row * each : (row + 1) * each]) for row in range(rows)]
 
-    def _said_by(self, parameters: Mapping[str, Any]) -> _Said:
-        key = tuple(map(parameters.get, _SAY))
-        found = self._said.get(key)
+    def _describe(self, parameters: Mapping[str, Any]) -> _Described:
+        key = tuple(map(parameters.get, _DESCRIBING))
+        found = self._known.get(key)
         if found is None:
-            if len(self._said) >= _MAX_KNOWN:
-                self._said.clear()
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
             found = _read(*key)
             if not self._decodes:
                 found = found._replace(parts=found.parts and [(name, None) for name, _ in found.parts], decode=None)
-            self._said[key] = found
+            self._known[key] = found
         return found
 
 
-def _read(parts: object, headers: object, explain: object, content_type: object) -> _Said:
-    """Return the parameters of _SAY, decoded. Malformed ones, as a client of the V2 protocol may send, are ignored."""
+def _read(parts: object, headers: object, explain: object, content_type: object) -> _Described:
+    """Return the parameters of _DESCRIBING, decoded. Malformed ones, as a client of the V2 protocol may send, are ignored."""
     found: Headers = {"url_path": ""}
-    found |= _parsed(_types_of_parts, parts) or {}
-    found |= _parsed(_headers_by_name, headers) or {}
+    found |= _parse(_types_of_parts, parts) or {}
+    found |= _parse(_headers_by_name, headers) or {}
     found["explain"] = "True" if explain else "False"  # in place of a header of that name
-    return _Said(_parsed(_names_and_decoders, parts), _parsed(_decoder, content_type), found)
+    return _Described(_parse(_names_and_decoders, parts), _parse(_decoder, content_type), found)
 
 
 def _of_sequence(details: RequestDetails) -> Headers:
@@ -201,7 +201,7 @@ def _array(kind: str, shape: Sequence[int], memory: memoryview, offset: int, len
     return np.frombuffer(bytearray(content), dtype_of(kind)).reshape(shape)
 
 
-def _parsed(parse: Callable[[str], T], text: object) -> T | None:
+def _parse(parse: Callable[[str], T], text: object) -> T | None:
     """Return the parsed text; None for a malformed one, and for a value that is no text."""
     try:
         return parse(text) if isinstance(text, str) else None

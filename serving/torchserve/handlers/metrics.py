@@ -110,7 +110,7 @@ class MetricExporter:
             if len(self._numbers) >= MAX_SERIES:
                 self._say_full(series[1])
                 return
-            number = self._numbers[series] = self._made(series)
+            number = self._numbers[series] = self._make_series(series)
         if number:
             change: MetricChange = {"op": "metric_change", "number": number, "how": how, "value": value}
             self._link.tell(change)
@@ -122,7 +122,7 @@ class MetricExporter:
             )
         self._full = True
 
-    def _made(self, series: _Series) -> int:
+    def _make_series(self, series: _Series) -> int:
         """Make a series, and its family with the first one. Return its number; 0 where the server refuses it, as logged."""
         kind, name, names, values = series
         number = len(self._numbers) + 1

@@ -42,10 +42,10 @@ class Descriptions:
     # -- the list --------------------------------------------------------------------------------------------------
     def page(self, limit: int, first: int) -> Description:
         """Return a page of the models, each by its default version, sorted by name."""
-        token, rows = page_of(sorted(self._listed()), limit, first)
+        token, rows = page_of(sorted(self._names_and_urls()), limit, first)
         return {**token, "models": [{"modelName": name, "modelUrl": url} for name, url in rows]}
 
-    def _listed(self) -> Iterable[tuple[str, str]]:
+    def _names_and_urls(self) -> Iterable[tuple[str, str]]:
         if self._registrations is not None:
             defaults = [model.default_version for model in self._registrations.models.values()]
             return [(one.name, one.url) for one in defaults if one.url]  # functions of a workflow have no url
@@ -89,7 +89,7 @@ class Descriptions:
             settings.runtime,
             (one.min_workers, one.max_workers),
             (settings.batch_size, settings.max_batch_delay_ms, settings.response_timeout_s, settings.startup_timeout_s),
-            one.said,
+            one.archive_settings,
             self._registrations is not None and self._registrations.models[one.name].at_startup,
             number,
             settings.job_queue_size,
@@ -132,7 +132,7 @@ class Descriptions:
         runtime: str,
         workers: tuple[int, int],
         numbers: tuple[int, int, int, int],
-        said: ModelSettings,
+        archive_settings: ModelSettings,
         at_startup: bool,
         number: str | None,
         queue_size: int,
@@ -140,10 +140,10 @@ class Descriptions:
     ) -> Description:
         """number: of the version in the repository; None without workers. wanted: workers, also those being started."""
         processes, pending = self._live(name, number)
-        on_gpu = said.device_type != "cpu" and gpu_count() > 0
-        ids = list(said.device_ids)
+        on_gpu = archive_settings.device_type != "cpu" and gpu_count() > 0
+        ids = list(archive_settings.device_ids)
         devices = {"deviceIds": ids} if ids and max(ids) < gpu_count() else {}
-        whole = said.whole
+        whole = archive_settings.whole
         return {
             "modelName": name,
             "modelVersion": version,
@@ -157,8 +157,8 @@ class Descriptions:
             "startupTimeout": numbers[3],
             "maxRetryTimeoutInSec": _setting(whole.get("maxRetryTimeoutInSec"), 300),
             "clientTimeoutInMills": _setting(whole.get("clientTimeoutInMills"), 0),
-            "parallelType": said.parallel_type,
-            "parallelLevel": _setting(whole.get("parallelLevel"), 0) if said.parallel_type else 0,
+            "parallelType": archive_settings.parallel_type,
+            "parallelLevel": _setting(whole.get("parallelLevel"), 0) if archive_settings.parallel_type else 0,
             "deviceType": "gpu" if on_gpu else "cpu",
             **devices,
             "continuousBatching": whole.get("continuousBatching") is True,

@@ -98,7 +98,7 @@ class ModelStore:
         if is_address(url):
             return self._fetch(url, check)
         place = self._stored(url)
-        return self._kept(place, lock=_shared_lock(place))
+        return self._hold(place, lock=_shared_lock(place))
 
     def refuse_unless_allowed(self, url: str) -> None:
         """Raise TorchServeError for a url that can never lead to an archive; reads no files, so that it needs no thread."""
@@ -133,7 +133,7 @@ class ModelStore:
                 fcntl.flock(archive.lock, fcntl.LOCK_UN)  # a child may have the descriptor too
                 os.close(archive.lock)
 
-    def _kept(self, path: Path, fetched: bool = False, lock: int | None = None) -> StoredArchive:
+    def _hold(self, path: Path, fetched: bool = False, lock: int | None = None) -> StoredArchive:
         with self._holding:
             self._held[path] += 1
         return StoredArchive(path, fetched, lock)
@@ -162,9 +162,9 @@ class ModelStore:
     def _fetch(self, url: str, check: Check) -> StoredArchive:
         place = self.folder / file_name(url)
         if place.exists() or place.is_symlink():
-            held = self._shared(place, url)
+            held = self._share(place, url)
             if held is not None:
-                return self._checked(held, url, check)
+                return self._check_held(held, url, check)
         try:
             descriptor, arriving = tempfile.mkstemp(prefix=_ARRIVING, dir=self.folder)
         except OSError as error:
@@ -177,12 +177,12 @@ class ModelStore:
                 lock = os.dup(descriptor) if _lock(descriptor, fcntl.LOCK_SH) else None
                 self._copy(url, file)
                 file.flush()
-                return self._named(Path(arriving), place, url, check, lock)
+                return self._give_name(Path(arriving), place, url, check, lock)
         except BaseException as error:
             if lock is not None:
                 os.close(lock)
             if isinstance(error, FileExistsError):  # another server was faster
-                held = self._shared(place, url)
+                held = self._share(place, url)
                 if held is not None:
                     return held
             if not isinstance(error, OSError):
@@ -192,7 +192,7 @@ class ModelStore:
         finally:
             Path(arriving).unlink(missing_ok=True)
 
-    def _shared(self, place: Path, url: str) -> StoredArchive | None:
+    def _share(self, place: Path, url: str) -> StoredArchive | None:
         """Return a file that another server has fetched from this address and holds. Remove one that a killed server left, and
         return None. TorchServeError for any other file of the name."""
         taken = server_error(f"Model file already exists {place.name}")
@@ -208,7 +208,7 @@ class ModelStore:
         if lock is None:  # it has gone meanwhile, or no file can be locked here
             self._remove(place)
             return None
-        held = self._kept(place, fetched=True, lock=lock)
+        held = self._hold(place, fetched=True, lock=lock)
         if _locked_alone(lock):
             self.release(held)
         elif _lock(lock, fcntl.LOCK_SH) and _is_at(lock, place):
@@ -221,7 +221,7 @@ class ModelStore:
         """Release a file that this server must not remove, or that has no name yet."""
         self.release(replace(archive, fetched=False))
 
-    def _checked(self, held: StoredArchive, url: str, check: Check) -> StoredArchive:
+    def _check_held(self, held: StoredArchive, url: str, check: Check) -> StoredArchive:
         try:
             check(held.path)
         except RepositoryError as error:
@@ -232,7 +232,7 @@ class ModelStore:
         )
         return held
 
-    def _named(self, arrived: Path, place: Path, url: str, check: Check, lock: int | None) -> StoredArchive:
+    def _give_name(self, arrived: Path, place: Path, url: str, check: Check, lock: int | None) -> StoredArchive:
         """Give a fetched file its name, if it is an archive. FileExistsError where the name is taken."""
         try:
             check(arrived)

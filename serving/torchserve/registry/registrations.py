@@ -77,7 +77,7 @@ class Registration:
     url: str
     archive: StoredArchive
     manifest: Manifest
-    said: ModelSettings  # of the archive
+    archive_settings: ModelSettings  # of the archive
     settings: Settings
     min_workers: int = 0
     max_workers: int = 0
@@ -134,8 +134,8 @@ class Registrations:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._closing = False
         for name, versions in (options.model_snapshot or {}).items():
-            for version, said in versions.items():
-                refuse_missing(self.store, str(said.get("marName") or ""), f"model '{name}' version {version}")
+            for version, snapshot in versions.items():
+                refuse_missing(self.store, str(snapshot.get("marName") or ""), f"model '{name}' version {version}")
 
     # -- state ---------------------------------------------------------------------------------------------------------
     def find(self, name: str, version: str | None = None) -> Registration:
@@ -162,8 +162,8 @@ class Registrations:
         return all(self._has_its_workers(model.default_version) for model in self.models.values())
 
     def _has_its_workers(self, one: Registration) -> bool:
-        said = one.said.whole.get("maxRetryTimeoutInSec")
-        patience_s = said if isinstance(said, int) else RETRIED_S
+        limit_s = one.archive_settings.whole.get("maxRetryTimeoutInSec")
+        patience_s = limit_s if isinstance(limit_s, int) else RETRIED_S
         if not one.serving:
             return one.failing_since is None or time.monotonic() - one.failing_since <= patience_s
         try:
@@ -179,9 +179,9 @@ class Registrations:
         wanted: list[tuple[str, str, Mapping[str, Any] | None]]
         if options.model_snapshot is not None:
             wanted = [
-                (name, str(said.get("marName") or ""), said)
+                (name, str(snapshot.get("marName") or ""), snapshot)
                 for name, versions in options.model_snapshot.items()
-                for said in versions.values()
+                for snapshot in versions.values()
             ]
         else:
             texts = (
@@ -190,10 +190,10 @@ class Registrations:
                 else list(options.load_models)
             )
             wanted = [(name, url, None) for name, url in map(named, texts) if url]
-        for name, url, said in wanted:
+        for name, url, snapshot in wanted:
             log.info("registering '%s'", shown(url))
             try:
-                self._without_workers.append(await self._register_at_start(name, url, said))
+                self._without_workers.append(await self._register_at_start(name, url, snapshot))
             except (ServingError, RepositoryError) as error:
                 log.warning("'%s' is passed over: %s", shown(url), error.message.replace(url, shown(url)))
 
@@ -202,15 +202,15 @@ class Registrations:
         registered, self._without_workers = self._without_workers, []
         await asyncio.gather(*(self._start_workers(one) for one in registered))
 
-    async def _register_at_start(self, name: str, url: str, said: Mapping[str, Any] | None) -> Registration:
-        """said: of a snapshot, which has all settings."""
-        handler = str(said.get("handler") or "") if said is not None else ""
+    async def _register_at_start(self, name: str, url: str, snapshot: Mapping[str, Any] | None) -> Registration:
+        """snapshot: the version in a snapshot, with all of its settings."""
+        handler = str(snapshot.get("handler") or "") if snapshot is not None else ""
         asked = Registering(url=url, model_name=name, handler=handler)
-        found = await self._register(asked, fallback_name=default_name(url), said=said)
-        self.models[found.name].at_startup = said is None
-        if said is not None:
-            wanted = workers_said(said.get("minWorkers"), 1, 0), workers_said(said.get("maxWorkers"), 1, 0)
-            if said.get("defaultVersion") is True:
+        found = await self._register(asked, fallback_name=default_name(url), snapshot=snapshot)
+        self.models[found.name].at_startup = snapshot is None
+        if snapshot is not None:
+            wanted = workers_said(snapshot.get("minWorkers"), 1, 0), workers_said(snapshot.get("maxWorkers"), 1, 0)
+            if snapshot.get("defaultVersion") is True:
                 self.models[found.name].default = found.version
         else:
             wanted = self._workers_at_start(found)
@@ -221,12 +221,12 @@ class Registrations:
         return found
 
     def _workers_at_start(self, found: Registration) -> tuple[int, int]:
-        in_archive = workers_in_archive(found.said)
+        in_archive = workers_in_archive(found.archive_settings)
         if in_archive is not None:
             return in_archive
-        said = self._options.models.get(found.name, {}).get(found.version, {})
+        configured = self._options.models.get(found.name, {}).get(found.version, {})
         workers = self._options.default_workers_per_model or self._gpus() or _cores()
-        return workers_said(said.get("minWorkers"), workers), workers_said(said.get("maxWorkers"), workers)
+        return workers_said(configured.get("minWorkers"), workers), workers_said(configured.get("maxWorkers"), workers)
 
     async def _start_workers(self, found: Registration) -> None:
         """Start the first workers of a version; where they fail, retry until they run, or the version changes."""
@@ -282,13 +282,13 @@ class Registrations:
         has no url."""
         found = await self._register(asked, archive=archive)
         found.workflow = True
-        found.min_workers, found.max_workers = workers_in_archive(found.said) or (workers, workers)
+        found.min_workers, found.max_workers = workers_in_archive(found.archive_settings) or (workers, workers)
         found.workers = found.min_workers
         await self._start_or_remove(found)
 
     async def _register_with_workers(self, asked: Registering, initial: int) -> Outcome:
         found = await self._register(asked)
-        in_archive = workers_in_archive(found.said)
+        in_archive = workers_in_archive(found.archive_settings)
         if initial <= 0 and in_archive is None:
             await self.on_changed()
             return Outcome(
@@ -324,7 +324,7 @@ class Registrations:
         self,
         asked: Registering,
         fallback_name: str = "",
-        said: Mapping[str, Any] | None = None,
+        snapshot: Mapping[str, Any] | None = None,
         archive: Path | None = None,
     ) -> Registration:
         """Add a version to the table and the repository, without workers. archive: in place of a url."""
@@ -338,7 +338,7 @@ class Registrations:
             name = asked.model_name or manifest.name or fallback_name
             if in_archive.unusable:
                 message = "; ".join(in_archive.unusable.values())
-                log.warning("model-config.yaml of '%s': %s; it counts as not said", shown(url), message)
+                log.warning("model-config.yaml of '%s': %s; it counts as absent", shown(url), message)
             if not name:
                 raise TorchServeError(400, "InvalidModelException", "Model name is not defined.")
             try:
@@ -354,7 +354,7 @@ class Registrations:
                     raise conflict(f"Model version {version} is already registered for model {name}")
                 number = next(model.numbers)
                 await asyncio.to_thread(self._files.add_version, name, number, stored.path)
-                settings = Settings.of(asked, in_archive, manifest, self._options, name, version, said)
+                settings = Settings.of(asked, in_archive, manifest, self._options, name, version, snapshot)
                 found = Registration(name, version, number, url, stored, manifest, in_archive, settings)
                 if not model.versions:
                     model.default, model.at_startup = version, False
@@ -551,7 +551,7 @@ class Registrations:
         return bool(served)
 
     def _overlay(self, one: Registration, workers: int) -> ModelConfig:
-        return overlay(one.settings, workers, one.said, self._gpus(), self._options)
+        return overlay(one.settings, workers, one.archive_settings, self._gpus(), self._options)
 
     def _gpus(self) -> int:
         limit = self._options.number_of_gpu

@@ -57,12 +57,12 @@ class HostAddresses:
         if self._looking is None:
             loop = asyncio.get_running_loop()
             looking = self._looking = loop.create_future()
-            looking.add_done_callback(self._found)
+            looking.add_done_callback(self._end_look_up)
             threading.Thread(target=self._look_up, args=(loop, looking), name="look-up", daemon=True).start()
         found = await outcome_of(self._looking)
         return list(found)
 
-    def _found(self, looking: asyncio.Future[list[str]]) -> None:
+    def _end_look_up(self, looking: asyncio.Future[list[str]]) -> None:
         self._looking = None
         looking.exception()  # so that asyncio does not log it where every waiter has gone
 

@@ -51,9 +51,9 @@ class OpenSequences:
         if sequence.timer is not None:
             sequence.timer.cancel()
         sequence.last, sequence.timer = task, None
-        task.add_done_callback(partial(self._asked, position))
+        task.add_done_callback(partial(self._end_request, position))
 
-    def _asked(self, position: SequencePosition, task: asyncio.Task[None]) -> None:
+    def _end_request(self, position: SequencePosition, task: asyncio.Task[None]) -> None:
         sequence = self._known.get(position.id)
         if sequence is None or sequence.last is not task:
             return

@@ -91,8 +91,8 @@ def refused(address: Address, status: int, body: bytes) -> ServingError:
         )
     if status in (401, 403):
         return unavailable(f"{not_permitted(address)} (HTTP {status})")
-    said = _said(body)
-    message = f"the server at {address} answered with HTTP {status}{said and f': {said}'}"
+    detail = _error_text(body)
+    message = f"the server at {address} answered with HTTP {status}{detail and f': {detail}'}"
     if status in REFUSALS:
         return invalid(message)
     return unavailable(message) if status in (404, 408, 429) or status >= 502 else internal(message)
@@ -102,7 +102,7 @@ def not_permitted(address: Address) -> str:
     return f"the server at {address} does not permit it: --traffic-remotes has headers for that"
 
 
-def _said(body: bytes) -> str:
+def _error_text(body: bytes) -> str:
     """Return a server's error message: one of the usual members of a JSON object, or other JSON as it is."""
     try:
         found = orjson.loads(body) if len(body) < 1 << 16 else None

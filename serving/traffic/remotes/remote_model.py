@@ -192,8 +192,8 @@ class RemoteModel:
         outputs = {name: answer.outputs[name] for name in self._declared if name in wanted and name in answer.outputs}
         for name in wanted:
             if wrong := self._wrong(name, outputs.get(name), request.batch_size):
-                said = f"the server at {self.address} does not answer as model '{self._name}' declares: {wrong}"
-                return NotAsDeclared(said, outputs)
+                message = f"the server at {self.address} does not answer as model '{self._name}' declares: {wrong}"
+                return NotAsDeclared(message, outputs)
         response = InferenceResponse(self._name, answer.version, request.asked.id, outputs, answer.parameters)
         targets = request.asked.output_targets
         return apply_targets(response, targets, self._labels(), self._batches) if targets else response

@@ -105,8 +105,8 @@ def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
     details = error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE and details.startswith(_NOT_CONNECTED):
         return unavailable(f"the server at {address} cannot be reached: {_why_not_connected(details)}")
-    said = " ".join(details.split())[:MAX_QUOTED]
-    message = f"the server at {address} answered with gRPC status {code.name}{said and f': {said}'}"
+    detail = " ".join(details.split())[:MAX_QUOTED]
+    message = f"the server at {address} answered with gRPC status {code.name}{detail and f': {detail}'}"
     if code in _REFUSALS:
         return invalid(message)
     return unavailable(message) if code in _PASSES else internal(message)

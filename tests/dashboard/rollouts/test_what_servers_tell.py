@@ -68,7 +68,7 @@ async def report(arms: dict[str, list[tuple[int, str]]], pairs: list[tuple[float
     assert rollout.mirror is not None
     for one, other in pairs:
         found = compare({"y": np.array([one])}, {"y": np.array([other])}, Tolerance(1e-4, 1e-3), frozenset())
-        rollout.mirror._found(_Mirrored({}, {}, 1000, 0), {}, 2000, found)
+        rollout.mirror._count_comparison(_Mirrored({}, {}, 1000, 0), {}, 2000, found)
     rollout.tick()
     if breach and rollout.breached is None:
         rollout.breach(0, "half \ud800 of a pair, and \0")

@@ -103,7 +103,7 @@ def test_an_unusable_setting_is_ignored_and_named(tmp_path: Path) -> None:
     report = inspect(archive(tmp_path / "cats.mar", config={"batchSize": "many", "deviceType": "tpu"}))
     assert said(report, "error") == []
     (warning,) = said(report, "warning")
-    assert "count as not said" in warning
+    assert "count as absent" in warning
     assert "'batchSize' must be a whole number from 1" in warning
     assert "'deviceType' must be cpu or gpu, not 'tpu'" in warning
 
