@@ -28,8 +28,6 @@ JsonObject = dict[str, object]
 
 
 class Step(StrEnum):
-    """See the module's docstring."""
-
     CHECK = "check"
     MEMORY = "memory"
     LOAD = "load"

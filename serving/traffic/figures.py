@@ -97,7 +97,7 @@ class Windowed(Generic[T]):
         self.seconds: deque[T] = deque(maxlen=min(MOST_SECONDS, self._window_s))
 
     def tick(self) -> None:
-        """A second has passed."""
+        """Take a reading, once a second."""
         now = self._reading()
         self._second += 1
         if self._second % self._step_s == 0:
@@ -115,7 +115,6 @@ class Windowed(Generic[T]):
         return min(self._second, self._window_s)
 
     def _reading(self) -> T:
-        """Return the cumulative counts."""
         raise NotImplementedError
 
 
@@ -183,7 +182,6 @@ class ArmFigures(Windowed[Window]):
 
     # -- once a second ---------------------------------------------------------------------------------------------
     def tick(self) -> None:
-        """A second has passed."""
         self._begun_before.append(self.begun)
         super().tick()
 

@@ -88,7 +88,6 @@ class Mismatches:
         return [one for one in self._kept.values() if one.id > identifier]
 
     def clear(self) -> None:
-        """Forget all of them."""
         self.forget(math.inf)
 
     def forget(self, until: float) -> None:

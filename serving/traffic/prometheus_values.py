@@ -205,7 +205,6 @@ class PrometheusValues:
         return {place: self._read[one] for place, one in enumerate(policy.guardrails) if one in self._read}
 
     def close(self) -> None:
-        """Read no more."""
         for task in self._tasks:
             task.cancel()
         self._tasks.clear()

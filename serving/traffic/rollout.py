@@ -212,7 +212,6 @@ class Rollout:
 
     # -- once a second ---------------------------------------------------------------------------------------------
     def tick(self) -> None:
-        """Evaluate the guardrails."""
         for figures in self._all_figures():
             figures.tick()
         if self.mirror is not None:

@@ -53,7 +53,6 @@ class Prediction:
             self._fail(server_error("the model sends several answers to a request, or none"))
 
     def _send(self, response: InferenceResponse) -> None:
-        """Send the whole answer."""
         shared, exchange = self.shared, self.exchange
         body = body_of(response, shared.max_size)
         head = exchange.head
@@ -80,7 +79,6 @@ class Prediction:
         exchange.send(chunks)
 
     def _fail(self, error: Exception) -> None:
-        """Answer with the error."""
         reply = error_reply(error)
         self.shared.metrics.count_reply(reply.status)
         self.exchange.reply(reply, self.shared.headers.lines(self.id))

@@ -38,6 +38,5 @@ class RemotePages:
         return answer.body
 
     async def close(self) -> None:
-        """End the connections."""
         clients, self._clients = self._clients, {}
         await asyncio.gather(*(client.close() for client in clients.values()))
