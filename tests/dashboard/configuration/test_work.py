@@ -28,6 +28,7 @@ from repository.config.validation import validate
 from repository.core import golden
 from repository.core.errors import InvalidConfig
 from tests.dashboard.client_that_goes import asking, go
+from tests.support.serving_process import PATIENCE_S
 from tests.support.work_meter import grows_evenly
 
 
@@ -295,7 +296,7 @@ def test_a_preview_ends_when_its_client_has_gone(
 
     def long(*given: Any, **more: Any) -> Any:
         began.set()
-        assert closed.wait(30)
+        assert closed.wait(PATIENCE_S)
         return validate_as_ever(*given, **more)
 
     monkeypatch.setattr(validation, "validate", long)
@@ -303,10 +304,10 @@ def test_a_preview_ends_when_its_client_has_gone(
 
     async def ask_and_go() -> None:
         client = await asking("/api/v1/models/relu/config/preview", {"text": HEAD + TENSORS}, cookie)
-        assert await asyncio.to_thread(began.wait, 30)
+        assert await asyncio.to_thread(began.wait, PATIENCE_S)
         await go(client)
         closed.set()
-        await client.wait(30)
+        await client.wait(PATIENCE_S)
 
     asyncio.run(ask_and_go())
     assert steps == []

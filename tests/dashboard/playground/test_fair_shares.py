@@ -37,6 +37,7 @@ class TritonPythonModel:
         self.answered = 0
 
     def execute(self, requests):
+        open({gate!r} + ".began", "w").close()
         answers = []
         for request in requests:
             while not os.path.exists({gate!r}):
@@ -80,11 +81,11 @@ def infer(address: str, token: str) -> int:
     return int(answer.json()["outputs"][0]["data"][0])
 
 
-def held(server: ServerProcess) -> int:
-    """How many requests the server has, waiting or being run."""
+def waiting(server: ServerProcess) -> int:
+    """How many requests wait at the server; the one that is run is not among them."""
     page = httpx.get(server.metrics_url, trust_env=False, timeout=PATIENCE_S).text
-    [waiting] = re.findall(r'nv_inference_pending_request_count\{model="gated".*\} (\d+)', page)
-    return int(waiting)
+    [count] = re.findall(r'nv_inference_pending_request_count\{model="gated".*\} (\d+)', page)
+    return int(count)
 
 
 def test_one_persons_hundred_slow_requests_do_not_make_another_wait(serving: ServerProcess, tmp_path: Path) -> None:
@@ -93,10 +94,10 @@ def test_one_persons_hundred_slow_requests_do_not_make_another_wait(serving: Ser
     ada, bob = finished(data, "manage.py", "shell", "--no-imports", "-c", PREPARE.format(url=serving.http_url)).split()
     with listening(data, "-m", "daphne") as (address, _), ThreadPoolExecutor(MANY + 1) as people:
         hers = [people.submit(infer, address, ada) for _ in range(MANY)]
-        wait_until(lambda: held(serving) >= SHARE - 1, what="her share")
-        before = held(serving)
+        wait_until((tmp_path / "gate.began").exists, what="the first of her requests is run")
+        wait_until(lambda: waiting(serving) == SHARE - 1, what="the rest of her share waits behind it")
         his = people.submit(infer, address, bob)
-        wait_until(lambda: held(serving) > before, what="his request at the server")
+        wait_until(lambda: waiting(serving) == SHARE, what="his request at the server")
         (tmp_path / "gate").touch()
         place = his.result()
         assert place <= SHARE + 1, "only those that were under way are answered before his"
@@ -180,7 +181,7 @@ def test_a_request_whose_client_went_while_it_waited_is_not_run(
             client = await asking("/api/v1/models/gated/infer", BODY, cookie)
             await asyncio.to_thread(wait_until, lambda: shares._waiting, what="a request that waits")
             await go(client)
-        await client.wait(30)
+        await client.wait(PATIENCE_S)
 
     asyncio.run(ask_and_go())
     wait_until(lambda: not shares._taken and not shares._waiting, what="the slot's return")

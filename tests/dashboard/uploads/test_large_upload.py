@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import select
 import socket
 import uuid
@@ -96,9 +97,19 @@ def connect(address: str) -> socket.socket:
 
 
 def status_of(client: socket.socket) -> tuple[int, str]:
-    """The answer's status and head with body, as far as they came in one piece."""
-    answer = client.recv(65536).decode()
-    return int(answer.split(" ")[1]), answer
+    """The answer's status, and its head with its body."""
+    answer = b""
+    while (end := answer.find(b"\r\n\r\n")) < 0 or len(answer) < end + 4 + length_of(answer[:end]):
+        piece = client.recv(65536)
+        if not piece:
+            break
+        answer += piece
+    return int(answer.split(b" ")[1]), answer.decode()
+
+
+def length_of(head: bytes) -> int:
+    found = re.search(rb"(?i)\r\ncontent-length: *(\d+)", head)
+    return int(found[1]) if found else 0
 
 
 def asked(address: str, *request: Any) -> tuple[int, str]:
