@@ -54,7 +54,13 @@ def audit_whole(*, actor: Actor, action: str, key: str, summary: str, after: Map
     """Write or update the entry of an act that is still going on and has audit_parts. `key` in `after` identifies the entry."""
     entry = AuditEntry.objects.filter(action=action, after__key=key).first()
     if entry is None:
-        audit_record(actor=actor, action=action, summary=summary, after={"key": key, **after})
+        AuditEntry.objects.create(
+            actor=actor.user,
+            actor_name=actor.name,
+            action=action,
+            summary=_summary(summary),
+            after={"key": key, **after},
+        )
     else:
         entry.summary, entry.after = _summary(summary), {**entry.after, **after}
         entry.save(update_fields=["summary", "after"])

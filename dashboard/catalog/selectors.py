@@ -44,7 +44,7 @@ class ModelSummary:
     serving_since: datetime | None = None
     warning: str = ""
     server_states: list[ModelState] = field(default_factory=list)
-    archive_versions: dict[int, str] = field(default_factory=dict)  # version -> the TorchServe archive's own version
+    archive_versions: dict[int, str] = field(default_factory=dict)  # version -> the archive's own version
 
     @property
     def name(self) -> str:
@@ -281,7 +281,7 @@ def _summary(
 
 
 def _archive_versions(models: Iterable[Model]) -> dict[int, dict[int, str]]:
-    """Return the TorchServe archives' own versions by the model's id and the version's number."""
+    """Return the archives' own versions by the model's id and the version's number."""
     found: dict[int, dict[int, str]] = defaultdict(dict)
     rows = Version.objects.filter(model__in=list(models), details__has_key="archive")
     for version in rows.only("model_id", "number", "details"):

@@ -40,7 +40,7 @@ class Proposal(TypedDict, total=False):
     names: list[str]  # the weight files that the model file names
     missing: list[str]  # those of `names` that were not uploaded
     class_names: dict[str, list[str]]  # output -> the names of its classes, if the file has them
-    archive: dict[str, Any] | None  # the facts of a TorchServe archive (docs/server.md)
+    archive: dict[str, Any] | None  # the facts of an archive (docs/server.md)
     executes_code: bool
     problems: list[Finding]
     config: str  # the text to review

@@ -22,7 +22,7 @@ class Signature(TypedDict, total=False):
 
 
 class ArchiveFacts(TypedDict):
-    """The facts that a TorchServe archive holds about itself."""
+    """The facts that an archive holds about itself."""
 
     name: str
     version: str  # any text, such as "1.0"
@@ -43,7 +43,7 @@ class VersionDetails(TypedDict, total=False):
     problems: list[Finding]
     signature: SignatureObject | None
     files: list[str]  # their names
-    archive: ArchiveFacts  # of a TorchServe archive alone
+    archive: ArchiveFacts  # of an archive alone
     runs_code: list[str]  # sentences about the parts that run as code (configuration.needs)
     missing: bool  # somebody removed its folder from the repository
 
@@ -76,7 +76,7 @@ class Version(models.Model):
 
     @property
     def archive_version(self) -> str:
-        """The version that a TorchServe archive gives itself, any text; "" for other formats."""
+        """The version that an archive gives itself, any text; "" for other formats."""
         archive = self.details.get("archive")
         return archive["version"] if archive else ""
 
@@ -86,6 +86,6 @@ class Version(models.Model):
 
     @property
     def streams(self) -> bool:
-        """Whether it is a TorchServe archive whose code answers in several parts."""
+        """Whether it is an archive whose code answers in several parts."""
         archive = self.details.get("archive")
         return archive is not None and archive["streams"]

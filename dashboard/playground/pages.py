@@ -104,7 +104,7 @@ def _offered(request: HttpRequest, numbers: list[int]) -> list[int]:
 def _choices(numbers: list[int], live: list[int], aliases: dict[str, int], own: Mapping[int, str]) -> list[Choice]:
     """Return the choices: the server's own choice, every published version, and every alias except DEFAULT.
 
-    own: the TorchServe archives' own versions, by the number.
+    own: the archives' own versions, by the number.
     """
     serves = aliases.get(DEFAULT, max(live, default=None))
     labels = {number: f"{number} ({own[number]})" if number in own else str(number) for number in numbers}
@@ -158,7 +158,7 @@ def _addresses() -> dict[str, str]:
 
 
 def _asks_handler(version: Version | None, signature: Signature) -> bool:
-    """Return whether a TorchServe handler answers: then request and answer are bytes with a content type."""
+    """Return whether a handler of an archive answers: then request and answer are bytes with a content type."""
     tensors = [*signature.get("inputs", []), *signature.get("outputs", [])]
     is_data = [(row["name"], row["datatype"]) for row in tensors] == [("data", "BYTES")] * 2
     return is_data and version is not None and "archive" in version.details

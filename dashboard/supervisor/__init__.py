@@ -11,5 +11,4 @@ readiness   waits until the wanted models are loaded
 supervisor  starts, watches and restarts the processes; stops them in order
 guardian    ends the remaining processes after `up` itself was killed
 recorder    writes the events as rows that pages read
-torchserve  the listeners of TorchServe's protocols
 """

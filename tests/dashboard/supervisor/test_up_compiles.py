@@ -116,7 +116,7 @@ def test_a_build_under_way_ends_with_up_however_that_ends(up: Up, checkout: Path
         up.start()
         (build,) = wait_until(lambda: builds(up), what="a build")
         up.stop(number)
-        wait_until(lambda: not build.is_running(), what="the build has ended")
+        wait_until(lambda: not build.is_running(), BEHIND_S, what="the build has ended")
 
 
 def test_a_module_that_cannot_be_compiled_is_reported_once_and_disturbs_nothing(up: Up) -> None:
