@@ -5,8 +5,8 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from dashboard.models import Release
 from dashboard.releases.storage import managed_repository, on_disk
-from repository.config import model_config, version_policy
-from repository.core.errors import RepositoryError
+from repository.config import version_policy
+from repository.config.release import set_release
 
 
 def override_of(release: Release) -> str:
@@ -14,13 +14,7 @@ def override_of(release: Release) -> str:
 
     "" for a text with mistakes.
     """
-    try:
-        config = model_config.parse(release.text)
-    except RepositoryError:
-        return ""
-    if release.versions:
-        version_policy.set_specific(config, release.versions)
-    return _json(config)
+    return _override(release, release.versions)
 
 
 def wanted_override(release: Release) -> str:
@@ -29,21 +23,24 @@ def wanted_override(release: Release) -> str:
     With it a server that restarts after config.pbtxt was edited, or a version was added, by hand serves what it served before.
     Files of a version that were changed in place are not brought back this way.
     """
-    model = release.model
+    model, document = release.model, release.document
     known = model.published_numbers()
     if not known:
         return ""
     foreign = set(managed_repository().versions(model.name)) - set(known)
-    if not foreign and on_disk(model.name).document.same_text(release.document):
+    if not foreign and on_disk(model.name).document.same_text(document):
         return ""
-    try:
-        config = model_config.parse(release.text)
-    except RepositoryError:
-        return ""
-    if foreign and (chosen := version_policy.select(config, known)):
-        version_policy.set_specific(config, chosen)
-    return _json(config)
+    return _override(release, document.versions(known) if foreign else [])
 
 
-def _json(config: ModelConfig) -> str:
+def _override(release: Release, versions: list[int]) -> str:
+    """Return the configuration with the release's number; it names the versions, where there are any."""
+    if release.document.mistake:
+        return ""
+    config = ModelConfig()
+    config.CopyFrom(release.document.message)
+    if release.text:
+        set_release(config, release.number)
+    if versions:
+        version_policy.set_specific(config, versions)
     return json_format.MessageToJson(config, preserving_proto_field_name=True, indent=None)

@@ -33,6 +33,10 @@ def release_of(config: ModelConfig) -> int | None:
     return cast(int, value) if _is_number(value) else None
 
 
+def set_release(config: ModelConfig, number: int) -> None:
+    config.parameters[SLIPWAY_PREFIX + RELEASE].string_value = str(number)
+
+
 def aliases_of(config: ModelConfig) -> dict[str, int]:
     """Return what a validated configuration calls its versions: name -> version."""
     return cast(dict[str, int], get_parameter(config, ALIASES) or {})
