@@ -12,7 +12,7 @@ from dashboard.models import Model, Release, Upload, Version
 from dashboard.releases.rollout_rules import traffic_adopted
 from dashboard.releases.selectors import current_document, newest_release
 from dashboard.releases.services import changed_by_hand, generation_bump, release_make, text_take_back
-from dashboard.releases.storage import adopted_fingerprint, managed_repository, on_disk, remember_config
+from dashboard.releases.storage import adopted_fingerprint, managed_repository, on_disk, write_config
 from dashboard.shared.choices import ReleaseKind, UploadState, VersionState
 from dashboard.shared.exceptions import Conflict, NotFound
 from dashboard.shared.repository_errors import repository_errors
@@ -20,7 +20,7 @@ from repository.config import model_config
 from repository.config.document import Document
 from repository.core.errors import InvalidConfig
 from repository.core.layout import check_name
-from repository.files import drift, publish, storage
+from repository.files import drift, storage
 from repository.files.drift import Fingerprint
 
 _NOTHING: Fingerprint = {"config": "", "files": {}}
@@ -157,8 +157,7 @@ def _write_over(model: Model, release: Release, actor: Actor) -> None:
         before={"text": on_disk(model.name).text or ""},
         after={"release": release.number},
     )
-    publish.write_config(managed_repository(), name=model.name, text=release.text)
-    remember_config(model, release.text)
+    write_config(model, release.text)
     generation_bump(model)
 
 

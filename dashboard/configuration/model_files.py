@@ -4,13 +4,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tritonclient.grpc.model_config_pb2 import ModelConfig
-
 from dashboard.models import Model, Upload, Version
 from dashboard.models.upload_json import TensorRow
 from dashboard.releases.storage import managed_repository
 from dashboard.shared.client_gone import go_on
-from repository.config import model_config, version_settings
+from repository.config import version_settings
 from repository.config.document import Document
 from repository.config.file_check import Misfit, ModelFile, misfits
 from repository.config.signature import Signature, TensorSignature
@@ -47,7 +45,7 @@ def file_of_upload(upload: Upload) -> ModelFile:
     return ModelFile(
         proposal.get("backend", ""),
         proposal.get("filename") or "",
-        frozenset(upload.arranged.files),
+        frozenset(upload.contents.get("files", [])),
         Signature.from_json(stored) if stored else None,
     )
 
@@ -69,19 +67,15 @@ def served_misfits(
 
 def _of_one(folder: Path | None, number: int, document: Document, file: ModelFile) -> list[Misfit]:
     go_on()
-    overlay = folder / str(number) / OVERLAY_FILE if folder is not None else None
-    has_overlay = overlay is not None and overlay.is_file()
-    if not has_overlay and version_settings.KEY not in document.message.parameters:
-        return document.misfits(file)
-    own = ModelConfig()
-    own.CopyFrom(document.message)
+    config = document.message
     try:
-        if overlay is not None and has_overlay:
-            model_config.merge_overlay(own, model_config.parse_file(overlay))
-        own = version_settings.for_version(own, number)
+        if folder is not None:
+            own = version_settings.as_served(config, number, folder / str(number))
+        else:
+            own = version_settings.for_version(config, number)
     except RepositoryError as error:
         return [Misfit("", f"{OVERLAY_FILE}: {error.message}")]
-    return misfits(own, file)
+    return document.misfits(file) if own is config else misfits(own, file)
 
 
 def _merged(found: Mapping[int, Iterable[Misfit]]) -> list[Misfit]:

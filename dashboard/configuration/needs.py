@@ -76,8 +76,7 @@ def code_needs(findings: Iterable[Finding]) -> list[Need]:
 
 def code_of_version(model_name: str, document: Document, number: int) -> list[str]:
     """Return what one version runs as code under a configuration, in sentences, which are stored for when it is restored."""
-    there = contents(model_name)
-    return sorted(finding.sentence for finding in runs(document, there) - runs(document, there.without(number)))
+    return sorted(finding.sentence for finding in _runs_for(number, document, contents(model_name)))
 
 
 def restore_needs(*, version: Version, document: Document, folder: Path) -> list[Need]:
@@ -86,10 +85,13 @@ def restore_needs(*, version: Version, document: Document, folder: Path) -> list
     Code that the version ran when it was published takes no right now.
     """
     name, number = version.model.name, version.number
-    there = contents(name).without(number)
-    back = there.with_version(number, folder, {})
+    back = contents(name).with_version(number, folder, {})
     known = set(version.details.get("runs_code", ()))
-    return code_needs(one for one in runs(document, back) - runs(document, there) if one.sentence not in known)
+    return code_needs(one for one in _runs_for(number, document, back) if one.sentence not in known)
+
+
+def _runs_for(number: int, document: Document, there: Contents) -> frozenset[Finding]:
+    return frozenset() if document.mistake else code_execution.runs_for(number, document.message, there)
 
 
 # -- a version ---------------------------------------------------------------------------------------------------------
@@ -152,4 +154,4 @@ def _arriving(
 
 def beside_files(upload: Upload) -> dict[str, Path]:
     """Return the upload's files that are to lie beside the versions, by the names that they have there."""
-    return {name: upload.folder / path for name, path in upload.arranged.model_files.items()}
+    return {name: upload.folder / path for name, path in upload.contents.get("model_files", {}).items()}

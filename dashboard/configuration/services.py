@@ -16,10 +16,10 @@ from dashboard.configuration.needs import Need, config_needs, refuse_unmet
 from dashboard.models import Model, Release
 from dashboard.releases.rollout_rules import same_but_weight, traffic_kept
 from dashboard.releases.selectors import current_document, newest_release
-from dashboard.releases.services import changed_by_hand, release_make
+from dashboard.releases.services import refuse_drift, release_make
 from dashboard.shared.choices import ReleaseKind
 from dashboard.shared.client_gone import go_on
-from dashboard.shared.exceptions import Conflict, Invalid, Outdated, Problem
+from dashboard.shared.exceptions import Invalid, Outdated, Problem
 from dashboard.shared.repository_errors import repository_errors
 from repository.config import version_policy
 from repository.config.document import NOTHING, Document
@@ -264,12 +264,3 @@ def refuse_outdated(*, model: Model, base_release: int | None) -> None:
         current_release=now,
         current_by=newest.created_by_name if newest else "",
     )
-
-
-def refuse_drift(model: Model) -> None:
-    """Raise Conflict where the file is not what was adopted last, for only a person may have it overwritten.
-
-    In the caller's transaction, which holds a lock on `model`. The text of a release that was broken off is taken back.
-    """
-    if problem := changed_by_hand(model, take_back=True):
-        raise Conflict(problem)

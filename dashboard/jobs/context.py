@@ -67,6 +67,11 @@ class JobContext:
         self._write(**changes)
         self.check_cancelled()
 
+    def begin_step(self, percent: float, step: str) -> None:
+        """Record that a step begins, also as a line of the log. JobCancelled, JobSuperseded: the job is to stop."""
+        self.log(step)
+        self.progress(percent, step)
+
     def report(self, result: dict[str, object]) -> None:
         """Record the job's result so far; it stays if the job fails or is cancelled."""
         self.job.result = result

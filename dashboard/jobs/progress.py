@@ -15,22 +15,21 @@ class JobProgress(Progress):
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._whole = self._done = 0
-        self._step = ""
         self._next = 0.0
 
     def plan(self, size: int) -> None:
         self._whole += size
 
     def step(self, name: str) -> None:
-        self._step = name
-        self._context.log(name)
-        self._write()
+        self._context.begin_step(self._percent, name)
+        self._next = time.monotonic() + WRITE_SECONDS
 
     def advance(self, size: int) -> None:
         self._done += size
         if time.monotonic() >= self._next:
-            self._write()
+            self._context.progress(self._percent)
+            self._next = time.monotonic() + WRITE_SECONDS
 
-    def _write(self) -> None:
-        self._context.progress(SHARE * self._done / max(self._whole, 1), self._step)
-        self._next = time.monotonic() + WRITE_SECONDS
+    @property
+    def _percent(self) -> float:
+        return SHARE * self._done / max(self._whole, 1)

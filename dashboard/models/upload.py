@@ -20,9 +20,9 @@ class Upload(models.Model):
     model_name = models.CharField(max_length=200)
     state = models.CharField(max_length=16, choices=UploadState.choices, default=UploadState.RECEIVING, db_index=True)
     error = models.TextField(blank=True, default="")
-    # JSON of upload_json: a Proposal; Contents and a Publication, which `arranged` and `last_publication` read.
+    # JSON of upload_json: a Proposal, Contents, and a Publication, which `last_publication` reads.
     proposal = models.JSONField(default=dict)
-    contents = models.JSONField(default=dict)
+    contents: "models.JSONField[Contents, Contents]" = models.JSONField(default=dict)
     publication = models.JSONField(default=dict)
     allow_code = models.BooleanField(default=False)  # the person has the right to upload formats that can run code
     job = models.ForeignKey("Job", null=True, on_delete=models.SET_NULL, related_name="uploads")
@@ -38,11 +38,6 @@ class Upload(models.Model):
     @property
     def folder(self) -> Path:
         return Path(settings.STAGING_DIR) / str(self.id)
-
-    @property
-    def arranged(self) -> Contents:
-        """The files of the version; empty before the inspection."""
-        return Contents.from_json(self.contents)
 
     @property
     def last_publication(self) -> Publication | None:

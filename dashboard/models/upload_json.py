@@ -6,7 +6,7 @@ publication   Publication   the last request to publish; written when publishing
                             decided text before the version is placed (states.decide), emptied when it is done
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, NotRequired, TypedDict
 
 from repository.config.document import Document
@@ -50,43 +50,30 @@ class Proposal(TypedDict, total=False):
     base_release: int  # the model's newest release at the time of the inspection, 0 for none
 
 
-@dataclass(frozen=True, slots=True)
-class Contents:
-    """files: names in the version's folder. model_files: name in the model's folder -> path in the upload's folder."""
+class Contents(TypedDict, total=False):
+    """Both are there once the inspection has ended."""
 
-    files: list[str] = field(default_factory=list)
-    model_files: dict[str, str] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        return {"files": self.files, "model_files": self.model_files}
-
-    @classmethod
-    def from_json(cls, stored: dict[str, Any]) -> "Contents":
-        """Read a row; {} before the inspection."""
-        return cls(files=stored.get("files", []), model_files=stored.get("model_files", {}))
+    files: list[str]  # names in the version's folder
+    model_files: dict[str, str]  # name in the model's folder -> path in the upload's folder
 
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
     """A person's request to publish an upload.
 
-    config_text: None for the upload's own configuration, or else the model's when the version is placed.
-    base_release: the model's release that the text was made from; 0 for none, None if unknown.
+    document: None for the upload's own configuration, or else the model's when the version is placed.
+    base_release: the model's release that the document was made from; 0 for none, None if unknown.
     strict: whether an outdated base_release is refused even if the texts are the same.
     rights: the names of the person's rights at that time.
     """
 
-    config_text: str | None = None
+    document: Document | None = None
     base_release: int | None = None
     strict: bool = False
     note: str = ""
     make_live: bool = False
     load: bool = True
     rights: tuple[str, ...] = ()
-
-    @property
-    def document(self) -> Document | None:
-        return None if self.config_text is None else Document.read(self.config_text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +95,10 @@ class Publication:
         return Document.read(self.text or "")
 
     def to_json(self) -> dict[str, Any]:
-        decided = {} if self.text is None else {"text": self.text}
-        return {**asdict(self.request), "number": self.number, "actor": self.actor, **decided}
+        asked, decided = asdict(self.request), {} if self.text is None else {"text": self.text}
+        document = asked.pop("document")
+        text = None if document is None else document["text"]
+        return {**asked, "config_text": text, "number": self.number, "actor": self.actor, **decided}
 
     @classmethod
     def from_json(cls, stored: dict[str, Any]) -> "Publication | None":
@@ -117,5 +106,6 @@ class Publication:
         if not stored:
             return None
         known = {name: stored[name] for name in PublishRequest.__dataclass_fields__ if name in stored}
-        request = PublishRequest(**{**known, "rights": tuple(known.get("rights", ()))})
+        text, rights = stored.get("config_text"), tuple(known.pop("rights", ()))
+        request = PublishRequest(None if text is None else Document.read(text), rights=rights, **known)
         return cls(request, number=stored["number"], actor=stored.get("actor"), text=stored.get("text"))

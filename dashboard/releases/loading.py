@@ -7,10 +7,9 @@ from django.db import transaction
 from dashboard.models import Model, ModelSync, Release, ReleaseCheck, Server
 from dashboard.releases.overrides import wanted_override
 from dashboard.releases.selectors import last_good, newest_release, same_content
-from dashboard.releases.storage import managed_repository, on_disk, remember_config
+from dashboard.releases.storage import on_disk, write_config
 from dashboard.shared.choices import CheckState
 from repository.config.document import NOTHING
-from repository.files import publish
 
 _CANDIDATES = 3  # of what served well
 
@@ -83,9 +82,7 @@ def folder_renew(*, model_id: int, server: Server) -> None:
         model = Model.objects.select_for_update().filter(pk=model_id).first()
         newest = _to_renew(model, overridden)
         if model is not None and newest is not None:
-            text = newest.text or NOTHING.stamped(newest.number)
-            publish.write_config(managed_repository(), name=model.name, text=text)
-            remember_config(model, text)
+            write_config(model, newest.text or NOTHING.stamped(newest.number))
 
 
 def _to_renew(model: Model | None, overridden: bool) -> Release | None:

@@ -12,9 +12,10 @@ from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor
 from dashboard.models import Model, ModelSync, Release, Rollout
 from dashboard.releases import rollout_states
-from dashboard.releases.storage import OnDisk, managed_repository, on_disk, remember_config
+from dashboard.releases.storage import OnDisk, managed_repository, on_disk, write_config
 from dashboard.shared.choices import ReleaseKind
-from repository.config.document import NOTHING, Document, default_version, stamp_of
+from dashboard.shared.exceptions import Conflict
+from repository.config.document import NOTHING, Document, stamp_of
 from repository.core.layout import CONFIG_FILE
 from repository.files import publish
 
@@ -45,9 +46,8 @@ def release_make(
     before = model.releases.first()
     number = before.number + 1 if before else 1
     text = document.stamped(number) if stamp else ""
-    versions = document.versions(model.published_numbers())
-    answers = default_version(versions, document.aliases)
-    under_way = rollout or rollout_states.kept_by(model, document.traffic)
+    versions, answers, traffic = document.served(model.published_numbers())
+    under_way, by = rollout or rollout_states.kept_by(model, document.traffic), actor.name
     release = Release.objects.create(
         model=model,
         number=number,
@@ -55,17 +55,17 @@ def release_make(
         sha256=hashlib.sha256(text.encode()).hexdigest(),
         versions=versions,
         aliases=dict(document.aliases),
-        traffic=document.shares(answers),
+        traffic=traffic,
         rollout=under_way,
         continues=None if begins or rollout is not None else _continued(before, document, versions),
         kind=kind,
         summary=summary[:300],
         returns_to=returns_to,
         created_by=actor.user,
-        created_by_name=actor.name,
+        created_by_name=by,
     )
     if under_way is None:
-        rollout_states.overtaken(release=release, answers=answers, by=actor.name)
+        rollout_states.overtaken(release=release, answers=answers, by=by)
     if action:
         audit_record(
             actor=actor,
@@ -76,8 +76,7 @@ def release_make(
             after=_audited(release),
         )
     if write and stamp:
-        publish.write_config(managed_repository(), name=model.name, text=text)
-        remember_config(model, text)
+        write_config(model, text)
     generation_bump(model)
     return release
 
@@ -113,7 +112,7 @@ def _take_back(model: Model, newest: Release, found: OnDisk) -> None:
         after={"release": newest.number},
     )
     if newest.text:
-        publish.write_config(managed_repository(), name=model.name, text=newest.text)
+        write_config(model, newest.text)
     else:
         publish.remove_config(managed_repository(), name=model.name)
     generation_bump(model)
@@ -136,6 +135,15 @@ def changed_by_hand(model: Model, *, take_back: bool = False) -> str:
         return ""
     same = Document.read(found.text).same_text(newest.document if newest else NOTHING)
     return "" if same else f"{mistake}: adopt that text or overwrite it first"
+
+
+def refuse_drift(model: Model) -> None:
+    """Raise Conflict where the file is not what was adopted last, for only a person may have it overwritten.
+
+    In the caller's transaction, which holds a lock on `model`. The text of a release that was broken off is taken back.
+    """
+    if problem := changed_by_hand(model, take_back=True):
+        raise Conflict(problem)
 
 
 def _never_made(found: OnDisk, newest: Release) -> bool:

@@ -11,8 +11,9 @@ from django.conf import settings
 from dashboard.models import Model
 from repository.config import model_config
 from repository.config.document import Document
-from repository.core.errors import InvalidConfig, NotFound
+from repository.core.errors import InvalidConfig
 from repository.core.layout import ModelRepository
+from repository.files import publish
 from repository.files.drift import Fingerprint
 from repository.files.storage import Manifest, hash_file
 
@@ -47,8 +48,6 @@ def on_disk(name: str) -> OnDisk:
     """Return what lies in a model's folder as config.pbtxt."""
     try:
         return OnDisk(model_config.read_text(managed_repository().model_dir(name)))
-    except NotFound:
-        return OnDisk(None)
     except InvalidConfig as error:
         return OnDisk(None, error.message)
 
@@ -66,8 +65,9 @@ def files_missing(model: Model, number: int) -> list[str]:
     return sorted(name for name in files or [own] if not (folder / name).exists())
 
 
-def remember_config(model: Model, text: str) -> None:
-    """Record a text as the adopted one: what differs from it from now on is drift."""
+def write_config(model: Model, text: str) -> None:
+    """Write config.pbtxt, and record the text as the adopted one: what differs from it from now on is drift."""
+    publish.write_config(managed_repository(), name=model.name, text=text)
     files = adopted_fingerprint(model)["files"]
     _remember(model, {"config": hashlib.sha256(text.encode()).hexdigest(), "files": files})
 

@@ -17,12 +17,12 @@ from django.utils.text import capfirst
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import SYSTEM, Actor, Right, require
 from dashboard.configuration.drift import drift_give_way
-from dashboard.configuration.services import document_check, refuse_drift
+from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Rollout, RolloutMismatch
 from dashboard.releases import rollout_states as states
 from dashboard.releases.going_back import document_to_return
 from dashboard.releases.selectors import lives_of, newest_release
-from dashboard.releases.services import release_make
+from dashboard.releases.services import refuse_drift, release_make
 from dashboard.releases.signatures import refused_requests
 from dashboard.releases.storage import files_missing
 from dashboard.rollouts.baking import least, served_by
@@ -126,7 +126,7 @@ def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) 
             raise Conflict(f"rollout {rollout.name} is at its last step: promote it, or abort it")
         document = at.newest.document.with_traffic(policy_at(rollout, weight))
         summary = f"Rollout {rollout.name}: {weight_in_words(weight)} to {rollout.candidate_words}"
-        release = _release(at, actor, document, summary, "rollout.advance")
+        release = _release(at, actor, document, summary, "rollout.advance", with_files=False)  # the same versions serve
         states.advance(rollout, release)
     return rollout
 
@@ -277,15 +277,20 @@ def _opened(rollout: Rollout, actor: Actor) -> Iterator[_Open]:
         yield _Open(rollout, model, newest)
 
 
-def _release(at: _Open, actor: Actor, document: Document, summary: str, action: str) -> Release:
-    """Make the release of a step. Conflict: the file was changed by hand, or the candidate could not be loaded again."""
+def _release(
+    at: _Open, actor: Actor, document: Document, summary: str, action: str, *, with_files: bool = True
+) -> Release:
+    """Make the release of a step. Conflict: the file was changed by hand, or the candidate could not be loaded again.
+
+    with_files: whether the files of the versions may not fit, because the release before served others.
+    """
     refuse_drift(at.model)
     candidate = at.rollout.candidate
     if isinstance(candidate, int) and (missing := files_missing(at.model, candidate)):
         raise Conflict(
             f"{at.rollout.candidate_words} of '{at.model.name}' lacks {missing[0]} on disk: put it back, or abort the rollout"
         )
-    document_check(model=at.model, document=document)
+    document_check(model=at.model, document=document, with_files=with_files)
     return _make(at, actor, document, summary, action)
 
 

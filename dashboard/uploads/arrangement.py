@@ -102,7 +102,7 @@ def _version_folder(root: Path) -> Path | None:
 
 
 def _config(root: Path) -> Document | None:
-    return Document.read(model_config.read_text(root)) if (root / CONFIG_FILE).is_file() else None
+    return Document.read(model_config.read_text(root) or "") if (root / CONFIG_FILE).is_file() else None
 
 
 def _labels(config: Document | None) -> list[str]:

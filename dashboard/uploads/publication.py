@@ -27,7 +27,7 @@ from dashboard.catalog.archives import facts_in
 from dashboard.catalog.services import last_number_ever
 from dashboard.configuration.model_files import file_of_upload
 from dashboard.configuration.needs import beside_files, code_of_version
-from dashboard.configuration.services import document_check, refuse_drift
+from dashboard.configuration.services import document_check
 from dashboard.jobs.context import JobCancelled, JobContext, undone_by
 from dashboard.jobs.progress import JobProgress
 from dashboard.jobs.runner import job_run_here
@@ -35,7 +35,7 @@ from dashboard.jobs.services import UNFINISHED, job_create
 from dashboard.models import Job, Model, Release, Upload, Version
 from dashboard.models.upload_json import Publication, PublishRequest
 from dashboard.releases.selectors import current_document, newest_release, wanted_versions
-from dashboard.releases.services import release_make, text_take_back
+from dashboard.releases.services import refuse_drift, release_make, text_take_back
 from dashboard.releases.storage import managed_repository, on_disk, remember_publication
 from dashboard.shared.choices import DesiredState, ReleaseKind, UploadState
 from dashboard.shared.exceptions import Conflict, DashboardError, WrongState
@@ -46,6 +46,7 @@ from dashboard.uploads.services import upload_require_own
 from dashboard.uploads.tensors import signature_with
 from repository.config.document import Document, stamp_of
 from repository.core.errors import Conflict as Held
+from repository.core.layout import ModelRepository
 from repository.files import publish, storage
 from repository.files.progress import SILENT, Progress
 from repository.files.storage import Manifest
@@ -80,7 +81,7 @@ def upload_publish(
     if document is not None:
         document_check(document=document, model_name=upload.model_name)
     request = PublishRequest(
-        config_text=document.text if document is not None else None,
+        document=document,
         base_release=upload.proposal.get("base_release") if base_release is None else base_release,
         strict=base_release is not None,
         note=note.strip()[:10_000],
@@ -113,9 +114,10 @@ class _Stand(NamedTuple):
 
 
 class _Decided(NamedTuple):
-    """A publication with its text, and the model by which that was decided."""
+    """A publication with its configuration, and the model by which that was decided."""
 
     publication: Publication
+    document: Document
     stand: _Stand
 
 
@@ -124,10 +126,11 @@ def _reserve(
 ) -> tuple[Job, _Decided]:
     """Gives out the number and remembers what is to be done, so that it can be finished after a crash."""
     with transaction.atomic():
-        model = _model_for(upload, actor)
+        repository = managed_repository()
+        model = _model_for(upload, actor, repository)
         current = newest_release(model)
         refuse_drift(model)
-        number = max([model.last_number, *_numbers_on_disk(model.name)]) + 1
+        number = max([model.last_number, *repository.numbers(model.name)]) + 1
         folder = upload.folder / "version"
         document = decide_document(
             upload=upload, model=model, current=current, request=request, number=number, folder=folder
@@ -151,29 +154,24 @@ def _reserve(
             text=document.stamped(stand.release + 1),
         )
         states.publish(upload, publication=publication, job=job)
-    return job, _Decided(publication, stand)
+    return job, _Decided(publication, document, stand)
 
 
 def _stand(model: Model, newest: Release | None) -> _Stand:
     return _Stand(newest.number if newest else 0, model.generation, model.published_numbers())
 
 
-def _model_for(upload: Upload, actor: Actor) -> Model:
+def _model_for(upload: Upload, actor: Actor, repository: ModelRepository) -> Model:
     """The model's row, made where there is none, and locked."""
     model, made = Model.objects.get_or_create(
         name=upload.model_name,
         defaults={"created_by": actor.user, "last_number": last_number_ever(upload.model_name)},
     )
-    if made and managed_repository().has_model(model.name):
+    if made and repository.has_model(model.name):
         raise Conflict(
             f"the repository has a folder '{model.name}' that is not managed: adopt it first, or take another name"
         )
     return _locked(upload)
-
-
-def _numbers_on_disk(name: str) -> list[int]:
-    repository = managed_repository()
-    return [*repository.versions(name), *publish.archived_versions(repository, name)]
 
 
 # -- run ---------------------------------------------------------------------------------------------------------------
@@ -198,14 +196,14 @@ def publication_run(context: JobContext, decided: _Decided | None = None) -> dic
 
 def _place(upload: Upload, progress: JobProgress, decided: _Decided | None) -> Version:
     """Also goes on where an earlier attempt died: what that put in place is recorded."""
-    publication = _publication(upload)
-    folder = _version_folder(upload, publication)
+    publication, repository = decided.publication if decided else _publication(upload), managed_repository()
+    folder = repository.version_dir(upload.model_name, publication.number)
     manifest = _placed(folder, progress)
     if manifest is not None:
         return _finish_placed(upload, publication, manifest, folder)
-    source = upload.folder / "version" if upload.arranged.files else None
+    source = upload.folder / "version" if upload.contents.get("files") else None
     with publish.stage_version(
-        managed_repository(), version=publication.number, source=source, move=True, progress=progress
+        repository, version=publication.number, source=source, move=True, progress=progress
     ) as staged:
         progress.step("Placing it in the repository")
         decided = decided or _decide(upload, publication, staged.folder)
@@ -233,7 +231,7 @@ def _decide(upload: Upload, publication: Publication, folder: Path) -> _Decided:
         stand = _stand(model, current)
         decided = replace(publication, text=document.stamped(stand.release + 1))
         states.decide(upload, publication=decided)
-    return _Decided(decided, stand)
+    return _Decided(decided, document, stand)
 
 
 def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version | None:
@@ -249,14 +247,20 @@ def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version |
         placed = publish.place_version(
             managed_repository(), staged, name=model.name, config_text=text, model_files=files
         )
-        return _record(upload, model, publication, staged.manifest, placed, files)
+        return _record(upload, model, publication, decided.document, staged.manifest, placed, files)
 
 
 def _record(
-    upload: Upload, model: Model, publication: Publication, manifest: Manifest, folder: Path, beside: Iterable[str]
+    upload: Upload,
+    model: Model,
+    publication: Publication,
+    document: Document,
+    manifest: Manifest,
+    folder: Path,
+    beside: Iterable[str],
 ) -> Version:
     """What the database is to know of a version that was just put in place; in the caller's transaction."""
-    actor, request, document = _publisher(publication), publication.request, publication.document
+    actor, request = _publisher(publication), publication.request
     version = _version_row(upload, model, actor, publication, document, manifest, folder)
     remember_publication(model, number=version.number, manifest=manifest, text=publication.text or "", beside=beside)
     if request.load or request.make_live:
@@ -322,8 +326,9 @@ def _version_row(
 def _fitting(upload: Upload, model: Model, request: PublishRequest, decided: Document) -> Document:
     """What fits the version's files: as published or typed; where nobody chose that, as the inspection proposed."""
     given = request.document
-    proposed = Document.read(str(upload.proposal.get("fitting", "")))
-    if proposed and (given is None or given.same_text(current_document(model))):
+    fitting = str(upload.proposal.get("fitting", ""))
+    proposed = Document.read(fitting) if fitting else None
+    if proposed is not None and (given is None or given.same_text(current_document(model))):
         return proposed
     served = request.make_live or request.load
     file, chosen = file_of_upload(upload), (decided, given) if served else (given, decided)
@@ -382,10 +387,11 @@ def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest,
         model = _locked(upload)
         states.finish(upload)
         newest, found, files = newest_release(model), on_disk(model.name).document, _beside(upload)
-        text = _document_now(upload, model, publication, folder).stamped(number_of(newest) + 1)
+        document = _document_now(upload, model, publication, folder)
+        text = document.stamped(number_of(newest) + 1)
         if text_take_back(model) or found.same_text(current_document(model)):  # else somebody changed it by hand
             publish.write_beside(managed_repository(), name=model.name, config_text=text, model_files=files)
-        return _record(upload, model, replace(publication, text=text), manifest, folder, files)
+        return _record(upload, model, replace(publication, text=text), document, manifest, folder, files)
 
 
 def _document_now(upload: Upload, model: Model, publication: Publication, folder: Path) -> Document:

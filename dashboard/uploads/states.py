@@ -115,7 +115,7 @@ def extend(upload: Upload) -> None:
 
 def accept(upload: Upload, *, contents: Contents, proposal: Proposal) -> None:
     """The inspection has read the files, and they can be published."""
-    _move(upload, "accept", contents=contents.to_json(), proposal=proposal)
+    _move(upload, "accept", contents=contents, proposal=proposal)
 
 
 def reject(upload: Upload, *, reason: str, proposal: Proposal | None = None) -> None:

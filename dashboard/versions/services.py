@@ -8,12 +8,12 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 from dashboard.access.audit import audit_record
 from dashboard.access.authorisation import Actor, Right, require
 from dashboard.configuration.needs import config_needs, refuse_unmet
-from dashboard.configuration.services import document_check, refuse_drift
+from dashboard.configuration.services import document_check
 from dashboard.models import Model, Release, Version
 from dashboard.releases.going_back import document_to_return, going_back
 from dashboard.releases.rollout_rules import refuse_other_default
 from dashboard.releases.selectors import current_document, fitting_document, newest_release, way_back
-from dashboard.releases.services import release_make
+from dashboard.releases.services import refuse_drift, release_make
 from dashboard.shared.choices import DesiredState, ReleaseKind, VersionState
 from dashboard.shared.exceptions import Conflict, Invalid, NamesMoved
 from dashboard.shared.repository_errors import repository_errors

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import cast
+from typing import NamedTuple, cast
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -51,6 +51,19 @@ _WRITTEN = re.compile(
 def default_version(versions: Sequence[int], aliases: Mapping[str, int]) -> int:
     """Return the version that answers where a request names none; 0 without versions."""
     return aliases.get(DEFAULT_ALIAS, max(versions, default=0))
+
+
+class Served(NamedTuple):
+    """What a configuration serves of some versions.
+
+    answers: the version that answers where a request names none and no policy shares the requests; 0 where nothing is served.
+    traffic: per cent of the requests without a version by the version, or the address of another server, that answers them; {}
+    where one answers all.
+    """
+
+    versions: list[int]
+    answers: int
+    traffic: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -126,11 +139,13 @@ class Document:
         """Return the version that answers where a request names none; 0 where it serves none."""
         return default_version(self.versions(there), self.aliases)
 
-    def shares(self, answers: int) -> dict[str, float]:
-        """Return per cent of the requests without a version by what answers them; {} where one does all.
+    def served(self, there: Iterable[int]) -> "Served":
+        """Return what it serves of the versions that are there."""
+        versions = self.versions(there)
+        answers = default_version(versions, self.aliases)
+        return Served(versions, answers, self._shares(answers))
 
-        answers: the version that does without a policy. A model on another server is named by its address.
-        """
+    def _shares(self, answers: int) -> dict[str, float]:
         if self.traffic is None:
             return {}
         weight = float(cast(float, self.traffic.get("weight", 0)))

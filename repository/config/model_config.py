@@ -19,7 +19,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import json as config_json
 from repository.config.backends import BACKEND_OF_FILENAME, PLATFORMS
-from repository.core.errors import InvalidConfig, NotFound
+from repository.core.errors import InvalidConfig
 from repository.core.json_types import Json
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE
 
@@ -155,12 +155,10 @@ def _chosen(model_dir: Path, custom: str) -> Path:
     return path if custom and path.is_file() else model_dir / CONFIG_FILE
 
 
-def read_text(model_dir: Path) -> str:
-    """Return the text of config.pbtxt as a person wrote it; NotFound without one."""
+def read_text(model_dir: Path) -> str | None:
+    """Return the text of config.pbtxt as a person wrote it; None without one."""
     path = model_dir / CONFIG_FILE
-    if not is_there(path):
-        raise NotFound(f"model '{model_dir.name}' has no {CONFIG_FILE}")
-    return _decoded(_content(path))
+    return _decoded(_content(path)) if is_there(path) else None
 
 
 def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:

@@ -16,7 +16,13 @@ def max_batch_size(config: ModelConfig) -> Iterator[Problem]:
         yield Problem("max_batch_size", f"expected 0 (no batch dimension) or more, not {config.max_batch_size}")
 
 
-def dynamic_batching(config: ModelConfig) -> Iterator[Problem]:
+def batching(config: ModelConfig) -> Iterator[Problem]:
+    yield from _dynamic_batching(config)
+    yield from _sequence_batching(config)
+    yield from _batch_tensors(config)
+
+
+def _dynamic_batching(config: ModelConfig) -> Iterator[Problem]:
     if config.WhichOneof("scheduling_choice") != "dynamic_batching":
         return
     batching = config.dynamic_batching
@@ -54,7 +60,7 @@ def _preserved_order(batching: mc.ModelDynamicBatching) -> Iterator[Problem]:
             yield Problem(f"dynamic_batching.{name}.timeout_action", "DELAY does not go with preserve_ordering")
 
 
-def sequence_batching(config: ModelConfig) -> Iterator[Problem]:
+def _sequence_batching(config: ModelConfig) -> Iterator[Problem]:
     if config.WhichOneof("scheduling_choice") != "sequence_batching":
         return
     batching = config.sequence_batching
@@ -128,7 +134,7 @@ def _control(field: str, kind: str, control: mc.ModelSequenceBatching.Control) -
         yield Problem(f"{field}.{given[0]}", "expected two values: the one for false and the one for true")
 
 
-def batch_tensors(config: ModelConfig) -> Iterator[Problem]:
+def _batch_tensors(config: ModelConfig) -> Iterator[Problem]:
     inputs = {tensor.name for tensor in config.input}
     outputs = {tensor.name for tensor in config.output}
     for index, tensor in enumerate(config.batch_input):

@@ -16,7 +16,12 @@ _ACCELERATORS = {
 }
 
 
-def optimization(config: ModelConfig) -> Iterator[Problem]:
+def settings(config: ModelConfig) -> Iterator[Problem]:
+    yield from _optimization(config)
+    yield from parameters(config)
+
+
+def _optimization(config: ModelConfig) -> Iterator[Problem]:
     accelerators = config.optimization.execution_accelerators
     for kind, known in _ACCELERATORS.items():
         for index, accelerator in enumerate(getattr(accelerators, kind)):

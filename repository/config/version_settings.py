@@ -8,6 +8,7 @@ belongs to the whole configuration, so that a release has it, going back brings 
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 
 from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -16,7 +17,7 @@ from repository.config import model_config
 from repository.config.model_config import SLIPWAY_PREFIX, get_parameter
 from repository.core.errors import InvalidConfig, Problem
 from repository.core.json_types import Json
-from repository.core.layout import parse_version
+from repository.core.layout import OVERLAY_FILE, parse_version
 
 PARAMETER = model_config.OWN_SETTINGS
 KEY = SLIPWAY_PREFIX + PARAMETER
@@ -66,6 +67,18 @@ def for_version(config: ModelConfig, version: int | None) -> ModelConfig:
     if KEY not in config.parameters:
         return config
     return _laid_over(config, settings_of(config).get(version) if version is not None else None)
+
+
+def as_served(config: ModelConfig, number: int, folder: Path) -> ModelConfig:
+    """Return what a version in a folder is served with: the model's configuration with the folder's slipway.pbtxt, and then the
+    version's own settings, laid over it. InvalidConfig where either cannot be read."""
+    overlay = folder / OVERLAY_FILE
+    if not model_config.is_there(overlay):
+        return for_version(config, number)
+    own = ModelConfig()
+    own.CopyFrom(config)
+    model_config.merge_overlay(own, model_config.parse_file(overlay))
+    return for_version(own, number)
 
 
 def _laid_over(config: ModelConfig, own: ModelConfig | None) -> ModelConfig:

@@ -123,6 +123,13 @@ class ModelRepository:
     def config_path(self, name: str) -> Path:
         return self._inside(self.model_dir(name) / CONFIG_FILE)
 
+    def numbers(self, name: str) -> list[int]:
+        """Return the numbers that versions on disk have, those of archived ones too."""
+        return [*self.versions(name), *self.archived_versions(name)]
+
+    def archived_versions(self, name: str) -> list[int]:
+        return version_folders(self.archive / check_name(name))
+
     def archived_version_dir(self, name: str, version: int) -> Path:
         return self.archive / check_name(name) / str(check_version(version))
 

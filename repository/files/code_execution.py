@@ -21,7 +21,7 @@ from repository.agents import table as agents
 from repository.config import model_config, version_settings
 from repository.config.backends import KINDS
 from repository.core.errors import InvalidConfig
-from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, parse_version, version_folders
+from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, version_folders
 from repository.files import storage
 from repository.files.data_files import DataFiles
 
@@ -81,28 +81,37 @@ class Contents:
     def with_version(self, number: int, folder: Path, beside: Mapping[str, Path]) -> "Contents":
         return Contents({**self.versions, number: folder}, {**self.beside, **beside})
 
-    def without(self, number: int) -> "Contents":
-        return Contents({key: folder for key, folder in self.versions.items() if key != number}, self.beside)
-
 
 def contents_of(model_dir: Path) -> Contents:
     """Return the contents of a model's folder; empty where there is none."""
+    versions = {number: model_dir / str(number) for number in version_folders(model_dir)}
     beside: dict[str, Path] = {}
     for entry in sorted(model_dir.iterdir()) if model_dir.is_dir() else ():
-        if parse_version(entry.name) is None and entry.name != CONFIG_FILE:
+        if entry.name != CONFIG_FILE and entry not in versions.values():
             files = entry.rglob("*") if entry.is_dir() else [entry]
             beside |= {path.relative_to(model_dir).as_posix(): path for path in files if path.is_file()}
-    return Contents({number: model_dir / str(number) for number in version_folders(model_dir)}, beside)
+    return Contents(versions, beside)
 
 
 # -- code that the configuration runs ----------------------------------------------------------------------------------
 def runs(config: ModelConfig, contents: Contents) -> frozenset[Finding]:
     """Return the code of these versions that a server would execute, under this configuration or one of `configs/`."""
-    found: set[Finding] = set()
+    return frozenset().union(*_runs(config, contents).values())
+
+
+def runs_for(number: int, config: ModelConfig, contents: Contents) -> frozenset[Finding]:
+    """Return the code of one version that a server would execute, without the findings that another version has, too."""
+    found = _runs(config, contents)
+    return frozenset(found.pop(number)).difference(*found.values())
+
+
+def _runs(config: ModelConfig, contents: Contents) -> dict[int, set[Finding]]:
+    """Return the code that a server would execute, by the version that has it."""
+    found: dict[int, set[Finding]] = {number: set() for number in contents.versions}
     for where, base in _configurations(config, contents.beside):
         for number, folder in contents.versions.items():
-            found |= {Finding(where + one.where, one.sentence) for one in _version_runs(base, number, folder)}
-    return frozenset(found)
+            found[number] |= {Finding(where + one.where, one.sentence) for one in _version_runs(base, number, folder)}
+    return found
 
 
 def _configurations(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[tuple[str, ModelConfig]]:
@@ -163,12 +172,8 @@ def _is_plain_ensemble(config: ModelConfig) -> bool:
 
 def _overlaid(config: ModelConfig, number: int, folder: Path) -> ModelConfig | None:
     """Return the configuration of the version; None where its settings cannot be read, because then no server loads it."""
-    effective = ModelConfig()
-    effective.CopyFrom(config)
     try:
-        if model_config.is_there(folder / OVERLAY_FILE):
-            model_config.merge_overlay(effective, model_config.parse_file(folder / OVERLAY_FILE))
-        return version_settings.for_version(effective, number)
+        return version_settings.as_served(config, number, folder)
     except InvalidConfig:
         return None
 

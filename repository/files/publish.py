@@ -18,7 +18,6 @@ from repository.core.layout import (
     check_name,
     parse_version,
     relative_path,
-    version_folders,
 )
 from repository.files import storage
 from repository.files.progress import SILENT, Progress
@@ -63,12 +62,11 @@ def place_version(
     Raises Conflict where the version exists or is archived, UnsafePath, InvalidConfig; then nothing has changed.
     """
     contents = _contents(config_text, model_files)
-    version = int(staged.folder.name)
     with _locked(repository, name):
-        refuse_used(repository, name, version)
-        if repository.has_model(name):
-            return _add_version(repository, name, staged.folder, contents)
-        return _add_model(repository, name, staged.folder, contents)
+        placed = _unused(repository, name, int(staged.folder.name))
+        add = _add_version if placed.parent.is_dir() else _add_model
+        add(placed, staged.folder, contents)
+    return placed
 
 
 def write_beside(repository: ModelRepository, *, name: str, config_text: str, model_files: Mapping[str, bytes]) -> None:
@@ -137,10 +135,6 @@ def _move(
     remove(repository, source, begin)
 
 
-def archived_versions(repository: ModelRepository, name: str) -> list[int]:
-    return version_folders(repository.archive / check_name(name))
-
-
 def delete_model(repository: ModelRepository, *, name: str) -> None:
     """Remove a model with all its versions, archived ones too. It disappears at once, and its files a little later."""
     with _locked(repository, name):
@@ -171,10 +165,12 @@ def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) 
     return contents
 
 
-def refuse_used(repository: ModelRepository, name: str, version: int) -> None:
-    """Raise Conflict where the number is used."""
-    if repository.version_dir(name, version).exists() or repository.archived_version_dir(name, version).exists():
+def _unused(repository: ModelRepository, name: str, version: int) -> Path:
+    """Return the folder of a new version; Conflict where the number is used."""
+    place = repository.version_dir(name, version)
+    if place.exists() or repository.archived_version_dir(name, version).exists():
         raise Conflict(f"version {version} of '{name}' exists already; versions are never changed or replaced")
+    return place
 
 
 def _stage(repository: ModelRepository, source: Path | None, staged: Path, move: bool, progress: Progress) -> Staged:
@@ -182,46 +178,41 @@ def _stage(repository: ModelRepository, source: Path | None, staged: Path, move:
     if source is None:
         staged.mkdir()
         return Staged(staged, Manifest({}))
-    size = storage.tree_size(source)
     if move and storage.same_disk(source, staged.parent):
-        progress.plan(2 * size)
-        storage.link_tree(source, staged)
+        progress.plan(2 * storage.link_tree(source, staged))
     else:
+        size = storage.tree_size(source)
         storage.ensure_space(staged.parent, size, repository.reserve)
         progress.plan(3 * size)
         progress.step("Copying to the repository")
         with storage.full_disk_is_no_space(size, staged.parent):
             storage.copy_tree(source, staged, progress)
-    for name in storage.plain_files(staged):
-        (staged / name).chmod(0o444)
     progress.step("Hashing")
     manifest = storage.hash_tree(staged, progress)
+    for name in manifest.files:
+        (staged / name).chmod(0o444)
     progress.step("Flushing to the disk")
     storage.sync_tree(staged, progress)
     return Staged(staged, manifest)
 
 
-def _add_model(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> Path:
+def _add_model(placed: Path, staged: Path, contents: Mapping[str, bytes]) -> None:
     """Make a new model visible, with all its files, by one rename."""
     folder = staged.parent / "model"
     folder.mkdir()
     staged.rename(folder / staged.name)
     _write_contents(folder, contents)
     storage.sync_tree(folder)
-    placed = repository.model_dir(name)
-    rename(folder, placed)
-    return placed / staged.name
+    rename(folder, placed.parent)
 
 
-def _add_version(repository: ModelRepository, name: str, staged: Path, contents: Mapping[str, bytes]) -> Path:
-    placed = repository.version_dir(name, int(staged.name))
+def _add_version(placed: Path, staged: Path, contents: Mapping[str, bytes]) -> None:
     rename(staged, placed)
     try:
         _write_contents(placed.parent, contents)
     except BaseException:
         rename(placed, staged)
         raise
-    return placed
 
 
 def _write_contents(folder: Path, contents: Mapping[str, bytes]) -> None:

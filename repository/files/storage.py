@@ -167,14 +167,15 @@ def same_disk(one: Path, other: Path) -> bool:
     return one.stat().st_dev == other.stat().st_dev
 
 
-def link_tree(source: Path, destination: Path) -> None:
-    """Hard-link a folder's files into a new folder on the same disk, which takes no space."""
+def link_tree(source: Path, destination: Path) -> int:
+    """Hard-link a folder's files into a new folder on the same disk, which takes no space; return their bytes."""
     names = plain_files(source)
     destination.mkdir()
     for name in names:
         target = destination / name
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(source / name, target)
+    return sum((destination / name).stat().st_size for name in names)
 
 
 def tree_size(folder: Path) -> int:

@@ -21,7 +21,6 @@ from dashboard.accounts.token_use import TokenUse
 from dashboard.jobs import services as jobs
 from dashboard.jobs.runner import job_run
 from dashboard.models import Job, Model, ModelState, Release, ReleaseSpan, Server, ServerState, Upload, Version
-from dashboard.models.upload_json import Contents
 from dashboard.releases import life
 from dashboard.releases.selectors import wanted_release
 from dashboard.servers.services import server_ensure_local
@@ -243,7 +242,7 @@ def as_inspected(upload: Upload, **proposal: Any) -> Upload:
         **tensors,
         **proposal,
     }
-    upload.contents = Contents(files=["model.onnx"]).to_json()
+    upload.contents = {"files": ["model.onnx"]}
     upload.state = "inspected"
     upload.save()
     return upload

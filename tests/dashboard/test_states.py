@@ -15,13 +15,14 @@ from django.utils import timezone
 from dashboard.access.authorisation import Actor
 from dashboard.catalog import version_states
 from dashboard.models import Job, Rollout, Upload, Version
-from dashboard.models.upload_json import Contents, Publication, PublishRequest
+from dashboard.models.upload_json import Publication, PublishRequest
 from dashboard.releases import rollout_states
 from dashboard.rollouts.plan import default_plan
 from dashboard.shared.choices import RolloutState, UploadState, VersionState
 from dashboard.shared.exceptions import WrongState
 from dashboard.uploads import states
 from dashboard.uploads.services import upload_create
+from repository.config.document import NOTHING
 
 ROOT = Path(settings.BASE_DIR)
 MACHINES = (states, version_states, rollout_states)
@@ -98,7 +99,7 @@ def upload_events(job: Job) -> dict[str, Callable[[Upload], None]]:
         "receive": states.receive,
         "complete": lambda upload: states.complete(upload, job=job),
         "inspect": states.inspect,
-        "accept": lambda upload: states.accept(upload, contents=Contents(["a"]), proposal={"format": "onnx"}),
+        "accept": lambda upload: states.accept(upload, contents={"files": ["a"]}, proposal={"format": "onnx"}),
         "reject": lambda upload: states.reject(upload, reason="why"),
         "extend": states.extend,
         "publish": lambda upload: states.publish(upload, publication=PUBLICATION, job=job),
@@ -190,10 +191,8 @@ def test_an_upload_that_was_continued_just_now_does_not_expire(upload: Upload) -
 
 
 def test_what_publishing_was_asked_for_is_read_as_it_was_written() -> None:
-    for publication in (PUBLICATION, Publication(PublishRequest(config_text="", base_release=0), number=1, actor=7)):
+    for publication in (PUBLICATION, Publication(PublishRequest(NOTHING, base_release=0), number=1, actor=7)):
         assert Publication.from_json(publication.to_json()) == publication
-    contents = Contents(files=["model.onnx"], model_files={"labels.txt": "source/labels.txt"})
-    assert Contents.from_json(contents.to_json()) == contents
 
 
 def test_rows_of_earlier_releases_are_read_as_they_are() -> None:
@@ -206,6 +205,3 @@ def test_rows_of_earlier_releases_are_read_as_they_are() -> None:
     assert publication.request == PublishRequest(None, 2, False, "n", True, False, ("VIEW", "OPERATE"))
     assert Publication.from_json({**stored, "text": ""}) == Publication(publication.request, 4, 1, "")
     assert Publication.from_json({}) is None
-    contents = Contents.from_json({"files": ["a"], "config_text": "x", "model_files": {"b": "source/b"}})
-    assert contents == Contents(["a"], {"b": "source/b"})
-    assert Contents.from_json({}) == Contents()

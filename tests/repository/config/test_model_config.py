@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config import model_config
-from repository.core.errors import InvalidConfig, NotFound
+from repository.core.errors import InvalidConfig
 from tests.repository.samples import BERT_CLASSIFIER, RESNET50, model_configs
 
 
@@ -95,8 +95,7 @@ def test_json_configurations_are_read() -> None:
 def test_a_missing_file_is_an_empty_configuration_with_the_folders_name(tmp_path: Path) -> None:
     (tmp_path / "digits").mkdir()
     assert model_config.read(tmp_path / "digits") == ModelConfig(name="digits")
-    with pytest.raises(NotFound):
-        model_config.read_text(tmp_path / "digits")
+    assert model_config.read_text(tmp_path / "digits") is None
 
 
 def test_a_file_that_is_not_text_or_too_large_is_refused(tmp_path: Path) -> None:

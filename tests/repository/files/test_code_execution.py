@@ -147,5 +147,5 @@ def test_content_can_leave_it_open(content: bytes, tmp_path: Path) -> None:
 def test_returning_code_is_distinguished_from_present_code(model: Path) -> None:
     there = code_execution.contents_of(model)
     config = model_config.parse('backend: "python"')
-    assert len(code_execution.runs(config, there) - code_execution.runs(config, there.without(2))) == 1
+    assert len(code_execution.runs_for(2, config, there)) == 1
     assert code_execution.runs(config, Contents()) == frozenset()

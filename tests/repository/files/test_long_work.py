@@ -121,7 +121,7 @@ def test_a_version_goes_to_an_archive_on_another_disk_and_comes_back(repository:
     assert repository.versions("digits") == []
     publish.restore_version(repository, name="digits", version=1)
     assert (repository.version_dir("digits", 1) / "model.onnx").read_bytes() == CONTENT
-    assert publish.archived_versions(repository, "digits") == []
+    assert repository.archived_versions("digits") == []
     assert leftovers(repository) == []
 
 
@@ -131,7 +131,7 @@ def test_a_move_that_was_stopped_leaves_the_version_where_it_was(repository: Mod
     with pytest.raises(Stopped):
         publish.archive_version(repository, name="digits", version=1, progress=Heard(lambda steps, done: True))
     assert repository.versions("digits") == [1]
-    assert publish.archived_versions(repository, "digits") == []
+    assert repository.archived_versions("digits") == []
     assert leftovers(repository) == []
 
 
@@ -143,9 +143,9 @@ def test_a_move_that_was_killed_after_its_rename_goes_on_when_it_is_asked_again(
     storage.copy_tree(repository.version_dir("digits", 1), repository.archived_version_dir("digits", 1))
     publish.archive_version(repository, name="digits", version=1)
     assert repository.versions("digits") == []
-    assert publish.archived_versions(repository, "digits") == [1]
+    assert repository.archived_versions("digits") == [1]
     publish.archive_version(repository, name="digits", version=1)
-    assert publish.archived_versions(repository, "digits") == [1]
+    assert repository.archived_versions("digits") == [1]
 
 
 def test_an_archived_version_is_not_lost_to_another_of_its_number(repository: ModelRepository, source: Path) -> None:

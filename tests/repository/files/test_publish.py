@@ -147,13 +147,13 @@ def test_a_version_is_archived_and_restored(repository: ModelRepository, source:
     publish_version(repository, name="digits", version=1, source=source)
     publish.archive_version(repository, name="digits", version=1)
     assert repository.versions("digits") == []
-    assert publish.archived_versions(repository, "digits") == [1]
+    assert repository.archived_versions("digits") == [1]
     publish.restore_version(repository, name="digits", version=1)
     assert repository.versions("digits") == [1]
     publish.restore_version(repository, name="digits", version=1)
     publish.archive_version(repository, name="digits", version=1)
     publish.delete_model(repository, name="digits")
-    assert publish.archived_versions(repository, "digits") == []
+    assert repository.archived_versions("digits") == []
     with pytest.raises(NotFound):
         publish.restore_version(repository, name="digits", version=1)
 
@@ -164,7 +164,7 @@ def test_a_model_is_deleted_with_all_it_has(repository: ModelRepository, source:
     publish.archive_version(repository, name="digits", version=1)
     publish.delete_model(repository, name="digits")
     assert repository.models() == []
-    assert publish.archived_versions(repository, "digits") == []
+    assert repository.archived_versions("digits") == []
     with pytest.raises(NotFound):
         publish.delete_model(repository, name="digits")
 
