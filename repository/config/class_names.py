@@ -17,7 +17,7 @@ KEY = SLIPWAY_PREFIX + PARAMETER
 
 
 def class_names(config: ModelConfig) -> dict[str, list[str]]:
-    """Return output -> the names of its classes, of a valid configuration."""
+    """Return the class names of a valid configuration, by output."""
     value = get_parameter(config, PARAMETER, {})
     if not isinstance(value, dict):
         return {}
@@ -25,7 +25,7 @@ def class_names(config: ModelConfig) -> dict[str, list[str]]:
 
 
 def set_class_names(config: ModelConfig, names: Mapping[str, Sequence[str]]) -> None:
-    """Write the names of outputs' classes; without any, no parameter is left."""
+    """Write the class names of outputs; without names, remove the parameter."""
     named = {output: list(classes) for output, classes in names.items() if classes}
     if named:
         config.parameters[KEY].string_value = json.dumps(named, ensure_ascii=False)
@@ -34,7 +34,7 @@ def set_class_names(config: ModelConfig, names: Mapping[str, Sequence[str]]) -> 
 
 
 def problem(value: Json, config: ModelConfig) -> str:
-    """Say what is wrong with a value; "" for nothing."""
+    """Return what is wrong with a value, "" for nothing."""
     if not isinstance(value, dict) or not all(_is_list_of_names(names) for names in value.values()):
         return 'expected an object of lists of names, such as {"probabilities": ["cat", "dog"]}'
     unknown = sorted(value.keys() - {output.name for output in config.output})

@@ -1,12 +1,12 @@
-"""A configuration as one object: the text of a config.pbtxt, and all that is asked of it.
+"""A configuration as one object: the text of a config.pbtxt, its message, and the questions that other rooms ask of both.
 
-It is made at the edges alone (disk, form, REST, upload, the row of a release) and handed on from there; nobody changes one. An
-edit returns another document, whose text keeps of the old one what need not change.
+Only the edges make a document (disk, form, REST, upload, the row of a release); the other rooms hand it on, and nobody changes
+it. An edit returns another document, whose text differs from the old text only where it must.
 
 The number of the release in a text (`slipway.release`), by which a server says which release it serves, is written by the
-dashboard, and is no part of the text to a person: `stamped` writes it, `stamp_of` reads it, and a document is without it.
+dashboard. People do not see it: a document does not have it, `stamped` writes it, `stamp_of` reads it.
 
-A text with mistakes is a document, too: it serves nothing and names nothing, and `message` raises what is wrong with it.
+A text with mistakes is a document, too. It serves no version and names none, and `message` raises its mistake.
 """
 
 import re
@@ -37,7 +37,7 @@ from repository.config.traffic import policy_of, set_traffic, traffic_problem
 from repository.core.errors import InvalidConfig, Problem
 from repository.core.json_types import JsonObject
 
-# The same few texts are asked for again and again: by a form, its job, the release, the next step of a rollout.
+# A form, its job, the release and the next step of a rollout each read the same few texts.
 KEPT = 64
 KEPT_CHARACTERS = 1 << 15  # of one text; a larger one is read anew
 
@@ -74,20 +74,20 @@ class Document:
 
     @staticmethod
     def read(text: str) -> "Document":
-        """Return the document of a text, whatever release it is stamped with."""
+        """Return the document of a text, without the number of its release."""
         plain = _WRITTEN.sub("", text)
         found = kept(plain) if len(plain) <= KEPT_CHARACTERS else Document(plain)
-        if _STAMP in plain and not found.mistake and _STAMP in found.message.parameters:  # in a form that is not ours
+        if _STAMP in plain and not found.mistake and _STAMP in found.message.parameters:  # in another form
             return found.edited(lambda config: config.parameters.pop(_STAMP))
         return found
 
     def __bool__(self) -> bool:
         return bool(self.text)
 
-    # -- what it says ------------------------------------------------------------------------------------------------
+    # -- contents ----------------------------------------------------------------------------------------------------
     @cached_property
     def message(self) -> ModelConfig:
-        """What the text means, which nobody may change; InvalidConfig, with line and column, for one with mistakes."""
+        """The text as a message, which nobody may change; InvalidConfig, with line and column, for a text with mistakes."""
         if isinstance(self._parsed, InvalidConfig):
             raise self._parsed.with_traceback(None)
         return self._parsed
@@ -110,7 +110,7 @@ class Document:
 
     @cached_property
     def places(self) -> Places:
-        """Where its fields stand in the text."""
+        """The places of its fields in the text."""
         return Places(self.text)
 
     @cached_property
@@ -124,7 +124,7 @@ class Document:
 
     @cached_property
     def traffic(self) -> JsonObject | None:
-        """The traffic policy; None where it has none, or a wrong one."""
+        """The traffic policy; None where the configuration has none, or an invalid one."""
         try:
             policy = get_parameter(self.message, TRAFFIC)
         except InvalidConfig:
@@ -132,7 +132,7 @@ class Document:
         return policy if isinstance(policy, dict) and not traffic_problem(policy, self.message) else None
 
     def versions(self, there: Iterable[int]) -> list[int]:
-        """Return which of the versions that are there it serves by its version policy."""
+        """Return the versions that its version policy selects of those that are there."""
         return [] if self.mistake else version_policy.select(self.message, there)
 
     def answers(self, there: Iterable[int]) -> int:
@@ -152,9 +152,9 @@ class Document:
         stable, candidate = _arm(self.traffic.get("stable", answers)), _arm(self.traffic.get("candidate"))
         return {stable: round(100 - weight, 6), candidate: round(weight, 6)}
 
-    # -- what is wrong with it ---------------------------------------------------------------------------------------
+    # -- problems ----------------------------------------------------------------------------------------------------
     def problems(self, name: str) -> list[Problem]:
-        """Return the rules that it breaks as the configuration of a model of that name; see `validation`."""
+        """Return the rules that it breaks as the configuration of that model; see `validation`."""
         if name not in self._problems:
             self._problems[name] = validation.validate(self.message, name=name, complete=False)
         return self._problems[name]
@@ -174,35 +174,35 @@ class Document:
         return {}
 
     def line_of(self, field: str) -> int:
-        """Return the line on which a field stands, or what holds it; 0 where neither is in the text."""
+        """Return the line of a field, or of the message that holds the field; 0 where the text has neither."""
         place = self.places.locate(field)
         return place[0] if place else 0
 
-    # -- beside another ----------------------------------------------------------------------------------------------
+    # -- comparison --------------------------------------------------------------------------------------------------
     def same_text(self, other: "Document") -> bool:
         """Whether both texts differ in nothing but the end of the last line."""
         return self.text.rstrip("\n") == other.text.rstrip("\n")
 
     def same_meaning(self, other: "Document", versions: list[int]) -> bool:
-        """Whether clients meet the same of both, which serve these versions; see `meaning`."""
+        """Whether clients notice no difference between two documents that serve these versions; see `meaning`."""
         if self == other:
             return True
         one = self._meaning(versions)
         return self.same_text(other) if one is None else one == other._meaning(versions)
 
     def _meaning(self, versions: list[int]) -> Meaning | None:
-        """Return nothing for a text with mistakes, of which nothing is known but itself."""
+        """Return None for a text with mistakes."""
         try:
             return meaning(self.message, versions)
         except (InvalidConfig, ValueError, TypeError, AttributeError, RecursionError):
             return None
 
     def effect_after(self, before: "Document") -> Effect:
-        """Return what a server does when it loads this where it serves `before`; a text with mistakes is a reload."""
+        """Return how a server that serves `before` takes this document; a text with mistakes is a reload."""
         return "reload" if self.mistake or before.mistake else effect(before.message, self.message)
 
     def changed_fields(self, before: "Document") -> list[str]:
-        """Return the outermost fields that differ, in the order of model_config.proto; none of a text with mistakes."""
+        """Return the outermost fields that differ, in the order of model_config.proto; [] where a text has mistakes."""
         if self.mistake or before.mistake:
             return []
         one, other = ({field.name: value for field, value in each.message.ListFields()} for each in (before, self))
@@ -217,44 +217,44 @@ class Document:
         return self.with_message(wanted)
 
     def with_message(self, wanted: ModelConfig) -> "Document":
-        """Return a document that means `wanted`, with as much of this text as can stay."""
+        """Return a document whose message is `wanted`, with as little change to this text as possible."""
         if wanted == self.message:
             return self
         found = Document.read(edit.edited(self.text, self.message, wanted))
         return found if not found.mistake and found.message == wanted else Document.read(model_config.format(wanted))
 
     def with_aliases(self, aliases: Mapping[str, int]) -> "Document":
-        """Return one with these names of versions and no others."""
+        """Return a document with these names of versions and no others."""
         return self.edited(lambda config: set_aliases(config, aliases))
 
     def with_traffic(self, policy: JsonObject | None) -> "Document":
-        """Return one with this traffic policy; None takes it away."""
+        """Return a document with this traffic policy; None removes the policy."""
         return self.edited(lambda config: set_traffic(config, None if policy is None else policy_of(policy)))
 
     def without_traffic(self) -> "Document":
-        """Return one of which one version answers all; itself where it has mistakes."""
+        """Return a document without a traffic policy; itself where it has mistakes."""
         return self if self.mistake else self.with_traffic(None)
 
     def pinned(self, versions: Iterable[int], there: Iterable[int]) -> "Document":
-        """Return one that serves exactly these versions, now and after others are published: it names them (`specific`).
+        """Return a document that serves exactly these versions, also after others are published: it names them (`specific`).
 
         One that serves them already stays as it is, unless it serves all there are.
         """
         return self.edited(lambda config: _pin(config, versions, there))
 
     def live(self, versions: Iterable[int], there: Iterable[int]) -> "Document":
-        """Return one that serves these versions and those with a name; the highest of `versions` answers by default.
+        """Return a document that serves these versions and those with a name; the highest of `versions` answers by default.
 
-        A name of a version that is not there is left away: a server would refuse it.
+        It drops names of versions that are not there, because a server would refuse them.
         """
         wanted, known = set(versions), set(there)
         named = {name: number for name, number in self.aliases.items() if number in known and name != DEFAULT_ALIAS}
         return self._answered(named, wanted | set(named.values()), max(wanted, default=0), known)
 
     def answered(self, versions: Iterable[int], answers: int, there: Iterable[int]) -> "Document":
-        """Return one that serves exactly these versions, of which `answers` answers where a request names none.
+        """Return a document that serves exactly these versions; `answers` is the one for requests that name no version.
 
-        Other names stay, but for those of versions that are not served.
+        It keeps the other names of versions that are served.
         """
         served = set(versions)
         named = {name: number for name, number in self.aliases.items() if number in served and name != DEFAULT_ALIAS}
@@ -270,8 +270,10 @@ class Document:
         return self.edited(change)
 
     def merged(self, base: "Document", theirs: "Document") -> "Document | None":
-        """Return theirs with what this one changed of `base`, line by line, or else field by field; None where both changed the
-        same, or a text has mistakes."""
+        """Return `theirs` with the changes that this document made to `base`, merged by lines or else by fields.
+
+        None where both changed the same field, or a text has mistakes.
+        """
         if self.mistake or base.mistake or theirs.mistake:
             return None
         wanted = merged_fields(base.message, self.message, theirs.message)
@@ -282,7 +284,7 @@ class Document:
         return found if found and not found.mistake and found.message == wanted else theirs.with_message(wanted)
 
     def stamped(self, number: int) -> str:
-        """Return what is written for a release: the text with its number, as the last line."""
+        """Return the text for config.pbtxt: the document's, with the number of its release as the last line."""
         ended = self.text if not self.text or self.text.endswith("\n") else self.text + "\n"
         return ended + _LINE % number
 
@@ -293,7 +295,7 @@ def kept(text: str) -> Document:
 
 
 def stamp_of(text: str) -> int | None:
-    """Return the number of the release in a text; None where it says none, or is no configuration."""
+    """Return the number of the release in a text; None where the text has none, or has mistakes."""
     try:
         return release_of(model_config.parse(text))
     except InvalidConfig:

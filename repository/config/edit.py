@@ -1,4 +1,4 @@
-"""Bringing a person's config.pbtxt to a new configuration with as little change to the text as possible."""
+"""Edits a person's config.pbtxt for a new configuration, with as little change to the text as possible."""
 
 import re
 from bisect import bisect_right
@@ -13,7 +13,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 from repository.config.text import Statement, Value, entry_key, line_starts, statements
 
-# The rest of a line is looked at as far as blanks go: a text may be one line.
+# The search stops at the first character that is neither blank nor comment, because a text may be one long line.
 _BLANK = " \t\r\f\v"
 _REST_OF_LINE = re.compile(r"[ \t\r\f\v]*(?:#[^\n]*)?(?:\n|\Z)")
 _INDENT = re.compile(r"[ \t\r\f\v]*")
@@ -28,7 +28,7 @@ class _Edit(NamedTuple):
 
 
 class _Element(NamedTuple):
-    """One entry of a list or map. `key` tells it from the others: a map's key, a name, or its place."""
+    """One entry of a list or map. `key` identifies it: a map's key, a name, or its index."""
 
     key: str | int
     message: Message
@@ -80,7 +80,7 @@ class _Editor:
             position = max(edit.end, position)
         return "".join([*pieces, self.text[position : value.end]])
 
-    # -- what is written already ---------------------------------------------------------------------------------------
+    # -- statements that are there -----------------------------------------------------------------------------------
     def _replaced(
         self, written: list[Statement], field: FieldDescriptor, old: Message, new: Message
     ) -> Iterator[_Edit]:
@@ -96,7 +96,7 @@ class _Editor:
             yield _Edit(value.start, value.end, _body(field, new))
 
     def _rewritten(self, written: list[Statement], field: FieldDescriptor, body: str) -> Iterator[_Edit]:
-        """Write a list of numbers or strings anew, in the place of its first statement."""
+        """Replace a list of numbers or strings, at the place of its first statement."""
         first, *rest = written
         if self.text.startswith("[ ", first.value_start):
             body = f"[ {body[1:-1]} ]"
@@ -140,11 +140,11 @@ class _Editor:
             return _Edit(begins, rest.end(), "")
         return _Edit(statement.start, statement.end, "")
 
-    # -- what is new -----------------------------------------------------------------------------------------------------
+    # -- new statements ----------------------------------------------------------------------------------------------
     def _insertion(
         self, value: Value, kept: list[Statement], field: FieldDescriptor, new: Message, *, root: bool
     ) -> _Edit:
-        """Insert a new statement behind the nearest that comes before it in the .proto, or else at the beginning."""
+        """Insert a new statement after the nearest field that precedes it in the .proto, or else at the beginning."""
         order = {other.name: other.index for other in new.DESCRIPTOR.fields}
         before = [statement for statement in kept if order[statement.name] < field.index]
         anchor = max(before, key=lambda statement: (order[statement.name], statement.start), default=None)
@@ -162,7 +162,7 @@ class _Editor:
         return _Edit(value.start + 1, value.start + 1, f"\n{indent}{text}")
 
     def _behind(self, anchor: Statement, text: str, indent: str) -> _Edit:
-        """Insert on the line below the anchor's, behind its comment; directly behind it where its line goes on."""
+        """Insert on the line below the anchor, after its comment; right after the anchor where its line has more statements."""
         rest = _REST_OF_LINE.match(self.text, anchor.end)
         place = anchor.end if rest is None else rest.end() - rest[0].endswith("\n")
         return _Edit(place, place, f"\n{indent}{text}" + ("" if rest is not None else f"\n{indent}"))
@@ -228,7 +228,7 @@ def _statement(field: FieldDescriptor, message: Message, indent: str, *, one_lin
 
 
 def _body(field: FieldDescriptor, message: Message) -> str:
-    """Return what stands behind the colon."""
+    """Return the text of a value, which follows the colon."""
     if not _has(message, field):
         return "false" if field.cpp_type == field.CPPTYPE_BOOL else "0"
     return _statement(field, message, "").removeprefix(field.name).lstrip(": ")

@@ -1,4 +1,4 @@
-"""Whether a configuration fits a model file: what a server would refuse of it, and what only requests would tell.
+"""Checks whether a configuration fits a model file: contradictions that a server refuses, and those that fail requests.
 
 What the configuration leaves out is completed from the file first, as the server does.
 """
@@ -29,7 +29,7 @@ class ModelFile(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """Where a configuration contradicts a file. certain: a server refuses it; otherwise requests may fail."""
+    """A contradiction between a configuration and a file. certain: a server refuses it; otherwise requests may fail."""
 
     field: str
     message: str
@@ -37,8 +37,7 @@ class Misfit(NamedTuple):
 
 
 def misfits(config: ModelConfig, file: ModelFile) -> list[Misfit]:
-    """Return where a configuration contradicts a model file; none for an ensemble, and where it names a file that nobody has
-    looked into."""
+    """Return where a configuration contradicts a model file; [] for an ensemble, and for a file that was never inspected."""
     named = backend_of(config)
     if is_ensemble(config) or _runs_another(config, file, named):
         return []
@@ -46,7 +45,7 @@ def misfits(config: ModelConfig, file: ModelFile) -> list[Misfit]:
 
 
 def _runs_another(config: ModelConfig, file: ModelFile, named: str) -> bool:
-    """Whether the configuration runs another file of the version than the known one."""
+    """Whether the configuration names another file of the version than the inspected one."""
     if config.cc_model_filenames:
         return True
     wanted = {config.default_model_filename} - {""} or {name for name, of in BACKEND_OF_FILENAME.items() if of == named}
@@ -84,7 +83,7 @@ def _tensors(config: ModelConfig, file: ModelFile) -> list[Misfit]:
 
 
 def _left_out(config: ModelConfig, field: str) -> bool:
-    """Whether a problem is that neither the configuration nor the file says something: a server may find out yet."""
+    """Whether a problem is a value that neither the configuration nor the file has, because a server may still find it."""
     if field in ("input", "output"):
         return not getattr(config, field)
     place = _PART.fullmatch(field)

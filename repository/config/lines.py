@@ -1,4 +1,4 @@
-"""What differs between two texts, line by line, in work that grows with their length and not with its square.
+"""Differences between two texts by lines, in time that grows with their length and not with its square.
 
 The fewest changes are looked for, in the manner of Myers ("An O(ND) Difference Algorithm and Its Variations", 1986), while that
 takes no more than so many steps for each line; of texts that are further apart, what lies between their common beginning and
@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-_STEPS = 20_000  # that are taken for the smallest text, and for each line
+_STEPS = 20_000  # for the smallest text, and for each line
 _STEPS_OF_A_LINE = 16
 
 
@@ -23,7 +23,7 @@ class Hunk(NamedTuple):
 
 
 def hunks(old: Sequence[str], new: Sequence[str]) -> list[Hunk]:
-    """Return the changes that make one text of the other, in the order of their lines."""
+    """Return the changes that turn one text into the other, in the order of their lines."""
     first = 0
     while first < min(len(old), len(new)) and old[first] == new[first]:
         first += 1
@@ -39,7 +39,7 @@ def hunks(old: Sequence[str], new: Sequence[str]) -> list[Hunk]:
 
 
 def _path(old: Sequence[str], new: Sequence[str]) -> list[Hunk] | None:
-    """Return the single lines that go or come, in their order; None where there are more than it is worth finding out."""
+    """Return the single lines that are removed or added, in order; None where finding them takes too many steps."""
     steps = _STEPS + _STEPS_OF_A_LINE * (len(old) + len(new))
     rounds: list[array[int]] = []  # after so many changes: of each diagonal, the furthest line of the old text
     while steps > 0:
@@ -59,7 +59,7 @@ def _path(old: Sequence[str], new: Sequence[str]) -> list[Hunk] | None:
 
 
 def _before(furthest: "array[int]", index: int) -> tuple[int, bool]:
-    """Return where a diagonal begins after one change more, and whether that change is a line that comes."""
+    """Return the start of a diagonal after one more change, and whether that change adds a line."""
     comes = index == 0 or (index < len(furthest) and furthest[index - 1] < furthest[index])
     return (furthest[index], True) if comes else (furthest[index - 1] + 1, False)
 
@@ -76,7 +76,7 @@ def _traced(rounds: "list[array[int]]", index: int, x: int) -> list[Hunk]:
 
 
 def _joined(single: Sequence[Hunk]) -> list[Hunk]:
-    """Return changes that touch as one."""
+    """Return the changes, with those that touch joined."""
     found: list[Hunk] = []
     for hunk in single:
         if found and hunk.start <= found[-1].end and hunk.from_ <= found[-1].to:
@@ -96,7 +96,7 @@ def unified(old: str, new: str, *, old_name: str = "before", new_name: str = "af
 
 
 def _grouped(changes: Sequence[Hunk], context: int) -> list[list[Hunk]]:
-    """Return changes whose contexts touch together."""
+    """Return the changes in groups whose contexts touch."""
     groups: list[list[Hunk]] = []
     for hunk in changes:
         if groups and hunk.start - groups[-1][-1].end <= 2 * context:
@@ -121,6 +121,6 @@ def _shown(group: Sequence[Hunk], before: Sequence[str], after: Sequence[str], c
 
 
 def _range(start: int, end: int) -> str:
-    """Return the lines of a hunk as the format has them, which counts from 1, and says of none what stands before."""
+    """Return a hunk's range in the format, which counts from 1; an empty range names the line before it."""
     length = end - start
     return f"{start + 1}" if length == 1 else f"{start + 1 if length else start},{length}"

@@ -1,4 +1,4 @@
-"""What clients meet of a configuration: which versions answer them, by which names, and how; not how its text is written."""
+"""The meaning of a configuration to clients: which versions answer, by which names and how, whatever its text looks like."""
 
 import json
 
@@ -13,7 +13,7 @@ Meaning = tuple[ModelConfig, int, dict[str, object]]
 
 
 def meaning(config: ModelConfig, versions: list[int]) -> Meaning:
-    """Return what clients meet of a configuration that serves these versions.
+    """Return the meaning of a configuration that serves these versions.
 
     Comments and the words of the version policy are nothing to them, and neither are a `default` that means the version which
     answers anyhow and the settings of versions that are not served.
@@ -21,7 +21,7 @@ def meaning(config: ModelConfig, versions: list[int]) -> Meaning:
     plain = ModelConfig()
     plain.CopyFrom(config)
     plain.ClearField("version_policy")
-    plain.ClearField("name")  # the folder's in any case
+    plain.ClearField("name")  # always the folder's name
     names = aliases_of(config)
     answers = names.get(DEFAULT_ALIAS, max(versions, default=0))
     own: dict[str, object] = {
@@ -38,7 +38,7 @@ def meaning(config: ModelConfig, versions: list[int]) -> Meaning:
 
 
 def _value(text: str) -> str:
-    """Return JSON in one form. Not as values: to Python, true is 1."""
+    """Return JSON in one form, as text because true equals 1 in Python."""
     try:
         return json.dumps(json.loads(text, parse_float=_number), sort_keys=True)
     except ValueError:
@@ -46,6 +46,6 @@ def _value(text: str) -> str:
 
 
 def _number(text: str) -> float:
-    """Return a number that is written with a point or an exponent as it would be without: 1.0 is 1."""
+    """Return a whole number without its point or exponent: 1.0 becomes 1."""
     number = float(text)
     return int(number) if number.is_integer() and abs(number) < 2**53 else number

@@ -1,4 +1,4 @@
-"""Two people's changes of one config.pbtxt in one text: line by line, or else field by field, where they do not touch."""
+"""Merges two people's changes of one config.pbtxt, by lines or else by fields, where the changes do not touch."""
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -6,7 +6,7 @@ from repository.config.lines import hunks
 
 
 def merged_fields(base: ModelConfig, mine: ModelConfig, theirs: ModelConfig) -> ModelConfig | None:
-    """Return their configuration with my fields, the outermost ones; None where both changed one, each in another way."""
+    """Return their configuration with the outermost fields that I changed; None where both changed one field differently."""
     merged = ModelConfig()
     merged.CopyFrom(theirs)
     before, own, other = ({field.name: value for field, value in one.ListFields()} for one in (base, mine, theirs))
@@ -27,7 +27,7 @@ def merged_fields(base: ModelConfig, mine: ModelConfig, theirs: ModelConfig) -> 
 
 
 def merged_lines(*texts: str) -> str | None:
-    """Return the text with the changes of both others, of (base, mine, theirs); None where they touch."""
+    """Return the base with the changes of mine and theirs; None where the changes touch."""
     base, mine, theirs = (text.splitlines(keepends=True) for text in texts)
     changes = sorted(
         {

@@ -28,7 +28,7 @@ _MAX_NUMBER = 2**63 - 1
 
 
 def release_of(config: ModelConfig) -> int | None:
-    """Return the number of the release that a validated configuration belongs to; None where it says none."""
+    """Return the number of the release of a validated configuration; None where it has none."""
     value = get_parameter(config, RELEASE)
     return cast(int, value) if _is_number(value) else None
 
@@ -38,12 +38,12 @@ def set_release(config: ModelConfig, number: int) -> None:
 
 
 def aliases_of(config: ModelConfig) -> dict[str, int]:
-    """Return what a validated configuration calls its versions: name -> version."""
+    """Return the aliases of a validated configuration: name -> version."""
     return cast(dict[str, int], get_parameter(config, ALIASES) or {})
 
 
 def set_aliases(config: ModelConfig, aliases: Mapping[str, int]) -> None:
-    """Write the names, sorted; without any, no parameter is left."""
+    """Write the names, sorted; without names, remove the parameter."""
     key = SLIPWAY_PREFIX + ALIASES
     if aliases:
         config.parameters[key].string_value = json.dumps(dict(sorted(aliases.items())))
@@ -52,7 +52,7 @@ def set_aliases(config: ModelConfig, aliases: Mapping[str, int]) -> None:
 
 
 def is_alias(text: str) -> bool:
-    """Whether a text has the form of an alias, which no number has."""
+    """Whether a text has the form of an alias; no number has it."""
     return _ALIAS.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""The reload rule: what of a configuration changes while the model serves, and what makes the server build it anew.
+"""The reload rule: which changes of a configuration a serving model takes in place, and which make the server reload it.
 
 The server decides by this rule when it is asked to load a model again; the dashboard says by the same rule, before, what
 applying a change will do.
@@ -21,7 +21,7 @@ _IN_PLACE = [key for kind in KINDS.values() for key in kind.instance_counts]
 
 
 def effect(old: ModelConfig, new: ModelConfig) -> Effect:
-    """Return what loading a model with `new` does where it serves with `old`."""
+    """Return the effect of loading `new` on a model that serves with `old`."""
     if not all(same_build(one, other) for one, other in _by_version(old, new)):
         return "reload"
     if old.version_policy != new.version_policy:
@@ -30,7 +30,7 @@ def effect(old: ModelConfig, new: ModelConfig) -> Effect:
 
 
 def _by_version(old: ModelConfig, new: ModelConfig) -> Iterator[tuple[ModelConfig, ModelConfig]]:
-    """Yield what versions were and will be served with: those without settings of their own, and each that has some."""
+    """Yield the old and new configuration of versions without settings of their own, and of each version that has some."""
     before, after = (version_settings.of_versions(config) for config in (old, new))
     yield old, new
     for number in {*before, *after}:
@@ -38,7 +38,7 @@ def _by_version(old: ModelConfig, new: ModelConfig) -> Iterator[tuple[ModelConfi
 
 
 def same_build(old: ModelConfig, new: ModelConfig) -> bool:
-    """Whether what was built for `old` can go on under `new`. An empty name stands for the folder's."""
+    """Whether a version that was built for `old` can serve under `new`. An empty name is the folder's name."""
     one, other = _built(old), _built(new)
     if not one.name or not other.name:
         one.name = other.name = ""
@@ -46,13 +46,13 @@ def same_build(old: ModelConfig, new: ModelConfig) -> bool:
 
 
 def _built(config: ModelConfig) -> ModelConfig:
-    """Return the configuration without what a serving model takes as it comes."""
+    """Return the configuration without the fields that a serving model takes in place."""
     built = ModelConfig()
     built.CopyFrom(config)
     built.ClearField("version_policy")
     if not config.HasField("sequence_batching"):
         built.ClearField("dynamic_batching")
-    if not config.cc_model_filenames:  # where there is a file for each kind of GPU, the GPUs choose the file
+    if not config.cc_model_filenames:  # with a file for each kind of GPU, the GPUs choose the file
         built.ClearField("instance_group")
     for key in [key for key in built.parameters if key.startswith(SLIPWAY_PREFIX)]:
         own = OWN_PARAMETERS.get(key.removeprefix(SLIPWAY_PREFIX))

@@ -1,4 +1,4 @@
-"""`slipway.step_retries`: how often an ensemble tries a step again that fails, and how long one try of it may take.
+"""`slipway.step_retries`: how often an ensemble repeats a step that fails, and how long one attempt may take.
 
 `{"<model of a step>": {"retries": 3, "timeout_ms": 5000}}`. Only that step runs again: what was before it stays as it is. Steps
 that are not named are tried once, for as long as they take.
@@ -17,14 +17,14 @@ _LEAST = {"retries": 0, "timeout_ms": 1}
 
 
 class StepRetry(NamedTuple):
-    """retries: after the first try. timeout_ms: of each try; 0 for none."""
+    """retries: attempts after the first. timeout_ms: of each attempt; 0 for none."""
 
     retries: int
     timeout_ms: int
 
 
 def step_retries(config: ModelConfig) -> dict[str, StepRetry]:
-    """Return what a validated configuration says, by the names of the steps' models."""
+    """Return the retries of a validated configuration, by the names of the steps' models."""
     given = get_parameter(config, PARAMETER)
     if not isinstance(given, dict):
         return {}

@@ -1,4 +1,4 @@
-"""`slipway.text_generation`: how a model that generates text is asked on the OpenAI-compatible routes.
+"""`slipway.text_generation`: how the OpenAI-compatible routes call a model that generates text.
 
     {"prompt_input": "text_input", "output": "text_output", "begin": "", "message": "{role}: {content}\\n",
      "reply": "assistant: "}
@@ -33,7 +33,7 @@ class TextGeneration:
 
 
 def text_generation(config: ModelConfig) -> TextGeneration | None:
-    """Return what a validated configuration declares; None where the model does not generate text."""
+    """Return the declaration of a validated configuration; None where the model does not generate text."""
     value = get_parameter(config, PARAMETER)
     return _declared(value) if isinstance(value, dict) else None
 

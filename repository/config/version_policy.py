@@ -1,4 +1,4 @@
-"""Which of a model's versions its configuration asks to serve (ModelConfig.version_policy)."""
+"""The versions of a model that its configuration selects (ModelConfig.version_policy)."""
 
 from collections.abc import Iterable
 
@@ -6,8 +6,10 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 
 def select(config: ModelConfig, available: Iterable[int]) -> list[int]:
-    """Return the versions to serve of those available, ascending. Without a policy: the latest one, as Triton does;
-    `latest {}` says no number, and so none."""
+    """Return the versions to serve of those available, ascending.
+
+    Without a policy that is the latest, as in Triton. `latest {}` selects none, because its number is 0.
+    """
     versions = sorted(available)
     policy = config.version_policy
     kind = policy.WhichOneof("policy_choice")

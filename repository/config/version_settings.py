@@ -1,9 +1,9 @@
-"""`slipway.version_settings`: what some versions of a model are served with in place of what the model says.
+"""`slipway.version_settings`: settings of single versions, which replace those of the model.
 
 {"2": {"max_batch_size": 8, "instance_group": [{"count": 2}]}}
 
-Each is a part of a ModelConfig as protobuf writes it in JSON, and is laid over what `slipway.pbtxt` of that version says. It
-belongs to the whole configuration, so that a release has it, going back brings it back, and a load request carries it.
+Each is a part of a ModelConfig in protobuf's JSON, and is laid over the settings in that version's `slipway.pbtxt`. The
+parameter is part of the model's configuration, so that each release has its own value, and a load request carries it.
 """
 
 import json
@@ -25,7 +25,7 @@ _EXAMPLE = '{"2": {"max_batch_size": 8}}'
 
 
 def settings_of(config: ModelConfig) -> dict[int, ModelConfig]:
-    """Return the settings by version; InvalidConfig for a parameter that is wrong."""
+    """Return the settings by version; InvalidConfig for an invalid parameter."""
     value = get_parameter(config, PARAMETER)
     if value is None:
         return {}
@@ -50,7 +50,7 @@ def settings_of(config: ModelConfig) -> dict[int, ModelConfig]:
 
 
 def set_settings(config: ModelConfig, settings: Mapping[int, ModelConfig]) -> None:
-    """Write the settings, sorted by version; without any, no parameter is left."""
+    """Write the settings, sorted by version; without settings, remove the parameter."""
     rows = {
         str(number): json_format.MessageToDict(said, preserving_proto_field_name=True)
         for number, said in sorted(settings.items())
@@ -63,15 +63,17 @@ def set_settings(config: ModelConfig, settings: Mapping[int, ModelConfig]) -> No
 
 
 def for_version(config: ModelConfig, version: int | None) -> ModelConfig:
-    """Return what a version is served with; None for one that has no settings of its own. InvalidConfig as `settings_of`."""
+    """Return the configuration of a version; None is any version without settings. InvalidConfig as `settings_of`."""
     if KEY not in config.parameters:
         return config
     return _laid_over(config, settings_of(config).get(version) if version is not None else None)
 
 
 def as_served(config: ModelConfig, number: int, folder: Path) -> ModelConfig:
-    """Return what a version in a folder is served with: the model's configuration with the folder's slipway.pbtxt, and then the
-    version's own settings, laid over it. InvalidConfig where either cannot be read."""
+    """Return the configuration of a version: the model's, overlaid by slipway.pbtxt of its folder, then by its settings here.
+
+    InvalidConfig where either cannot be read.
+    """
     overlay = folder / OVERLAY_FILE
     if not model_config.is_there(overlay):
         return for_version(config, number)
@@ -100,7 +102,7 @@ def problem(value: Json, config: ModelConfig) -> str:
 
 
 def of_versions(config: ModelConfig) -> dict[int, ModelConfig]:
-    """Return what each version that has settings of its own is served with; nothing where the parameter is wrong."""
+    """Return the configuration of each version that has settings of its own; {} where the parameter is invalid."""
     try:
         return {number: _laid_over(config, own) for number, own in settings_of(config).items()}
     except InvalidConfig:
@@ -108,7 +110,7 @@ def of_versions(config: ModelConfig) -> dict[int, ModelConfig]:
 
 
 def at_version(number: int, found: Problem) -> Problem:
-    """Return what is wrong with a version's configuration as a problem of the parameter."""
+    """Return a problem of a version's configuration as a problem of the parameter."""
     where = f"{found.field}: " if found.field else ""
     return Problem(f'parameters["{KEY}"]', f"version {number}: {where}{found.message}")
 
