@@ -1,4 +1,4 @@
-"""Drift: what was changed in the repository by hand. `watch` finds it, and a person adopts it or overwrites it."""
+"""Drift: changes in the repository by hand. `watch` finds them, and a person adopts or overwrites them."""
 
 from django.db import transaction
 
@@ -27,7 +27,7 @@ _NOTHING: Fingerprint = {"config": "", "files": {}}
 
 
 def drift_check(seen: dict[int, Fingerprint] | None = None) -> list[str]:
-    """Compare every model's folder with what was adopted, store what differs, and return the names of these models.
+    """Compare every model's folder with its adopted fingerprint, store the differences, and return these models' names.
 
     seen: the fingerprints of the caller's last check by model id, which is updated. With it a changed file is hashed once.
     """
@@ -45,19 +45,19 @@ def drift_check(seen: dict[int, Fingerprint] | None = None) -> list[str]:
 
 
 def _taken_back(model: Model) -> bool:
-    """Take back the text of a release that was broken off, which nobody wrote by hand; return whether there was one."""
+    """Take back the text of a release that was never made; return whether there was one."""
     with transaction.atomic():
         locked = Model.objects.select_for_update().filter(pk=model.pk).first()
         return locked is not None and text_take_back(locked)
 
 
 def _look(model: Model, previous: Fingerprint | None = None) -> tuple[Fingerprint, list[str]]:
-    """Store what differs in a model's folder from what was adopted; return the fingerprint of the folder and that."""
+    """Store the differences of a model's folder from its adopted fingerprint; return the folder's fingerprint and them."""
     recorded = adopted_fingerprint(model)
     current = _fingerprint(model, previous or recorded)
     sentences = drift.compare(recorded, current)
     if sentences != model.drift:
-        # Unless somebody adopted or published meanwhile: then the next look knows better.
+        # The update does nothing where somebody adopted or published meanwhile; the next look will see that.
         Model.objects.filter(pk=model.pk, fingerprint=model.fingerprint).update(drift=sentences)
     return current, sentences
 
@@ -69,7 +69,7 @@ def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
 
 @repository_errors()
 def drift_adopt(*, model: Model, actor: Actor) -> Release:
-    """Adopt what lies on disk as a release: the text, new folders as versions, missing ones as archived.
+    """Adopt the folder on disk as a release: its text, new folders as versions, missing ones as archived.
 
     Forbidden: the actor may not operate, or not upload code, for nobody has inspected the files. Invalid: the text on disk is
     no valid configuration.
@@ -82,7 +82,7 @@ def _adopt(model: Model, actor: Actor) -> Release:
     require(actor, Right.UPLOAD_CODE)
     with transaction.atomic():
         model = Model.locked(model.pk)
-        # Read under the lock, as it is written again below: an edit that came meanwhile would be overwritten.
+        # The text is read under the lock, because it is written again below: a later edit would be overwritten.
         document = traffic_adopted(model, current_document(model), _adoptable(model.name))
         document_check(model=model, document=document, with_files=False)  # the files may have changed, too
         known = model.releases.exists()
@@ -113,7 +113,7 @@ def _adopt(model: Model, actor: Actor) -> Release:
 
 
 def _adoptable(name: str) -> Document:
-    """Return config.pbtxt as it is on disk, an empty one without it. InvalidConfig: the file is no text."""
+    """Return the document of config.pbtxt on disk, an empty one without a file. InvalidConfig: the file is no text."""
     found = on_disk(name)
     if found.problem:
         raise InvalidConfig(found.problem)
@@ -136,7 +136,7 @@ def drift_overwrite(*, model: Model, actor: Actor) -> Release:
 
 @repository_errors()
 def drift_give_way(*, model: Model, actor: Actor) -> None:
-    """Write the newest release's text over one that was changed by hand, so that what cannot wait for somebody to look goes on.
+    """Overwrite a text that was changed by hand, for an act that cannot wait until a person looks at it.
 
     In a transaction of its own: whoever is killed afterwards has kept that text in the audit trail.
     """

@@ -1,4 +1,4 @@
-"""The editor of a configuration, which pages of models and of uploads show: its template's context, and its JSON previews."""
+"""The editor of a configuration on pages of models and uploads: its template's context, and its JSON previews."""
 
 import json
 from dataclasses import asdict, fields
@@ -74,7 +74,7 @@ def base_release(request: HttpRequest) -> int | None:
 
 
 def preview_of(request: HttpRequest, model_name: str, arriving: Arriving | None = None) -> services.ConfigPreview:
-    """Return the preview of what a request sends: JSON {"text"} or {"base", "fields"}. Invalid: it sends something else.
+    """Return the preview of a request's JSON, {"text"} or {"base", "fields"}. Invalid: it sends something else.
 
     arriving: the version that is to be published with it.
     """
@@ -93,8 +93,7 @@ def preview_of(request: HttpRequest, model_name: str, arriving: Arriving | None 
 
 
 def preview_response(found: services.ConfigPreview, refused: str, **beside: str) -> JsonResponse:
-    """Answer with a preview. `refused`: which right the person lacks for it, and why; "" for none. beside: what else a page
-    says of that text."""
+    """Answer with a preview. refused: the right that the person lacks, and why; "" for none. beside: further keys of a page."""
     said = {
         field.name: getattr(found, field.name)
         for field in fields(found)
@@ -106,6 +105,6 @@ def preview_response(found: services.ConfigPreview, refused: str, **beside: str)
 
 
 def refusal_for(request: HttpRequest, needs: list[Need]) -> str:
-    """Return which of the needed rights the person lacks, and why, as a sentence; "" for none."""
+    """Return the needed right that the person lacks, and why, as a sentence; "" for none."""
     missing = unmet(needs, actor_of(request).rights())
     return sentence(refusal(missing)) if missing else ""

@@ -54,7 +54,7 @@ def truth(value: object) -> bool:
 
 
 def named(field: str, value: object, prefix: str, enum: "EnumTypeWrapper") -> int:
-    """Return the value of an enum that a name means, with its prefix or without."""
+    """Return the enum value of a name, with its prefix or without."""
     name = str(value).upper().removeprefix(prefix)
     try:
         return int(enum.Value(prefix + name))

@@ -1,4 +1,4 @@
-"""A configuration as the fields of a form, and the fields of a form as a configuration.
+"""Converts between a configuration and the fields of a form.
 
 `Fields` has one field for each control of the form. What is laid over a configuration may have numbers and lists of numbers as
 text, as a browser sends them ("8, 16"). What it leaves out stays as it is; so does what the form has no field for.
@@ -26,7 +26,7 @@ KINDS = [name.removeprefix("KIND_") for name in mc.ModelInstanceGroup.Kind.DESCR
 
 
 class Scalar(NamedTuple):
-    """A field of the form that stands for one field of the configuration. read: what the form sends as its value."""
+    """A field of the form for one field of the configuration. read: converts the form's value."""
 
     path: str
     read: Callable[[str, object], object]
@@ -48,7 +48,7 @@ SCALARS = {
     "priority_levels": Scalar("dynamic_batching.priority_levels", _from_zero),
     "default_priority_level": Scalar("dynamic_batching.default_priority_level", _from_zero),
 }
-# form field -> the path of the configuration that it stands for; the longest prefix wins.
+# form field -> its path in the configuration; the longest prefix wins.
 PATHS: dict[str, str] = {
     **{name: scalar.path for name, scalar in SCALARS.items()},
     "batching": "dynamic_batching",
@@ -111,7 +111,7 @@ class LevelFields(QueueFields):
 
 
 class Fields(RunningFields, total=False):
-    """A configuration as the fields of a form: these and SCALARS; without any for a text that is no configuration."""
+    """A configuration as the fields of a form: these and SCALARS; none for a text with mistakes."""
 
     batching: bool  # whether there is a dynamic batcher
     queue_timeout_microseconds: int  # 0 is none
@@ -230,7 +230,7 @@ def _apply_batching(config: ModelConfig, fields: Mapping[str, object]) -> None:
 
 
 def _apply_scalar(config: ModelConfig, scalar: Scalar, name: str, given: object) -> None:
-    """Write a value; not where the message that it belongs to is not there."""
+    """Write a value, unless its message is absent."""
     where, _, last = scalar.path.rpartition(".")
     if where and not config.HasField(where):
         return
@@ -298,7 +298,7 @@ def _apply_version_policy(config: ModelConfig, fields: Mapping[str, object]) -> 
 
 
 def _apply_latest(config: ModelConfig, fields: Mapping[str, object]) -> None:
-    """Set how many versions. The latest one alone is what an absent policy means, so that is not written where none was."""
+    """Set the number of latest versions. Without a policy 1 is not written, because an absent policy means the latest one."""
     count = whole("version_policy_latest", fields.get("version_policy_latest", 1), least=1)
     absent = config.version_policy.WhichOneof("policy_choice") is None
     if not absent or count != 1:
@@ -313,7 +313,7 @@ def _apply_items(
     given: object,
     apply: "Callable[[str, Item, Mapping[str, object]], None]",
 ) -> None:
-    """Replace the items of a list. Each keeps what the form does not show of the old item with its name, or else its place."""
+    """Replace the items of a list. Each keeps the fields that the form lacks, from the old item of its name or else place."""
     old = list(items)
     by_name = {item.name: item for item in old}
     made = []

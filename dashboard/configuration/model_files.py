@@ -1,4 +1,4 @@
-"""What is known of the model files of versions, and whether a configuration fits those that it would serve."""
+"""The known facts of versions' model files, and the contradictions between them and a configuration."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ from repository.config.signature import Signature, TensorSignature
 from repository.core.errors import RepositoryError
 from repository.core.layout import OVERLAY_FILE
 
-# Formats whose files say their signature, so that what was recorded of them without it (before it was kept) is the file's.
+# Formats whose files declare their signature: for old versions without a stored one, the recorded tensors are the file's.
 _SELF_DESCRIBING = ("onnx", "torch_export")
 
 
@@ -39,7 +39,7 @@ def file_of_version(version: Version) -> ModelFile:
 
 
 def file_of_upload(upload: Upload) -> ModelFile:
-    """Return what the inspection found; nothing before it has ended."""
+    """Return the inspected file of an upload; empty fields before the inspection has ended."""
     proposal = upload.proposal
     stored = proposal.get("signature")
     return ModelFile(
@@ -53,7 +53,7 @@ def file_of_upload(upload: Upload) -> ModelFile:
 def served_misfits(
     model: Model | None, document: Document, published: Iterable[int], arriving: Arriving | None = None
 ) -> list[Misfit]:
-    """Return where a configuration contradicts the files of the versions that it would serve, each told with its number.
+    """Return the contradictions between a configuration and the files of the versions that it would serve, with their numbers.
 
     published: the numbers of the model's versions.
     """
@@ -79,7 +79,7 @@ def _of_one(folder: Path | None, number: int, document: Document, file: ModelFil
 
 
 def _merged(found: Mapping[int, Iterable[Misfit]]) -> list[Misfit]:
-    """Return what is wrong with several versions, the same thing once with all their numbers."""
+    """Return the misfits of several versions; equal ones once, with all their numbers."""
     numbers: dict[Misfit, list[int]] = {}
     for number, problems in found.items():
         for problem in problems:
@@ -91,7 +91,7 @@ def _merged(found: Mapping[int, Iterable[Misfit]]) -> list[Misfit]:
 
 
 def _recorded(version: Version) -> Signature | None:
-    """Return the signature of a version of before the file's own was kept: as a configuration completed it, so less exact."""
+    """Return the signature of an old version without a stored one, as a configuration completed it, which is less exact."""
 
     def tensors(rows: Iterable[TensorRow]) -> tuple[TensorSignature, ...]:
         return tuple(TensorSignature(row["name"], row["datatype"], tuple(row["shape"])) for row in rows)

@@ -1,4 +1,4 @@
-"""Which rights it takes to publish a version or change a configuration, and why. Services and their pages ask here.
+"""The rights that publishing a version or changing a configuration takes, and why. Services and their pages ask here.
 
 A change of what is served, or of a configuration, takes the right to operate. A change after which code would run that does not
 run now (repository.files.code_execution) takes the right to upload code.
@@ -17,7 +17,7 @@ from repository.core.layout import OVERLAY_FILE
 from repository.files import code_execution
 from repository.files.code_execution import Contents, Finding
 
-_TOLD = 3  # reasons in one refusal
+_TOLD = 3  # reasons that one refusal names
 _NEXT = {
     Right.OPERATE: "Leave that out, or ask somebody who may",
     Right.UPLOAD_CODE: "Leave that out, or ask an administrator",
@@ -26,7 +26,7 @@ _NEXT = {
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A right that a change takes. `sentence` says because of which file or field, without a full stop."""
+    """A right that a change takes. sentence: the file or field that needs it, without a full stop."""
 
     right: Right
     sentence: str
@@ -39,14 +39,14 @@ def unmet(needs: Iterable[Need], granted: Iterable[Right]) -> list[Need]:
 
 
 def refuse_unmet(needs: Iterable[Need], granted: Iterable[Right]) -> None:
-    """Raise Forbidden for a right that is missing, with what it is needed for."""
+    """Raise Forbidden, with the reasons, for a right that is missing."""
     missing = unmet(needs, granted)
     if missing:
         raise Forbidden(refusal(missing))
 
 
 def refusal(missing: Sequence[Need]) -> str:
-    """Return one sentence about what is missing: the right of the first need, and why it is needed."""
+    """Return one sentence with the right of the first need, and the reasons why it is needed."""
     right = missing[0].right
     reasons = [need.sentence for need in missing if need.right is right]
     more = f"; and {len(reasons) - _TOLD} more" if len(reasons) > _TOLD else ""
@@ -55,13 +55,13 @@ def refusal(missing: Sequence[Need]) -> str:
 
 # -- a configuration ---------------------------------------------------------------------------------------------------
 def config_needs(*, model_name: str, current: Document, document: Document) -> list[Need]:
-    """Return what it takes to replace `current` by `document`, with the files that lie in the repository."""
+    """Return the rights that replacing `current` by `document` takes, with the files in the repository."""
     there = contents(model_name)
     return code_needs(runs(document, there) - runs(current, there))
 
 
 def runs(document: Document, there: Contents) -> frozenset[Finding]:
-    """Return what a model runs as code under a configuration; nothing for a text with mistakes, which no server loads."""
+    """Return the code that a model runs under a configuration; none for a text with mistakes, which no server loads."""
     return frozenset() if document.mistake else code_execution.runs(document.message, there)
 
 
@@ -75,14 +75,14 @@ def code_needs(findings: Iterable[Finding]) -> list[Need]:
 
 
 def code_of_version(model_name: str, document: Document, number: int) -> list[str]:
-    """Return what one version runs as code under a configuration, in sentences, which are stored for when it is restored."""
+    """Return the code that one version runs under a configuration, as sentences, which a later restore compares."""
     return sorted(finding.sentence for finding in _runs_for(number, document, contents(model_name)))
 
 
 def restore_needs(*, version: Version, document: Document, folder: Path) -> list[Need]:
-    """Return what it takes to restore a version, whose files lie in `folder`, under the present configuration.
+    """Return the rights that restoring a version from `folder` takes under the present configuration.
 
-    Code that the version ran when it was published takes no right now.
+    Code that the version ran when it was published needs no right again.
     """
     name, number = version.model.name, version.number
     back = contents(name).with_version(number, folder, {})
@@ -104,7 +104,7 @@ def publication_needs(
     folder: Path,
     changes_service: bool,
 ) -> list[Need]:
-    """Return what it takes to publish the files in `folder` as version `number` under a configuration.
+    """Return the rights that publishing the files in `folder` as version `number` takes under a configuration.
 
     current: the model's newest release, None for a new model. changes_service: the model is loaded or made live by it.
     """
@@ -128,7 +128,7 @@ def publication_needs(
 def _changes(
     name: str, current: Document, document: Document, number: int, folder: Path, beside: Sequence[str]
 ) -> Iterable[Need]:
-    """Yield what a new version changes of a model that exists already."""
+    """Yield the rights for the changes that a new version makes to an existing model."""
     if not document.same_text(current):
         yield Need(Right.OPERATE, f"it changes the configuration of '{name}'")
     if beside:
@@ -138,7 +138,7 @@ def _changes(
 
 
 def _new(before: Contents, beside: dict[str, Path]) -> list[str]:
-    """Return the files beside the versions that are new or have another content."""
+    """Return the names of files beside the versions that are new or changed."""
     there = before.beside
     return [name for name, path in beside.items() if name not in there or there[name].read_bytes() != path.read_bytes()]
 
@@ -153,5 +153,5 @@ def _arriving(
 
 
 def beside_files(upload: Upload) -> dict[str, Path]:
-    """Return the upload's files that are to lie beside the versions, by the names that they have there."""
+    """Return the upload's files for the folder of the model, beside its versions, by name."""
     return {name: upload.folder / path for name, path in upload.contents.get("model_files", {}).items()}

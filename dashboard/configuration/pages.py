@@ -1,4 +1,4 @@
-"""The pages of a model's configuration: its form and text, what a change would do, applying it, and earlier texts."""
+"""The pages of a model's configuration: its form and text, previews, applying it, and earlier texts."""
 
 from typing import NamedTuple
 
@@ -25,8 +25,7 @@ HISTORY = 30
 
 
 class Conflicting(NamedTuple):
-    """What a person must know whose text is of a release that is not the newest any more. merged: both changes in one text, ""
-    where they touch."""
+    """The conflict of a person's text with a newer release. merged: both changes in one text, "" where they touch."""
 
     release: int
     by: str
@@ -46,7 +45,7 @@ def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
 def _page(
     request: HttpRequest, name: str, typed: Document | None = None, error: DashboardError | None = None
 ) -> HttpResponse:
-    """`typed`: what was refused with `error`: it stays, and is still held against what it was made from."""
+    """typed: the text that was refused with `error`; the form keeps it, and the release that it was made from."""
     head = model_context(name, "configuration")
     model = head["model"]
     release = newest_release(model)
@@ -87,7 +86,7 @@ def _conflict(error: Outdated, typed: Document) -> Conflicting:
 
 @requires(Right.OPERATE)
 def _apply(request: HttpRequest, name: str) -> HttpResponse:
-    """Apply the text that was sent; where it is refused, show it again with the reason."""
+    """Apply the posted text; where it is refused, show it again with the reason."""
     model = select.model_get(name)
     text = request.POST.get("text")
     if text is None:  # an empty one is a configuration, too
@@ -109,7 +108,7 @@ def _apply(request: HttpRequest, name: str) -> HttpResponse:
 
 @post("models/<str:name>/configuration/preview", Right.VIEW, name="config_preview")
 def preview(request: HttpRequest, name: str) -> JsonResponse:
-    """Answer what a text, or fields laid over a text, would be as a configuration (configuration.editor.preview_of)."""
+    """Answer with the preview of a text, or of fields laid over a text (configuration.editor.preview_of)."""
     given = preview_of(request, name)
     return preview_response(given, refusal_for(request, given.needs))
 

@@ -1,4 +1,4 @@
-"""The fields of a form about how a model runs: residency, isolation, response cache, warm-up, and its parameters by key.
+"""The fields of a form for running a model: residency, isolation, response cache, warm-up, and its parameters by key.
 
 What Slipway adds lies in `parameters` as JSON, under names that begin with `slipway.`; those with controls of their own are
 no rows of the list of parameters, and those that the dashboard writes itself are no fields at all.
@@ -96,7 +96,7 @@ def _shown_parameter(config: ModelConfig, control: ParameterControl) -> bool | s
 def _value(config: ModelConfig, name: str) -> Json:
     try:
         return get_parameter(config, name)
-    except InvalidConfig:  # told with the other problems of the text
+    except InvalidConfig:  # validation reports it
         return None
 
 
@@ -124,7 +124,7 @@ def _warmup_fields(config: ModelConfig, sample: mc.ModelWarmup) -> WarmupFields:
 
 
 def apply_running(config: ModelConfig, fields: Mapping[str, object]) -> None:
-    """Lay these fields over a configuration, in place. FieldError: a value of the wrong type."""
+    """Write these fields into a configuration, in place. FieldError: a value of the wrong type."""
     if "parameters" in fields:
         _apply_parameters(config, fields["parameters"])
     _apply_residency(config, fields)
@@ -153,7 +153,7 @@ def _optional(field: str, value: object) -> float | int | None:
 
 
 def _set(config: ModelConfig, name: str, value: Json) -> None:
-    """Write a parameter of Slipway's; take it away for None."""
+    """Write a parameter of Slipway's; None removes it."""
     key = SLIPWAY_PREFIX + name
     if value is None:
         config.parameters.pop(key, None)
@@ -162,7 +162,7 @@ def _set(config: ModelConfig, name: str, value: Json) -> None:
 
 
 def _set_text(config: ModelConfig, key: str, value: str) -> None:
-    """Write a parameter; take it away for ""."""
+    """Write a parameter; "" removes it."""
     if value:
         config.parameters[key].string_value = value
     else:
@@ -206,7 +206,7 @@ def _apply_parameters(config: ModelConfig, given: object) -> None:
 
 
 def _apply_warmups(config: ModelConfig, given: object) -> None:
-    """Write the samples; inputs of one whose content stays are left alone. A sample is found again by its place."""
+    """Write the samples, matched by place; inputs of a sample whose content stays are kept."""
     made: list[mc.ModelWarmup] = []
     samples = rows("warmups", given)
     if len(samples) * len(config.input) * _VALUES_OF_A_SAMPLE > MAX_VALUES:
@@ -241,7 +241,7 @@ def _fill(config: ModelConfig, sample: mc.ModelWarmup, content: str, field: str)
             made = sample.inputs[tensor.name]
             made.data_type = tensor.data_type
             made.dims[:] = _sizes(tensor)
-            # Random bytes are no text: a text is empty.
+            # Random bytes are no text, so a text is empty.
             if content == "random" and tensor.data_type != mc.TYPE_STRING:
                 made.random_data = True
             else:

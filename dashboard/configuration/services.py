@@ -41,7 +41,7 @@ EFFECTS = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigPreview:
-    """What a document, or form fields, would be as a configuration, and what applying it would do."""
+    """A document as a configuration, with its problems and the effect of applying it."""
 
     document: Document
     fields: Fields
@@ -70,7 +70,7 @@ def config_preview(
     fields: Mapping[str, object] | None = None,
     arriving: Arriving | None = None,
 ) -> ConfigPreview:
-    """Return what a document, or form fields laid over `base`, would be as a configuration, and what applying it would do.
+    """Return the preview of a document, or of form fields laid over `base`.
 
     base: the one that is edited, by default the model's current one. The diff is against the current text; for a model that
     does not exist yet against `base`. A configuration with mistakes raises nothing: they are in `problems`. arriving: the
@@ -180,7 +180,7 @@ def _from_fields(base: Document, fields: Mapping[str, object]) -> tuple[Document
 
 
 def _mistake(document: Document) -> list[Problem]:
-    """Return why a text is no configuration; nothing for one that is."""
+    """Return the mistake of a text as a problem; [] without one."""
     error = document.mistake
     if error is None:
         return []
@@ -190,7 +190,7 @@ def _mistake(document: Document) -> list[Problem]:
 
 
 def fields_in(document: Document) -> Fields:
-    """Return the fields of a configuration; none of a text with mistakes."""
+    """Return the fields of a configuration; {} for a text with mistakes."""
     return {} if document.mistake else fields_of(document.message)
 
 
@@ -219,7 +219,7 @@ def _check(
         message = f"there is no published version {numbers}"
         problems.append(_problem(document, path, message, severity="warning"))
     if there and not any(problem.severity == "error" for problem in problems):
-        # Publishing sees to it that what has a name is served.
+        # Publishing has versions with a name served.
         served = there if arriving else version_policy.select(config, there)
         for parameter, unserved in (("aliases", unserved_alias), ("traffic", unserved_candidate)):
             if wrong := unserved(config, served):
@@ -228,7 +228,7 @@ def _check(
 
 
 def _files_check(document: Document, misfits: list[Misfit]) -> list[Problem]:
-    """Return what does not fit the model files as errors, and what may not fit them as warnings."""
+    """Return certain misfits to the model files as errors, and possible ones as warnings."""
     return [
         _problem(document, field, message, severity="error" if certain else "warning")
         for field, message, certain in misfits

@@ -1,4 +1,4 @@
-"""The tensors by which a server checks requests, of a configuration and of the files that it serves."""
+"""The tensors by which a server checks requests, from a configuration and its model files."""
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
@@ -10,7 +10,7 @@ from repository.config.signature import Entry, datatype_name
 
 
 def served_signature(document: Document, version: Version | None) -> Signature:
-    """Return the tensors of a configuration, by which the server checks requests; where it names none, the version's own."""
+    """Return the tensors by which the server checks requests: the configuration's, or the version's where it names none."""
     declared = declared_signature(document)
     own: Signature = version.signature if version is not None else {}
     return {
@@ -20,7 +20,7 @@ def served_signature(document: Document, version: Version | None) -> Signature:
 
 
 def declared_signature(document: Document) -> Signature:
-    """Return the tensors that a configuration names, as requests have them; none of a text with mistakes."""
+    """Return the tensors of a configuration in the form of requests; none for a text with mistakes."""
     config = ModelConfig() if document.mistake else document.message
     batch = [-1] if config.max_batch_size > 0 else []
     return {

@@ -1,4 +1,4 @@
-"""What one version is served with in place of what the model says: shown with where each value comes from, and changed.
+"""The settings of one version, which replace the model's: shown with the source of each value, and changed.
 
 It is a part of the model's configuration (`slipway.version_settings`), so that every change is kept and going back brings
 the settings back.
@@ -29,8 +29,8 @@ _QUEUE = "queue_max_size"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One setting of a version. own: what was said of this version alone, None for nothing; otherwise: what holds without that,
-    None where the server decides; said_by: who says that."""
+    """One setting of a version. own: the value of this version alone, None without one. otherwise: the value without it, None
+    where the server decides. said_by: the source of that."""
 
     name: str
     label: str
@@ -113,7 +113,7 @@ def version_settings_apply(
     )
 
 
-# -- read --------------------------------------------------------------------------------------------------------------
+# -- reading -----------------------------------------------------------------------------------------------------------
 def _model_config(version: Version) -> ModelConfig:
     document = current_document(version.model)
     return ModelConfig() if document.mistake else document.message
@@ -159,7 +159,7 @@ _KEYS = {name: control.key for kind in KINDS.values() for name, control in _cont
 
 
 def _value(config: ModelConfig, name: str) -> int | None:
-    """Return what a configuration says; None for nothing, which 0 stands for in its format."""
+    """Return a value of a configuration; None for 0, which means absent."""
     if name in _KEYS:
         text = config.parameters[_KEYS[name]].string_value if _KEYS[name] in config.parameters else ""
         return int(text) if text.isdecimal() else None
@@ -172,7 +172,7 @@ def _value(config: ModelConfig, name: str) -> int | None:
     return config.dynamic_batching.max_queue_delay_microseconds or None
 
 
-# -- written -----------------------------------------------------------------------------------------------------------
+# -- writing -----------------------------------------------------------------------------------------------------------
 def _set(version: Version, said: ModelConfig, name: str, value: object) -> None:
     controls = _controls(_kind(version))
     if name not in _FIELDS and name not in controls:
@@ -198,7 +198,7 @@ def _set_parameter(said: ModelConfig, key: str, number: int | None) -> None:
 
 
 def _set_instances(version: Version, said: ModelConfig, number: int | None) -> None:
-    """A group of the model's kind with so many; where the model names several groups, the first one's."""
+    """Return an instance group with this count, and the kind of the model's first group."""
     groups = list(_without_own(version).instance_group)
     said.ClearField("instance_group")
     if number is not None:

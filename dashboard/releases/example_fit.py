@@ -1,4 +1,4 @@
-"""Whether a model's examples can be asked of a version, by its tensors: said before somebody makes that version live."""
+"""Checks whether a model's examples fit the tensors of a version, before somebody makes that version live."""
 
 from collections.abc import Iterator
 
@@ -8,15 +8,15 @@ from dashboard.models.version import Signature
 
 
 def unfit_examples(model: Model, signature: Signature) -> dict[str, str]:
-    """Return the examples that do not fit these tensors, each with why; see `misfit`."""
+    """Return the examples that do not fit these tensors, each with the reason; see `misfit`."""
     found = {row.name: misfit(row, signature) for row in model.examples.defer("request", "expected")}
     return {name: why for name, why in found.items() if why}
 
 
 def misfit(example: Example, signature: Signature) -> str:
-    """Return why an example cannot be asked of a version with these tensors, or not be answered as expected; "" where it can.
+    """Return why a version with these tensors cannot answer an example as expected; "" where it can.
 
-    A clause without a full stop. What is not known of a tensor fits.
+    A clause without a full stop. An unknown datatype or shape fits.
     """
     kept = example.signature
     problems = [

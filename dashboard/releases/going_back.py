@@ -1,4 +1,4 @@
-"""What going back to a release would change, and whether it can work: shown before, and asked again when it is done."""
+"""Previews going back to a release: the changes, and whether it can work. The service asks again when it goes back."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,11 @@ from repository.config.lines import unified
 
 @dataclass(frozen=True, slots=True)
 class GoingBack:
-    """What going back to `release` would change of what is wanted now.
+    """The changes of going back to `release`.
 
     refusals: why it cannot work, as sentences without a full stop; [] where it can. last: the number of its last text, which
-    comes back. pinned: whether that has to name the versions that it served. diff: of the texts, unified. effect: what a server
-    does for it (repository.config.reload_rule.Effect).
+    comes back. pinned: whether that text has to name its versions. diff: of the texts, unified. effect: how a server takes it
+    (repository.config.reload_rule.Effect).
     """
 
     release: Release
@@ -57,11 +57,11 @@ def going_back(model: Model, release: Release) -> GoingBack:
 
 
 def document_to_return(model: Model, release: Release) -> Document:
-    """Return the configuration with which a release serves again what it served, whatever versions came since.
+    """Return the configuration by which a release serves its versions again, whatever versions came since.
 
-    "The latest" may mean another version now than it meant then: where it does, the text names those of then. Shares of the
-    requests, which a rollout gave, do not come back: its stable version answers all. Of several texts of the release it is the
-    last, which may say more of versions that it does not serve.
+    Where "the latest" selects another version now, the document names the versions. The traffic policy of a rollout does not
+    come back: its stable version answers all. Of several texts of the release the last is taken, which may have more settings
+    for versions that it does not serve.
     """
     document, there = _last_text(release).document.without_traffic(), model.published_numbers()
     return document if document.versions(there) == release.versions else document.pinned(release.versions, there)
@@ -82,7 +82,7 @@ def _refusals(model: Model, release: Release) -> list[str]:
 
 
 def _mistakes(model: Model, release: Release) -> list[str]:
-    """Return what a server of now would refuse about its text: rules may have come since."""
+    """Return why a server of today would refuse its text, because rules may have been added since."""
     document = _last_text(release).document
     if document.mistake is not None:
         return [f"its configuration is not valid: {document.mistake.message}"]

@@ -1,4 +1,4 @@
-"""The life of a release, as servers tell it: the state machine, and the only functions that write its facts.
+"""The life of a release, as servers report it: the state machine, and the only functions that write its facts.
 
       release_make
            |
@@ -19,9 +19,9 @@
          v
        SERVED   of the newest release, while the model is not loaded: IDLE
 
-A further text of a release, with which clients meet the same, has no life of its own: the release's goes on with it. A release
-that is wanted again, by going back to it, is another release with the same text and versions. Nothing that a person
-does changes a state: what they want makes the next release, and these facts follow from what a server answers.
+A further text of a release, of which clients notice nothing, has no life of its own: it shares that of the release. Going back
+to a release makes another release with the same text and versions. No act of a person changes a state: it makes the next
+release, and these facts follow from a server's answers.
 
     fact                     row                                        told by
     wanted since             Release.created_at; the newest one,        release_make
@@ -35,8 +35,8 @@ does changes a state: what they want makes the next release, and these facts fol
 A SIGKILL of `watch` may leave a check at RUNNING: `end_abandoned_checks` ends it when `watch` begins to watch the server again.
 A span that is open then is ended or kept by the first index that the server answers.
 
-A span is what was seen. Where two looks at a server are too far apart to know what it did between them, the span ends with the
-first and another begins with the second: `watch` was away, or all was, the machine slept, or its clock was set.
+A span records what `watch` saw. Where two looks at a server are so far apart that it may have stopped between them, the span
+ends with the first and another begins with the second: `watch` was down, the machine slept, or its clock was set.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,14 +52,14 @@ from dashboard.models import Release, ReleaseCheck, ReleaseSpan, Server
 from dashboard.models.release import CheckStep
 from dashboard.shared.choices import CheckState, ReleaseState
 
-# What served at one look and so soon afterwards served in between.
+# A release that serves at two looks no further apart than this served in between.
 UNSEEN = timedelta(seconds=10)
 
 _BROKEN_OFF = "The check was broken off."
 
 
 class Facts(NamedTuple):
-    """What is known of one release on one server. newest: no later one was made. loaded: the model is to be loaded."""
+    """The facts of one release on one server. newest: no later one was made. loaded: the model should be loaded."""
 
     newest: bool
     loaded: bool
@@ -69,7 +69,7 @@ class Facts(NamedTuple):
 
 
 def state_of(facts: Facts) -> ReleaseState:
-    """Return where a release stands, by the facts alone."""
+    """Return the state of a release, which follows from its facts alone."""
     check = facts.check.state if facts.check else ""
     if facts.serves:
         return ReleaseState.SERVING
@@ -86,9 +86,9 @@ def state_of(facts: Facts) -> ReleaseState:
 
 # -- checks ------------------------------------------------------------------------------------------------------------
 def began(*, release: Release, server: Server, again: bool = False) -> ReleaseCheck | None:
-    """A load of the release begins. Return what was known of an earlier one, for `not_begun`.
+    """Record that a load of the release begins. Return the check of an earlier load, for `not_begun`.
 
-    again: it failed, and nobody asked for this load, so that it stays failed until it passes.
+    again: `watch` repeats a failed load by itself, so that the release stays failed until it passes.
     """
     release = release.begun
     before = ReleaseCheck.objects.filter(release=release, server=server).first()
@@ -100,7 +100,7 @@ def began(*, release: Release, server: Server, again: bool = False) -> ReleaseCh
 
 
 def not_begun(*, release: Release, server: Server, before: ReleaseCheck | None) -> None:
-    """The server was not reached, so that the load did not begin after all."""
+    """Record that the load did not begin after all, because the server was not reached."""
     if before is not None:
         before.save()
     else:
@@ -108,18 +108,18 @@ def not_begun(*, release: Release, server: Server, before: ReleaseCheck | None) 
 
 
 def stepped(*, release: Release, server: Server, steps: Sequence[CheckStep]) -> None:
-    """The load of the release has come this far."""
+    """Record how far the load of the release has come."""
     running = ReleaseCheck.objects.filter(release=release.begun, server=server, state=CheckState.RUNNING)
     running.update(steps=list(steps))
 
 
 def passed(*, release: Release, server: Server, steps: Sequence[CheckStep] = ()) -> None:
-    """The server has loaded the release: all its checks passed."""
+    """Record that the server has loaded the release: all its checks passed."""
     _end(release, server, CheckState.PASSED, steps, "", attempts=0)
 
 
 def failed(*, release: Release, server: Server, error: str, steps: Sequence[CheckStep] = ()) -> None:
-    """The server has not loaded the release; what served before serves on."""
+    """Record that the server has not loaded the release; the one before goes on serving."""
     known = ReleaseCheck.objects.filter(release=release.begun, server=server)
     before = known.values_list("attempts", flat=True).first()
     _end(release, server, CheckState.FAILED, steps, error, attempts=(before or 0) + 1)
@@ -148,7 +148,7 @@ def _end(
 
 # -- spans -------------------------------------------------------------------------------------------------------------
 def serving(*, server: Server, releases: Mapping[int, int]) -> None:
-    """What the server serves now, all of it: the release's id by its model's. Spans of what it serves no more end."""
+    """Record all releases that the server serves now: release id by model id. The spans of other releases end."""
     now = timezone.now()
     with transaction.atomic():
         rows = ReleaseSpan.objects.select_for_update().filter(server=server, ended_at=None)
@@ -166,13 +166,13 @@ def serving(*, server: Server, releases: Mapping[int, int]) -> None:
 
 
 def _begun(serving: Mapping[int, int]) -> dict[int, int]:
-    """Return the releases that these are, or are texts of, without those that were deleted meanwhile with their models."""
+    """Return the releases that these rows begin or continue, without those that were deleted meanwhile with their models."""
     rows = Release.objects.filter(pk__in=serving.values()).values_list("pk", "continues")
     begun = {pk: continues or pk for pk, continues in rows}
     return {model: begun[release] for model, release in serving.items() if release in begun}
 
 
 def lost(*, server: Server, at: datetime) -> None:
-    """The server does not answer, or nobody looked: nothing of it is known to serve since it was seen last, at that time."""
+    """End all spans of a server that does not answer, or that nobody watched: it was seen last at that time."""
     open_spans = ReleaseSpan.objects.filter(server=server, ended_at=None)
     open_spans.update(ended_at=Greatest("started_at", Value(at)))

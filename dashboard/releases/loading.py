@@ -1,4 +1,4 @@
-"""What a server is to be told to load: the wanted release, and what served last and well while that one is not ready."""
+"""Plans the load of a model: the wanted release, and the last good ones while the wanted one is not ready."""
 
 from dataclasses import dataclass
 
@@ -16,12 +16,12 @@ _CANDIDATES = 3  # of what served well
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """What to load of a model, and in which order.
+    """The releases of a model to load, and their order.
 
-    wanted: None for a model that never had a release. override: what a load of it brings, "" for the folder's own.
-    good: what served last and well, to be loaded where nothing of the model serves. good_first: before the wanted one, which
-    has not passed on this server, or failed there last, where the model went away with the server: what is known to serve comes
-    back without waiting. passed: on this server, so that it comes back without its golden requests after a restart.
+    wanted: None for a model that never had a release. override: the configuration of its load, "" for the folder's own.
+    good: the last good releases, to be loaded where no version of the model serves. good_first: they are loaded before the
+    wanted one, because the model stopped with its server and the wanted one has not passed there. passed: the wanted one has
+    passed on this server, so that it needs no golden requests after a restart.
     """
 
     wanted: Release | None
@@ -32,28 +32,27 @@ class LoadPlan:
 
 
 def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None:
-    """Return what to load; None where the model was deleted meanwhile. `serves`: something of it serves on the server."""
+    """Return the plan; None where the model was deleted meanwhile. serves: some version of it serves on the server."""
     model = Model.objects.filter(pk=model_id).first()
     if model is None:
         return None
     wanted = newest_release(model)
     if wanted is None:
         return LoadPlan(None, "", [], False, False)
-    # What served on this server, else on the bundled one: another may be new.
+    # A server that is new has served nothing yet: then what the bundled one served counts.
     served = [] if serves else last_good(model, server) or last_good(model)
     good = [one for one in served if not same_content(one, wanted)][:_CANDIDATES]
     passed = ReleaseCheck.objects.filter(release=wanted.begun, server=server, state=CheckState.PASSED).exists()
-    # Nobody took it out of service: an unload leaves none behind.
+    # An unload would have removed the row's release, so the model stopped with the server.
     went_away = ModelSync.objects.filter(server=server, model=model, release__isnull=False).exists()
     return LoadPlan(wanted, wanted_override(wanted), good, bool(good) and went_away and not passed, passed)
 
 
 def needs_another_load(*, model_id: int, loading: Release | None) -> bool:
-    """Whether what is wanted now takes another load than the one under way, which has begun for an earlier wish.
+    """Whether the wanted release needs another load than the one under way, which began for an earlier release.
 
-    Not where those versions stay and the wanted release has only what a server does beside them, other names or one more
-    version, say: that comes behind the load, which may have taken long already. Asking for the same release again is asking for
-    another load.
+    It does not where the versions stay and the change needs no reload, such as other names or one more version: the next load
+    brings that, after this one, which may have taken long already. A new request for the same release needs another load.
     """
     model = Model.objects.filter(pk=model_id).first()
     wanted = newest_release(model) if model else None
@@ -68,12 +67,11 @@ def needs_another_load(*, model_id: int, loading: Release | None) -> bool:
 
 
 def folder_renew(*, model_id: int, server: Server) -> None:
-    """Have the folder hold the text of the wanted release as it was made, and a server that serves an override read it again.
+    """Write the text of the wanted release again where its stamp is missing or wrong, or where a server serves an override.
 
-    A text of before there were releases has no stamp, by which a server says what it serves, and a person may have changed one.
-    An override a server keeps until the model's files change, as Triton does: so the text is written once more. Nothing where
-    somebody changed the text itself by hand. The model is locked only where there is something to write: whoever holds its lock
-    may hang, and a server that came back waits for this.
+    A server reports its release by the stamp. It keeps an override until the model's files change, as Triton does. A text that
+    somebody changed by hand stays. The model is locked only where there is something to write, because the holder of the lock
+    may hang while a server that came back waits for this.
     """
     overridden = ModelSync.objects.filter(server=server, model=model_id, override=True).exists()
     if not _to_renew(Model.objects.filter(pk=model_id).first(), overridden):
@@ -86,7 +84,7 @@ def folder_renew(*, model_id: int, server: Server) -> None:
 
 
 def _to_renew(model: Model | None, overridden: bool) -> Release | None:
-    """Return the newest release where its text is to be written once more."""
+    """Return the newest release where its text has to be written again."""
     newest = newest_release(model) if model is not None else None
     if model is None or newest is None:
         return None

@@ -1,4 +1,4 @@
-"""From what a server says of its versions to the facts of releases: which serve, and how far the checks have come."""
+"""Turns a server's report of its versions into the facts of releases: which serve, and how far their checks have come."""
 
 from collections.abc import Iterable
 
@@ -12,10 +12,10 @@ from dashboard.servers.server_state import VersionStatus
 
 
 def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> None:
-    """Record which releases serve, by all that a server says of its versions.
+    """Record which releases serve, by a server's report of all its versions.
 
-    Where it does not say of which release a version is, being of another make or serving a text without a stamp, the release
-    that was loaded there last counts.
+    A server of another make, or one that serves a text without a stamp, does not report the release of a version; then the
+    release that was loaded there last counts.
     """
     releases = _serving_releases(status for status in statuses if status.serves)
     open_spans = ReleaseSpan.objects.filter(server=server, ended_at=None)
@@ -34,7 +34,7 @@ def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> N
 
 
 def checks_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> None:
-    """Record how far the loads are that a server is at."""
+    """Record how far the loads of a server have come."""
     loading = {status.name: status.loading for status in statuses if status.loading is not None}
     for name, at in loading.items():
         if at["release"] is not None:
@@ -43,7 +43,8 @@ def checks_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> Non
 
 
 def _applied(server: Server, names: list[str]) -> dict[int, int]:
-    """Return what was loaded last of these models. A server that is in step since before that was recorded has the newest."""
+    """Return the releases of these models that were loaded last; the newest ones on a server in step since before that was
+    recorded."""
     newest = Release.objects.filter(model=OuterRef("model")).order_by("-number").values("pk")[:1]
     rows = ModelSync.objects.filter(server=server, model__name__in=names)
     in_step = rows.filter(release=None, applied_generation=F("model__generation"))
@@ -57,7 +58,7 @@ def _step(at: Loading) -> CheckStep:
 
 
 def _serving_releases(serving: Iterable[VersionStatus]) -> dict[str, int]:
-    """Return the number of the release that serves by the model's name, 0 where the server says none; the higher of two."""
+    """Return the number of the release that serves, by model name: the highest of its versions', 0 where none is reported."""
     releases: dict[str, int] = {}
     for status in serving:
         releases[status.name] = max(releases.get(status.name, 0), status.release)

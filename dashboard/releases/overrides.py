@@ -1,4 +1,4 @@
-"""What a load request brings in place of the folder's own configuration: a release that is not the one on disk."""
+"""The configuration that a load request brings in place of the folder's: that of a release that is not on disk."""
 
 from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -10,7 +10,7 @@ from repository.config.release import set_release
 
 
 def override_of(release: Release) -> str:
-    """Return the configuration of a release, as JSON, with its versions named: others that came since are not served by it.
+    """Return the configuration of a release, as JSON, with its versions named, so that later versions are not served.
 
     "" for a text with mistakes.
     """
@@ -18,10 +18,10 @@ def override_of(release: Release) -> str:
 
 
 def wanted_override(release: Release) -> str:
-    """Return what a load of the wanted release has to bring: "" where what lies on disk is that release.
+    """Return the configuration that a load of the wanted release brings; "" where that release is on disk.
 
-    With it a server that restarts after config.pbtxt was edited, or a version was added, by hand serves what it served before.
-    Files of a version that were changed in place are not brought back this way.
+    After config.pbtxt was edited or a version was added by hand, a server that restarts serves the release as it did before.
+    Files of a version that were changed in place stay changed.
     """
     model, document = release.model, release.document
     known = model.published_numbers()

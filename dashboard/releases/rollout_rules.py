@@ -1,4 +1,4 @@
-"""What other releases may not change while a rollout shares a model's requests: its policy, and which versions are its arms."""
+"""Rules for other releases while a rollout shares a model's requests: they keep its policy and its arms."""
 
 from dashboard.models import Model, Rollout
 from dashboard.releases.rollout_states import under_way
@@ -8,9 +8,9 @@ from repository.core.json_types import JsonObject
 
 
 def traffic_kept(model: Model, before: Document, document: Document) -> Document:
-    """Return a document that is to take the place of `before`, with the present weight of the rollout under way.
+    """Return a document that will replace `before`, with the present weight of the rollout under way.
 
-    Conflict: it changes what the rollout decides, or brings back the policy of one that is over.
+    Conflict: it changes the policy of the rollout, or brings back that of a rollout that is over.
     """
     rollout, now, given = under_way(model), before.traffic, document.traffic
     if rollout is None:
@@ -29,10 +29,9 @@ def traffic_kept(model: Model, before: Document, document: Document) -> Document
 
 
 def traffic_adopted(model: Model, before: Document, document: Document) -> Document:
-    """Return a text that was written by hand as it can be adopted while a rollout is under way.
+    """Return a document that was written by hand, as it can be adopted while a rollout is under way.
 
-    What the rollout decides stays where the text still has its policy. Where another version answers by default, requests are
-    shared no more: that ends the rollout, as taking the policy out does.
+    The policy stays as the rollout has it. Where another version answers by default, the policy goes, which ends the rollout.
     """
     rollout, given = under_way(model), document.traffic
     if rollout is None or given is None or given.get("rollout") != rollout.name:

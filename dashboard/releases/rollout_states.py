@@ -29,8 +29,8 @@ What there is in each state. Everything but the row follows from the newest rele
     ABORTED,     as before the rollout                      as any model
     ROLLED_BACK
 
-Text, release and state are one transaction, and the text is written last before it ends: who is killed in between leaves a text
-that `text_take_back` takes back, and a row that still says what is true.
+Text, release and state are written in one transaction, the text last. A process that is killed in between leaves a text that
+`text_take_back` takes back, and a row that is still true.
 """
 
 from collections.abc import Mapping
@@ -65,60 +65,60 @@ TRANSITIONS = {
 
 
 def start(*, model: Model, **facts: Any) -> Rollout:
-    """Make the row; in the transaction of the release that it begins with."""
+    """Make the row, in the transaction of the rollout's first release."""
     return Rollout.objects.create(model=model, state=State.RUNNING, **facts)
 
 
 def begun(rollout: Rollout, release: Release) -> None:
-    """The release with which it starts has been made."""
+    """Record the first release of the rollout."""
     Rollout.objects.filter(pk=rollout.pk).update(step_release=release)
     rollout.step_release = release
 
 
 def advance(rollout: Rollout, release: Release) -> None:
-    """The next step has begun, with a release of its own. WrongState: somebody else took that step."""
+    """Record that the next step has begun, with its release. WrongState: somebody else took that step."""
     begins = {"step_since": timezone.now(), "step_release": release, "baked_s": 0.0, "resumed_at": None}
     _move(rollout, "advance", {"step": rollout.step + 1, **begins, "trouble": ""}, where=Q(step=rollout.step))
 
 
 def pause(rollout: Rollout, *, baked_s: float) -> None:
-    """It stays at its weight, and the time of its step stands still. baked_s: how long the step has served."""
+    """Pause the rollout at its weight; the time of its step stops. baked_s: how long the step has served."""
     _move(rollout, "pause", {"baked_s": baked_s})
 
 
 def resume(rollout: Rollout) -> None:
-    """Steps come by themselves again, when the rest of their time is over."""
+    """Let steps come by themselves again, after the rest of the present step's time."""
     _move(rollout, "resume", {"resumed_at": timezone.now()})
 
 
 def promote(rollout: Rollout, *, by: str, days: float) -> None:
-    """The candidate answers everything; the old version stays loaded for so many days, 0 where there is none to hold."""
+    """Record that the candidate answers everything. days: how long the old version stays loaded; 0 where none is held."""
     until = timezone.now() + timedelta(days=days) if days else None
     _move(rollout, "promote", {"hold_until": until, "ended_by_name": by, "trouble": ""})
 
 
 def keep(rollout: Rollout, *, until: datetime) -> None:
-    """The old version stays loaded until another time."""
+    """Change until when the old version stays loaded."""
     _move(rollout, "keep", {"hold_until": until})
 
 
 def finish(rollout: Rollout, *, reason: str, by: str) -> None:
-    """It has come to its end."""
+    """Record the regular end of the rollout."""
     _end(rollout, "finish", reason, by)
 
 
 def abort(rollout: Rollout, *, reason: str, by: str) -> None:
-    """Somebody ended it before its end: stable answers everything."""
+    """Record that a person ended the rollout early: stable answers everything."""
     _end(rollout, "abort", reason, by)
 
 
 def roll_back(rollout: Rollout, *, reason: str) -> None:
-    """The candidate did worse than it may: stable answers everything."""
+    """Record that the candidate breached a guardrail: stable answers everything."""
     _end(rollout, "roll_back", reason, "system")
 
 
 def troubled(rollout: Rollout, trouble: str) -> bool:
-    """Note why it cannot go on, a clause, "" for nothing; return whether that is new."""
+    """Note why the rollout cannot go on, as a clause ("" for no trouble); return whether that is new."""
     if rollout.trouble == trouble:
         return False
     Rollout.objects.filter(pk=rollout.pk).update(trouble=trouble)
@@ -126,7 +126,7 @@ def troubled(rollout: Rollout, trouble: str) -> bool:
     return True
 
 
-# -- what other releases mean for it -----------------------------------------------------------------------------------
+# -- other releases ----------------------------------------------------------------------------------------------------
 def unfinished(model: Model) -> Rollout | None:
     """Return the rollout of a model that is not over; there is one at most."""
     return Rollout.objects.filter(model=model, state__in=UNFINISHED).first()
@@ -145,14 +145,14 @@ def taken_out(model: Model) -> dict[int, int]:
 
 
 def kept_by(model: Model, policy: Mapping[str, object] | JsonObject | None) -> Rollout | None:
-    """Return the rollout under way to whose policy a text keeps."""
+    """Return the rollout under way whose policy a text has."""
     if policy is None:
         return None
     return Rollout.objects.filter(model=model, state__in=UNDER_WAY, name=str(policy.get("rollout"))).first()
 
 
 def overtaken(*, release: Release, answers: int, by: str) -> None:
-    """A release was made that is no step of a rollout: it ends the one that is not over, where it leaves nothing to it.
+    """End the unfinished rollout where a release that is no step of it takes over its versions.
 
     answers: the version that answers by that release where a request names none.
     """

@@ -1,4 +1,4 @@
-"""Reads about releases: what is wanted, what serves, what the way back is, and how each stands."""
+"""Reads releases: the wanted one, the serving one, the way back, and the state of each."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -49,7 +49,7 @@ def reporting_server(server: Server | None = None) -> Server | Subquery:
 
 
 def releases(model: Model) -> QuerySet[Release]:
-    """Return a model's releases, the newest first, which is the wanted one while the model is to be loaded."""
+    """Return a model's releases, the newest first; that one is wanted while the model should be loaded."""
     return texts(model).filter(continues=None)
 
 
@@ -67,7 +67,7 @@ def release_get(model: Model, number: int) -> Release:
 
 
 def newest_release(model: Model) -> Release | None:
-    """Return what lies on disk, be the model loaded or not: the newest release, or the newest text of it."""
+    """Return the release on disk, whether the model is loaded or not: the newest one, or its newest text."""
     return texts(model).first()
 
 
@@ -90,21 +90,21 @@ def current_document(model: Model) -> Document:
 
 
 def serving_release(model: Model, server: Server | None = None) -> Release | None:
-    """Return the release that serves now, by the word of a server: the bundled one by default."""
+    """Return the release that serves now on a server, by default the bundled one."""
     span = _spans(model, server).filter(ended_at=None).first()
     return span.release if span else None
 
 
 def last_good(model: Model, server: Server | None = None) -> list[Release]:
-    """Return the releases that have served, each once, the last one first, with all that they need still in the repository."""
+    """Return the releases that have served and whose versions are still there, each once, the last one first."""
     return list(islice(_good(model, server), _CANDIDATES))
 
 
 def way_back(model: Model, server: Server | None = None) -> Release | None:
-    """Return what served last and well and is another than what is wanted; None where there is none.
+    """Return the last release that served well and differs from the wanted one; None where there is none.
 
-    While the wanted release has failed, that is the one which serves in its place. None leads to a version that guardrails have
-    taken out since.
+    While the wanted release has failed, this one serves in its place. A release is left out where guardrails have since taken
+    out the version that answers by it.
     """
     newest = model.releases.first()
     if newest is None:
@@ -115,7 +115,7 @@ def way_back(model: Model, server: Server | None = None) -> Release | None:
 
 
 def same_content(one: Release, other: Release) -> bool:
-    """Whether clients meet the same with two releases: the same versions, served in the same way."""
+    """Whether clients notice no difference between two releases: the same versions, served in the same way."""
     if one.begun.pk == other.begun.pk:
         return True
     return one.versions == other.versions and one.document.same_meaning(other.document, one.versions)
@@ -124,7 +124,7 @@ def same_content(one: Release, other: Release) -> bool:
 def releases_begun(*, server: Server, since: datetime, until: datetime, model_name: str = "") -> QuerySet[ReleaseSpan]:
     """Return the spans with which another release than before began to serve, of all models or of one; the newest first.
 
-    That a release serves again after its server came back is none of them.
+    A release that serves again after its server came back is left out.
     """
     earlier = ReleaseSpan.objects.filter(
         model=OuterRef("model"), server=OuterRef("server"), started_at__lt=OuterRef("started_at")
@@ -149,7 +149,7 @@ def releases_served(model: Model, count: int) -> list[ReleaseSpan]:
 def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[ReleaseLife]:
     """Return releases with the facts of their lives, in the same order, in a handful of queries however many there are.
 
-    A further text of a release has that one's.
+    A further text of a release has the life of that release.
     """
     found, reporter = list(rows), reporting_server(server)
     begun = {row.pk: row.continues_id or row.pk for row in found}
@@ -234,7 +234,7 @@ def fitting_document(version: Version, server: Server | None = None) -> Document
 
 
 def _good(model: Model, server: Server | None) -> Iterator[Release]:
-    """Yield what can serve again. A step of a rollout is nothing to go back to, but what was before the rollout."""
+    """Yield the releases that can serve again. Steps of a rollout are left out; the release before it is not."""
     there = set(model.published_numbers())
     served = (one for one in _served(model, server) if not (one.rollout_id and one.traffic))
     return (one for one in served if one.versions and set(one.versions) <= there)

@@ -1,7 +1,7 @@
-"""Makes releases: the only writer of config.pbtxt and of their rows.
+"""Makes releases. Nothing else writes config.pbtxt and the rows of releases.
 
-The text is written before the transaction is committed, so that a release that cannot be written is none. Who is killed in
-between leaves a text whose release was never made; `text_take_back` takes it back.
+The text is written before the transaction is committed, so that a text that cannot be written makes no release. A process that
+is killed in between leaves a text whose release was never made; `text_take_back` takes it back.
 """
 
 import hashlib
@@ -37,11 +37,11 @@ def release_make(
     """Make the next release, and write its text; in the caller's transaction, which holds a lock on `model`.
 
     document: checked by the caller. action: of the audit entry, "" for none.
-    rollout: the one whose step it is; any other release ends the rollout that is under way, unless it keeps to its policy.
-    Where clients meet the same as before, the row begins no release, but is another text of the one before; `begins`: it is one
-    all the same, for what else has changed.
-    write: False where the text lies on disk already, with the number of this release. stamp: False for a folder without a text,
-    which stays without one.
+    rollout: the one whose step this is; any other release ends the rollout under way, unless it keeps the rollout's policy.
+    Where clients notice no change, the row is another text of the release before. begins: it begins a release all the same,
+    because something beside the text has changed.
+    write: False where the text with the number of this release is on disk already. stamp: False for a folder without a text,
+    which gets none.
     """
     before = model.releases.first()
     number = before.number + 1 if before else 1
@@ -82,7 +82,7 @@ def release_make(
 
 
 def _continued(before: Release | None, document: Document, versions: list[int]) -> Release | None:
-    """Return the release that goes on with this text, where clients meet nothing else than before."""
+    """Return the release that continues with this text, where clients notice no change."""
     if before is None or before.versions != versions or not before.document.same_meaning(document, versions):
         return None
     return before.begun
@@ -91,9 +91,9 @@ def _continued(before: Release | None, document: Document, versions: list[int]) 
 def text_take_back(model: Model) -> bool:
     """Write the newest release's text over that of a release that was never made; return whether there was one.
 
-    Numbers are given in turn, so the stamp on disk tells: the next number was written, and its transaction came to nothing.
-    In the caller's transaction, which holds a lock on `model`: nobody is making that release now. The model is loaded again,
-    for a server may have read the text meanwhile; what is written over stands in the audit entry.
+    Numbers are consecutive, so a text on disk with the next number is one whose transaction was rolled back. The caller's
+    transaction holds a lock on `model`, so that nobody makes that release now. The model is loaded again, because a server may
+    have read the text meanwhile; the audit entry keeps the text that was overwritten.
     """
     newest, found = model.releases.first(), on_disk(model.name)
     if newest is None or not _never_made(found, newest):
@@ -119,9 +119,9 @@ def _take_back(model: Model, newest: Release, found: OnDisk) -> None:
 
 
 def changed_by_hand(model: Model, *, take_back: bool = False) -> str:
-    """Return that config.pbtxt is not what was adopted last, and what to do first, as a clause; "" where it is.
+    """Return a clause that says that config.pbtxt was changed since it was adopted, and what to do; "" where it was not.
 
-    The text of a release that was never made nobody changed by hand. take_back: write over it, as `text_take_back` does.
+    The text of a release that was never made does not count. take_back: overwrite it, as `text_take_back` does.
     """
     newest, found = model.releases.first(), on_disk(model.name)
     mistake = f"{CONFIG_FILE} of '{model.name}' was changed on disk"
@@ -138,9 +138,9 @@ def changed_by_hand(model: Model, *, take_back: bool = False) -> str:
 
 
 def refuse_drift(model: Model) -> None:
-    """Raise Conflict where the file is not what was adopted last, for only a person may have it overwritten.
+    """Raise Conflict where config.pbtxt was changed since it was adopted, because only a person may have it overwritten.
 
-    In the caller's transaction, which holds a lock on `model`. The text of a release that was broken off is taken back.
+    The caller's transaction holds a lock on `model`. The text of a release that was never made is taken back.
     """
     if problem := changed_by_hand(model, take_back=True):
         raise Conflict(problem)
@@ -151,9 +151,9 @@ def _never_made(found: OnDisk, newest: Release) -> bool:
 
 
 def generation_bump(model: Model) -> None:
-    """Raise the model's generation, by which `watch` sees that the servers have to be told something.
+    """Raise the model's generation, by which `watch` sees that the servers need an update.
 
-    What failed of the generation before says nothing of this one.
+    Failures of the generation before are forgotten.
     """
     Model.objects.filter(pk=model.pk).update(generation=F("generation") + 1)
     ModelSync.objects.filter(model=model).exclude(error="").update(error="", attempts=0)

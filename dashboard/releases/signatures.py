@@ -1,4 +1,4 @@
-"""What changes for clients when another version answers: its tensors beside those of the version that answers now."""
+"""Compares the tensors of another version with those of the version that answers now: what changes for clients."""
 
 from collections.abc import Iterable, Iterator
 
@@ -17,7 +17,7 @@ def answering_version(model: Model) -> Version | None:
 def tensor_changes(before: Signature, after: Signature) -> list[str]:
     """Return what changes for clients when a model with other tensors answers, one sentence each without a full stop.
 
-    A side of which nothing is known changes nothing that could be told.
+    Inputs or outputs that are unknown count as unchanged.
     """
     found: list[str] = []
     for side, consequence in (("inputs", "requests have to send it"), ("outputs", "answers have it, too")):
@@ -30,7 +30,7 @@ def tensor_changes(before: Signature, after: Signature) -> list[str]:
 def refused_requests(before: Signature, after: Signature) -> list[str]:
     """Return why a model with other tensors refuses what clients send and ask of one with `before`, one clause each.
 
-    A side of which nothing is known refuses nothing that could be told; shapes are left to the server.
+    Unknown inputs or outputs refuse nothing; the server checks shapes.
     """
     found: list[str] = []
     then, now = _by_name(before, "inputs"), _by_name(after, "inputs")
@@ -68,7 +68,7 @@ def _changes(kind: str, before: dict[str, TensorRow], after: dict[str, TensorRow
 
 
 def _known(row: TensorRow) -> bool:
-    """Whether more than the name is known: the file of a Python model may say no more."""
+    """Whether the datatype is known: the file of a Python model may tell names alone."""
     return bool(row["datatype"])
 
 

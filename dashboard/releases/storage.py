@@ -34,7 +34,7 @@ def _repository(root: Path, staging: Path, archive: Path, reserve: int) -> Model
 
 
 class OnDisk(NamedTuple):
-    """config.pbtxt as it is now, with its stamp. text: None where there is none, or it is not text, for `problem`, a clause."""
+    """config.pbtxt as it is now, with its stamp. text: None without a file, or for `problem`, a clause."""
 
     text: str | None
     problem: str = ""
@@ -45,7 +45,7 @@ class OnDisk(NamedTuple):
 
 
 def on_disk(name: str) -> OnDisk:
-    """Return what lies in a model's folder as config.pbtxt."""
+    """Read config.pbtxt of a model's folder."""
     try:
         return OnDisk(model_config.read_text(managed_repository().model_dir(name)))
     except InvalidConfig as error:
@@ -53,20 +53,20 @@ def on_disk(name: str) -> OnDisk:
 
 
 def adopted_fingerprint(model: Model) -> Fingerprint:
-    """Return what the model's folder held when it was last adopted; nothing before that."""
+    """Return the fingerprint of the model's folder when it was last adopted; an empty one before that."""
     stored = model.fingerprint
     return {"config": stored.get("config", ""), "files": dict(stored.get("files", {}))}
 
 
 def files_missing(model: Model, number: int) -> list[str]:
-    """Return which files of a version are not in the repository any more, by what was adopted of it; [] where all are there."""
+    """Return the adopted files of a version that are no longer in the repository."""
     folder, own = managed_repository().model_dir(model.name), f"{number}/"
     files = [name for name in adopted_fingerprint(model)["files"] if name.startswith(own)]
     return sorted(name for name in files or [own] if not (folder / name).exists())
 
 
 def write_config(model: Model, text: str) -> None:
-    """Write config.pbtxt, and record the text as the adopted one: what differs from it from now on is drift."""
+    """Write config.pbtxt, and record the text as the adopted one; a file that differs from it is drift."""
     publish.write_config(managed_repository(), name=model.name, text=text)
     files = adopted_fingerprint(model)["files"]
     _remember(model, {"config": hashlib.sha256(text.encode()).hexdigest(), "files": files})

@@ -37,7 +37,7 @@ from dashboard.shared.exceptions import DashboardError, WrongState
 
 logger = logging.getLogger(__name__)
 
-# Of a candidate that does not load: once may have been the server's own trouble.
+# For a candidate that does not load: the first failure may have been the server's own.
 LOADS_TRIED = 2
 
 
@@ -48,9 +48,9 @@ def rollouts_open() -> list[Rollout]:
 
 
 def rollout_look(*, rollout: Rollout, server: Server, report: TrafficReport | None, instance: str) -> None:
-    """Keep what a server tells of a rollout, where it is new (else None), and do what it is time for.
+    """Store a server's report of a rollout, and take the step that is due. report: None where nothing is new.
 
-    What cannot be done is noted on the rollout, and tried again with the next look.
+    A step that cannot be taken is noted on the rollout, and tried again with the next look.
     """
     try:
         if report is not None:
@@ -82,14 +82,14 @@ def _act(rollout: Rollout, server: Server) -> None:
 
 
 def _due(rollout: Rollout) -> bool:
-    """Whether it is time for what comes next by itself."""
+    """Whether the next step, or the end of the hold, is due."""
     if rollout.state == RolloutState.HOLDING:
         return rollout.hold_until is not None and rollout.hold_until <= timezone.now()
     return rollout.state == RolloutState.RUNNING and bake_left(rollout, served_by(rollout)) == 0
 
 
 def _next(rollout: Rollout) -> None:
-    """Do what comes after the present step, or the time for which the old version was held."""
+    """Take the step after the present one, or unload the version that was held."""
     if rollout.state == RolloutState.HOLDING:
         rollout_unload_old(rollout=rollout, actor=SYSTEM, last_request=last_request_in_words(rollout))
     elif rollout.next_weight is not None:
@@ -115,7 +115,7 @@ def last_request_in_words(rollout: Rollout) -> str:
 
 
 def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
-    """Record what a server has done already."""
+    """Record a breach, after which the server has taken the candidate out already."""
     drift_give_way(model=rollout.model, actor=SYSTEM)
     with transaction.atomic():
         reason = f"{'' if server.bundled else f'on server {server.name}: '}{reason.rstrip('.')}"

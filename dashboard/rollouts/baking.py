@@ -45,8 +45,10 @@ def least(served: Mapping[Server, Served]) -> float:
 
 
 def served_by(rollout: Rollout) -> dict[Server, Served]:
-    """Return how the present step serves on each server that answers, for one that is cut off would hold up all others; on the
-    bundled one in any case, which is the first."""
+    """Return how the present step serves, by server: on the bundled one, which is the first, and on others that answer.
+
+    A server that is cut off is left out, because it would hold up the rollout.
+    """
     spans = ReleaseSpan.objects.none()
     if rollout.step_release is not None:
         since = rollout.step_release.number
@@ -82,7 +84,7 @@ def comes_by_itself(rollout: Rollout) -> bool:
 
 
 def _waits(rollout: Rollout) -> bool:
-    """Whether no server tells yet that every guardrail holds at this step. One is enough: requests may go to it alone."""
+    """Whether no server reports yet that every guardrail holds at this step. One is enough: it may get all requests."""
     if not rollout.plan["guardrails"]:
         return False
     rows = RolloutFigures.objects.filter(rollout=rollout)
@@ -90,7 +92,7 @@ def _waits(rollout: Rollout) -> bool:
 
 
 def _holds(rollout: Rollout, report: TrafficReport) -> bool:
-    """Whether every guardrail holds by a server's word on the present step."""
+    """Whether every guardrail holds by a server's report of the present step."""
     judged = report["guardrails"]
     all_reported = report["asked_weight"] == rollout.weight and len(judged) >= len(rollout.plan["guardrails"])
     return all_reported and all(one["state"] == "holds" for one in judged)

@@ -1,4 +1,4 @@
-"""Two answers to one request side by side: which elements differ, and which of them the most."""
+"""Compares two answers to one request: which elements differ, and which differ most."""
 
 import math
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ _LONGEST = 200  # characters of an element that is a text
 
 @dataclass(frozen=True, slots=True)
 class ShownTensor:
-    """The first elements of a tensor, as a person reads them. more: how many are not shown. picture: the address of an
-    image, "" where it is none."""
+    """The first elements of a tensor, as text. more: the number of elements not shown. picture: the URL of an image, "" without
+    one."""
 
     name: str
     datatype: str
@@ -27,7 +27,7 @@ class ShownTensor:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One element of both answers. place: where it stands, such as "[0, 3]". difference: None for what are no numbers."""
+    """One element of both answers. place: its index, such as "[0, 3]". difference: None where an element is no number."""
 
     place: str
     stable: str
@@ -39,8 +39,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """One output of both answers. wrong: why they cannot be compared element by element, a sentence. pairs: those that differ
-    most first, then those that are equal. differing: how many elements are not equal, of `count`."""
+    """One output of both answers. wrong: why its elements cannot be compared, a sentence. pairs: of elements, the largest
+    difference first, equal ones last. differing: the number of unequal elements, of `count`."""
 
     name: str
     stable: ShownTensor | None
@@ -52,7 +52,7 @@ class OutputDifference:
 
 
 def shown_tensors(rows: object) -> list[ShownTensor]:
-    """Return tensors in the JSON of examples, as they are shown; those that cannot be read are left out."""
+    """Return tensors from the JSON of examples for display, without those that cannot be read."""
     return [_shown(tensor) for tensor in _tensors(rows).values()]
 
 
@@ -109,10 +109,10 @@ def _pair(stable: Tensor, candidate: Tensor, place: int, *, largest: bool) -> Pa
 
 
 def _apart(one: Element, other: Element) -> float:
-    """Return how far two elements lie apart; infinity where that is no number."""
+    """Return the difference of two elements; infinity where it is no number."""
     if isinstance(one, bytes) or isinstance(other, bytes):
         return math.inf
-    whole = isinstance(one, int) and isinstance(other, int)  # which a double may round to the same
+    whole = isinstance(one, int) and isinstance(other, int)  # doubles may round both to one value
     apart = float(abs(one - other)) if whole else abs(float(one) - float(other))
     return math.inf if math.isnan(apart) else apart
 
@@ -124,7 +124,7 @@ def _same(one: Element, other: Element) -> bool:
 
 
 def _place(index: int, shape: Sequence[int]) -> str:
-    """Return the indices of an element that stands at `index`, row by row."""
+    """Return the indices of the element at `index` in row-major order."""
     places: list[int] = []
     for size in reversed(shape):
         places.insert(0, index % size)

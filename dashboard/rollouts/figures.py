@@ -1,4 +1,4 @@
-"""What servers told of a rollout, as it is kept: the last word of each, a coarse history of both arms, the worst mismatches.
+"""Stores what servers report of a rollout: the last report of each, a coarse history of both arms, the worst mismatches.
 
 Everything a server counts begins anew with its process; what earlier ones counted is added, so that figures only grow. The
 history is readings of these sums, one every few seconds at first: where there are too many, every second one goes, and later
@@ -23,15 +23,15 @@ from repository.core.json_types import JsonObject
 
 FIRST_EVERY_S = 10
 MOST_SAMPLES = 600  # of one rollout on one server
-KEPT_DAYS = 30  # that the history of a rollout is kept after its end
+KEPT_DAYS = 30  # for the history of a rollout, after its end
 
 ARMS = ("stable", "candidate")
-_WORST = 1e300  # the score of what is apart beyond all numbers
+_WORST = 1e300  # the score of an infinite difference
 _SHADOW_SUMS = ("compared", "disagreed", "mismatched", "top1_compared", "top1_agreed", "failed")
 
 
 class ArmSums(TypedDict):
-    """What an arm did since the rollout began, over all processes of the server."""
+    """Counts of an arm since the rollout began, over all processes of the server."""
 
     requests: int
     errors: int
@@ -39,8 +39,7 @@ class ArmSums(TypedDict):
 
 
 class ShadowSums(TypedDict):
-    """What the shadow found since the rollout began, over all processes of the server. sum_absolute: of the means of each
-    pair."""
+    """Counts of the shadow since the rollout began, over all processes of the server. sum_absolute: of each pair's mean."""
 
     compared: int
     disagreed: int
@@ -57,17 +56,16 @@ class ShadowSums(TypedDict):
 
 
 class Sums(TypedDict):
-    """RolloutSample.data. weight: per cent of the requests, in force at that moment. arms: by their names."""
+    """RolloutSample.data. weight: per cent of the requests, at that moment. arms: by name."""
 
     weight: float
     arms: dict[str, ArmSums]
     shadow: ShadowSums | None
 
 
-# -- the last word -----------------------------------------------------------------------------------------------------
+# -- the last report ---------------------------------------------------------------------------------------------------
 def figures_store(*, rollout: Rollout, server: Server, report: TrafficReport, instance: str) -> RolloutFigures:
-    """Keep what a server tells of a rollout now; instance: which process of it. A reading of the history comes from time to
-    time."""
+    """Store a server's report of a rollout, and from time to time a sample of the history. instance: the server's process."""
     now = int(time.time())
     with transaction.atomic():
         row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
@@ -82,7 +80,7 @@ def figures_store(*, rollout: Rollout, server: Server, report: TrafficReport, in
 
 
 def breached(rollout: Rollout) -> tuple[Server, str] | None:
-    """Return a server that has taken the candidate out, and why; None where none has."""
+    """Return a server that has taken the candidate out, and its reason; None where no server has."""
     rows = RolloutFigures.objects.filter(rollout=rollout).select_related("server")
     return next(
         ((row.server, row.report["breach"]["reason"]) for row in rows if row.report["breach"] is not None), None
@@ -90,12 +88,12 @@ def breached(rollout: Rollout) -> tuple[Server, str] | None:
 
 
 def _began_anew(before: TrafficReport, now: TrafficReport) -> bool:
-    """Whether the same process counts from zero again: the model was unloaded meanwhile, or an arm meant another version."""
+    """Whether a process has restarted its counts: the model was unloaded meanwhile, or an arm became another version."""
     return any(now["arms"][name]["requests"] < before["arms"][name]["requests"] for name in ARMS)
 
 
 def sums_of(row: RolloutFigures) -> Sums:
-    """Return what a rollout has done on a server in all."""
+    """Return the total counts of a rollout on a server."""
     now = _sums_of_report(row.report)
     return _added(cast(Sums, row.earlier), now) if row.earlier else now
 
@@ -158,7 +156,7 @@ def _counts_added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str,
 
 # -- the history -------------------------------------------------------------------------------------------------------
 def _sample(row: RolloutFigures, at: int) -> None:
-    """Keep a reading where none was kept for that span, and make room where there are too many."""
+    """Store a sample where the span has none yet, and thin out the history where it is full."""
     samples = RolloutSample.objects.filter(rollout_id=row.rollout_id, server_id=row.server_id)
     last = samples.aggregate(at=Max("at"))["at"]
     if last is not None and last > at + row.every_s:  # the clock was set back
@@ -176,7 +174,7 @@ def _sample(row: RolloutFigures, at: int) -> None:
 
 # -- mismatches --------------------------------------------------------------------------------------------------------
 def keep_of(rollout: Rollout) -> Keep | None:
-    """Return within which bounds mismatches of a rollout are kept; None where they are not, or nothing is compared."""
+    """Return the bounds for stored mismatches of a rollout; None where none are stored, or nothing is compared."""
     shadow = rollout.plan.get("shadow")
     if shadow is None:
         return None
@@ -185,12 +183,12 @@ def keep_of(rollout: Rollout) -> Keep | None:
 
 
 def mismatches_store(*, rollout: Rollout, server: Server, rows: Iterable[Mismatch]) -> None:
-    """Keep what both arms answered unlike, of these and of what was kept before: the worst, within the bounds of the plan."""
+    """Store the worst mismatches, of these and the stored ones, within the bounds of the plan."""
     keep = keep_of(rollout)
     if keep is None:
         return
     with transaction.atomic():
-        # Whoever has them forgotten changes this row first.
+        # A request to forget them changes this row first.
         forgotten_at = Rollout.objects.select_for_update().values_list("forgotten_at", flat=True).get(pk=rollout.pk)
         since = max(timezone.now() - timedelta(days=keep.days), forgotten_at or datetime.min.replace(tzinfo=UTC))
         made = [row for row in (_mismatch(rollout, server, row) for row in rows) if row.at > since]
@@ -227,8 +225,10 @@ def _trim(rollout: Rollout, keep: Keep) -> None:
 
 
 def rollouts_prune() -> int:
-    """Remove mismatches that are older than their plan keeps them, and the history of what ended long ago; return how many
-    rows."""
+    """Remove mismatches that are older than their plan allows, and the history of rollouts that ended long ago.
+
+    Return the number of rows.
+    """
     now, gone = timezone.now(), 0
     for rollout in Rollout.objects.filter(pk__in=RolloutMismatch.objects.values("rollout")):
         keep = keep_of(rollout)

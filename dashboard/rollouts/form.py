@@ -1,4 +1,4 @@
-"""The form by which a person starts a rollout: what was typed of it, field by field, and the plan that it means.
+"""The form that starts a rollout: the typed text of each field, and the plan that they make.
 
 What is wrong stands beside its field, and everything that was typed stays. A row of a list whose first field is empty is none.
 """
@@ -23,7 +23,7 @@ from repository.config.traffic import Keep, Remote, Shadow, wrong_value
 from repository.core.json_types import Json, JsonObject
 from repository.core.quantities import three_digits
 
-REMOTE = "remote"  # stands for a model on another server where an arm is chosen
+REMOTE = "remote"  # the choice of a model on another server as an arm
 METRICS = (
     ("errors", "Errors: points above stable"),
     ("p50", "Latency p50: times stable’s"),
@@ -78,7 +78,7 @@ _DURATION = re.compile(r"(\d+(?:[.,]\d+)?)\s*([a-z]*)", re.ASCII)
 
 @dataclass(slots=True)
 class Row:
-    """One step, or one guardrail, as it was typed. wrong: what is the matter with it, a sentence."""
+    """One step, or one guardrail, as typed. wrong: its mistake, a sentence."""
 
     values: dict[str, str]
     wrong: str = ""
@@ -86,7 +86,7 @@ class Row:
 
 @dataclass(slots=True)
 class Form:
-    """What stands in the form. values: of single fields; remotes: of each arm; errors: by field, "" for the whole."""
+    """The contents of the form. values: of single fields; remotes: of each arm; errors: by field, "" for the whole form."""
 
     kind: str
     values: dict[str, str]
@@ -97,7 +97,7 @@ class Form:
 
     @classmethod
     def fresh(cls, kind: str, candidate: str = "") -> "Form":
-        """Return the form of a rollout of which a person says nothing but its kind, and maybe the candidate."""
+        """Return the form with the defaults of a kind, and maybe a candidate."""
         plan, keep, shadow = default_plan(kind), Keep(), Shadow()
         values = dict.fromkeys(_TEXTS, "") | {
             "candidate": candidate,
@@ -125,16 +125,16 @@ class Form:
 
     @classmethod
     def typed(cls, given: QueryDict) -> "Form":
-        """Return the form as somebody sent it."""
+        """Return the form as posted."""
         kind = given.get("kind", "")
         kind = kind if kind in RolloutKind.values else RolloutKind.CANARY
         values = {name: given.get(name, "").strip() for name in _TEXTS}
         remotes = {arm: {name: given.get(f"{arm}_{name}", "").strip() for name in _REMOTE} for arm in _ARMS}
         return cls(kind, values, remotes, _rows(given, "step", _STEP), _rows(given, "guardrail", _GUARDRAIL))
 
-    # -- what a person does to it before it is sent ----------------------------------------------------------------------
+    # -- changes before it is sent -----------------------------------------------------------------------------------------
     def choose(self, kind: str) -> None:
-        """Take another kind; guardrails and the share of a shadow that were as usual are as usual for it."""
+        """Change the kind; guardrails and a shadow's share that had the old kind's defaults get those of the new one."""
         if kind not in RolloutKind.values or kind == self.kind:
             return
         before, after = Form.fresh(self.kind), Form.fresh(kind)
@@ -145,15 +145,15 @@ class Form:
         self.kind = kind
 
     def add(self, what: str) -> None:
-        """Give one more row to fill in."""
+        """Add an empty row."""
         if what == "step":
             self.steps.append(Row({"weight": "", "bake": "10 min"}))
         elif what == "guardrail":
             self.guardrails.append(Row(dict.fromkeys(_GUARDRAIL, "") | {"metric": "errors", "limit": "1"}))
 
-    # -- what it means ---------------------------------------------------------------------------------------------------
+    # -- the plan ----------------------------------------------------------------------------------------------------------
     def arms(self) -> tuple[int | JsonObject | None, JsonObject | None]:
-        """Return the candidate, None where none is chosen, and stable where that is on another server."""
+        """Return the candidate (None where none is chosen), and stable where it is on another server."""
         chosen: int | JsonObject | None = None
         with self._beside("candidate"):
             if self.values["candidate"] == REMOTE:
@@ -168,7 +168,7 @@ class Form:
         return chosen, stable
 
     def plan(self) -> dict[str, object]:
-        """Return what was typed of the plan; `errors` say what cannot be read."""
+        """Return the typed fields of the plan; those that cannot be read are in `errors`."""
         plan: dict[str, object] = {"promote": "hand" if self.values["by_hand"] else "auto", "steps": self._steps()}
         with self._beside("hold_days"):
             plan["hold_days"] = _between(_number(self.values["hold_days"]), 0, MAX_HOLD_DAYS)
@@ -186,7 +186,7 @@ class Form:
         return plan
 
     def refuse(self, error: DashboardError) -> None:
-        """Say beside its field why what was sent is refused."""
+        """Put the reason of a refusal beside its field."""
         for problem in (error.problems if isinstance(error, Invalid) else []) or [
             Invalid.at("", error.message).problems[0]
         ]:
@@ -352,7 +352,7 @@ def _given(typed: Mapping[str, str], name: str, what: str) -> str:
 
 
 def _percent(text: str) -> float:
-    """Return a share as a person writes it, from 0 to 100."""
+    """Return a typed share, from 0 to 100."""
     return _between(_number(text), 0, 100)
 
 
@@ -363,7 +363,7 @@ def _between(value: float, low: float, high: float) -> float:
 
 
 def _number(text: str) -> float:
-    """Return a number that a person typed; a whole one as an int, which is what fields that take nothing else want."""
+    """Return a typed number; a whole one as an int, because some fields take nothing else."""
     try:
         value = float(text.removesuffix("%").strip().replace(",", "."))
     except ValueError:
@@ -374,8 +374,10 @@ def _number(text: str) -> float:
 
 
 def _allowed(part: str, name: str, value: Json, label: str = "") -> Json:
-    """Return a value of the policy (repository.config.traffic.wrong_value). Invalid: it is none; `label`: of its field, where
-    several have one place for what is wrong."""
+    """Return a valid value of the policy (repository.config.traffic.wrong_value), else raise Invalid.
+
+    label: of its field, where several fields share one place for mistakes.
+    """
     if wrong := wrong_value(part, name, value):
         typed_number = not label and isinstance(value, int | float)
         raise Invalid(f"write {wrong}, not {value:g}" if typed_number else f"{label}: write {wrong}")
@@ -383,7 +385,7 @@ def _allowed(part: str, name: str, value: Json, label: str = "") -> Json:
 
 
 def _seconds(text: str) -> float:
-    """Return a duration that a person typed, such as "10 min", "1 h 30 min" or "45 s"; a number alone is in minutes."""
+    """Return a typed duration in seconds, such as "10 min", "1 h 30 min" or "45 s"; a number alone is in minutes."""
     words = text.lower().strip()
     parts = _DURATION.findall(words)
     known = all(unit in _UNITS or (not unit and len(parts) == 1) for _, unit in parts)

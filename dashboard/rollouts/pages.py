@@ -1,4 +1,4 @@
-"""The pages of rollouts: starting one, one with its figures and its story, all of a model, what both arms answered unlike."""
+"""The pages of rollouts: the form, one rollout with its figures and story, all of a model, and mismatches."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -27,14 +27,14 @@ from dashboard.web.addresses import get, get_and_post, post
 from dashboard.web.pages import act, page_of, respond
 from repository.config.remote_protocols import REMOTE_PROTOCOLS
 
-_ENDS = ("rollout.abort", "rollout.roll_back", "rollout.unload_old")  # which say themselves why it ended
+_ENDS = ("rollout.abort", "rollout.roll_back", "rollout.unload_old")  # their summaries say why it ended
 _OPEN = 200  # rollouts under way that are listed
 _NUMBERS = 50  # versions that may be chosen, the newest
 
 
 @get_and_post("models/<str:name>/rollouts/new", Right.OPERATE)
 def rollout_new(request: HttpRequest, name: str) -> HttpResponse:
-    """Show the form, and start what it says. A press of a button that only changes the form shows it again, as it was typed."""
+    """Show the form, or start its rollout. A button that only changes the form shows it again, as typed."""
     model = model_get(name)
     if request.method == "GET":
         kind = request.GET.get("kind", "")
@@ -87,7 +87,7 @@ def _form(request: HttpRequest, model: Model, form: Form, status: int = 200) -> 
 
 @get("rollouts/", Right.VIEW, name="rollouts")
 def all_rollouts(request: HttpRequest) -> HttpResponse:
-    """What is under way of all models, each with its way back, and what ended."""
+    """Rollouts of all models: those under way, each with its way back, and those that ended."""
     ended = select.rollouts_of_all().filter(ended_at__isnull=False)
     context = {"open": select.rollouts_unfinished()[:_OPEN], "page": page_of(request, ended), "outage": outage()}
     return respond(request, "rollouts/all", context)
@@ -102,7 +102,7 @@ def model_rollouts(request: HttpRequest, name: str) -> HttpResponse:
 
 @get("models/<str:name>/rollouts/<str:rollout>/", Right.VIEW)
 def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    """One rollout: how it stands or stood, what was planned, and who did what to it."""
+    """One rollout: its state, its plan, and its history of acts."""
     head = model_context(name, "releases")
     found = select.rollout_get(head["model"], rollout)
     done = list(story(found))
@@ -121,7 +121,7 @@ def model_rollout(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 
 @get("models/<str:name>/rollouts/<str:rollout>/chart", Right.VIEW)
 def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse:
-    """Answer with both arms over time on one of the servers that told of it, and when its steps began."""
+    """Answer with both arms over time on one server, and with the times of its steps."""
     found = select.rollout_get(model_get(name), rollout)
     servers, asked = select.reporting_servers(found), request.GET.get("server", "")
     server = server_get(asked) if asked else next(iter(servers), None)
@@ -138,7 +138,7 @@ def rollout_chart(request: HttpRequest, name: str, rollout: str) -> JsonResponse
     return JsonResponse({**select.history(found, server), "steps": steps, "until": until, **named})
 
 
-# -- what may be done ----------------------------------------------------------------------------------------------------
+# -- acts ----------------------------------------------------------------------------------------------------------------
 def _found(name: str, rollout: str) -> Rollout:
     return select.rollout_get(model_get(name), rollout)
 
@@ -191,7 +191,7 @@ def rollout_abort(request: HttpRequest, name: str, rollout: str) -> HttpResponse
 
 @post("models/<str:name>/rollouts/<str:rollout>/return", Right.OPERATE)
 def rollout_return(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
-    """Let the other server that a rollout has replaced answer again, with what replaced it in its shadow."""
+    """Let the other server that a rollout has replaced answer again, with its replacement as the shadow."""
     found = _found(name, rollout)
     given = {"model": found.model, "kind": RolloutKind.SHADOW, "candidate": found.candidate, "stable": found.stable}
     plan = {"shadow": shadow} if (shadow := found.plan.get("shadow")) else None
@@ -215,7 +215,7 @@ def rollout_unload_old(request: HttpRequest, name: str, rollout: str) -> HttpRes
     return act(request, services.rollout_unload_old, done, "model_releases", name, **given)
 
 
-# -- what both arms answered unlike ----------------------------------------------------------------------------------------
+# -- mismatches ------------------------------------------------------------------------------------------------------------
 @get("models/<str:name>/rollouts/<str:rollout>/unlike", Right.VIEW)
 def rollout_mismatches(request: HttpRequest, name: str, rollout: str) -> HttpResponse:
     head = model_context(name, "releases")
@@ -233,7 +233,7 @@ def rollout_mismatches(request: HttpRequest, name: str, rollout: str) -> HttpRes
 
 @get("models/<str:name>/rollouts/<str:rollout>/unlike/<int:pk>", CLIENT_DATA)
 def rollout_mismatch(request: HttpRequest, name: str, rollout: str, pk: int) -> HttpResponse:
-    """One request with both answers; it holds what a client has sent, so that looking at it takes the right to operate."""
+    """One request with both answers. It takes the right to operate, because it shows a client's inputs."""
     head = model_context(name, "releases")
     found = select.rollout_get(head["model"], rollout)
     mismatch = select.mismatch_get(found, pk)

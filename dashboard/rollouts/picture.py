@@ -1,4 +1,4 @@
-"""How a rollout is drawn: its ladder of steps, its guardrails as lines with a limit, its story in the order it happened."""
+"""Draws a rollout: its ladder of steps, its guardrails as lines with a limit, and its story in order."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,18 +17,18 @@ from dashboard.shared import heartbeat
 from dashboard.shared.choices import RolloutKind, RolloutState
 from repository.core.quantities import duration
 
-_ROOM = 1.25  # that a line leaves behind its largest value
+_ROOM = 1.25  # the width of a line, as a multiple of its largest value
 _EDGE = 1.5  # per cent, so that a mark at either end is whole
 _STORY = 200  # entries
-_MOST_RUNGS = 8  # that stand side by side
-QUIET_AFTER = timedelta(seconds=15)  # a server tells what changed each second
-SHOWN_AFTER = timedelta(hours=24)  # that the end of a rollout is told on the page of releases
+_MOST_RUNGS = 8  # side by side
+QUIET_AFTER = timedelta(seconds=15)  # a server reports changes each second
+SHOWN_AFTER = timedelta(hours=24)  # for an ended rollout on the page of releases
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """A step of the ladder, or as many as `folded` says in the place of one. state: done, now, next, stopped. done: seconds of
-    its bake time that are over."""
+    """A step of the ladder, or `folded` steps in one. state: done, now, next, stopped. done: seconds of its bake time that
+    are over."""
 
     weight: float
     bake_s: float
@@ -39,7 +39,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class DrawnGuardrail:
-    """A guardrail with where its values stand on its line, in per cent of the width; None for what is not known yet."""
+    """A guardrail with the positions of its values on its line, in per cent of the width; None for values not yet known."""
 
     line: GuardrailLine
     stable_x: float | None
@@ -48,14 +48,14 @@ class DrawnGuardrail:
 
     @property
     def by_chance(self) -> bool:
-        """Whether the candidate is beyond the limit by no more than chance may make it."""
+        """Whether the candidate is beyond the limit by no more than chance explains."""
         value, limit = self.line.candidate, self.line.limit
         return self.line.state == "holds" and value is not None and limit is not None and value > limit
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Everything that the part of a page about one rollout shows. due: when the next step comes by itself, or None.
+    """All values that the part of a page about one rollout shows. due: when the next step comes by itself, or None.
 
     outage: what is down, a sentence; "" for nothing. next: what the button for the next step does, in words; "" where
     there is no such step. quiet: whether nothing was asked for a while. person: why nothing goes on before somebody presses
@@ -77,7 +77,7 @@ class Picture:
 
     @property
     def window(self) -> str:
-        """Of when the figures are, in words."""
+        """The age of the figures, in words."""
         seconds = self.standing.recent_s
         return "since it began" if seconds is None else f"last {duration(seconds)}"
 
@@ -87,13 +87,13 @@ class Picture:
 
     @property
     def last(self) -> bool:
-        """Whether the step is a canary's last one, after which comes the promotion. Nothing else leads to it by itself."""
+        """Whether the step is a canary's last one, after which the promotion comes."""
         canary = self.rollout.kind == RolloutKind.CANARY
         return self.under_way and self.rollout.next_weight is None and canary
 
 
 def picture_of(rollout: Rollout) -> Picture:
-    """Return how a rollout stands, drawn; in a handful of queries."""
+    """Return the picture of a rollout, in a handful of queries."""
     found, now = standing(rollout), timezone.now()
     runs = rollout.state == RolloutState.RUNNING
     due = now + timedelta(seconds=found.bake_left) if found.bake_left and runs else None
@@ -112,7 +112,7 @@ def picture_of(rollout: Rollout) -> Picture:
 
 
 def outage() -> str:
-    """Return what is down, by which nothing answers or nothing is heard, a sentence; "" for nothing."""
+    """Return a sentence about a server or `watch` that is down; "" where both are up."""
     for server in all_down():
         state = getattr(server, "state", None)
         why = state.last_reason.rstrip(".") if state is not None else "it has not answered yet"
@@ -123,7 +123,7 @@ def outage() -> str:
 
 
 def rollout_on_releases(recent: Sequence[Rollout]) -> Rollout | None:
-    """Return the rollout that the page of releases tells of: the newest of its model, unless that ended long ago."""
+    """Return the rollout for the page of releases: the model's newest, unless it ended long ago."""
     newest = recent[0] if recent else None
     if newest is None or newest.ended_at is None or timezone.now() - newest.ended_at < SHOWN_AFTER:
         return newest
@@ -131,7 +131,7 @@ def rollout_on_releases(recent: Sequence[Rollout]) -> Rollout | None:
 
 
 def story(rollout: Rollout) -> QuerySet[AuditEntry]:
-    """Return what was done to a rollout, by whom and when, the first first. At most one of a model is not over at a time."""
+    """Return the audit entries of a rollout, the first first. A model has at most one unfinished rollout at a time."""
     rows = AuditEntry.objects.filter(model=rollout.model_id, action__startswith="rollout.", at__gte=rollout.started_at)
     if rollout.ended_at is not None:
         rows = rows.filter(at__lte=rollout.ended_at + timedelta(seconds=1))
@@ -156,7 +156,7 @@ def _ladder(found: RolloutStanding) -> list[Rung]:
 
 
 def _folded(rungs: list[Rung]) -> list[Rung]:
-    """Return of many steps those around the present one, and the last; each stretch of others in the place of one."""
+    """Return the steps around the present one, and the last; each stretch of others becomes one folded step."""
     at = next((place for place, rung in enumerate(rungs) if rung.state in ("now", "stopped")), len(rungs) - 1)
     shown = {at - 1, at, at + 1, at + 2, len(rungs) - 1}
     found: list[Rung] = []

@@ -1,4 +1,4 @@
-"""Which other servers a rollout may name: the addresses in the file of SLIPWAY_TRAFFIC_REMOTES, never the headers in it."""
+"""The servers that a rollout may name: the addresses in the file of SLIPWAY_TRAFFIC_REMOTES, without its headers."""
 
 from django.conf import settings
 
@@ -9,7 +9,7 @@ from repository.core.errors import RepositoryError
 
 
 def remotes_listed() -> list[str]:
-    """Return the addresses that the server may call, [] without a file, and for one that it would refuse."""
+    """Return the addresses that the server may call; [] without a file, or for an invalid one."""
     try:
         return list(_listed())
     except RepositoryError:

@@ -1,4 +1,4 @@
-"""Reads about rollouts: how one stands, both arms side by side, what changed last and how to undo it."""
+"""Reads rollouts: the state of one, both arms side by side, the last change of a model and how to undo it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,17 +28,17 @@ from repository.core.histogram import Counts, quantiles_ms, subtract
 from repository.core.json_types import JsonObject
 
 _LAST_STEPS = 200
-_LOOKED_BACK = 20  # entries among which the last change is looked for
+_LOOKED_BACK = 20  # entries that are searched for the last change
 RECENT_ENDS = timedelta(hours=24)
 MOST_POINTS = 200  # of a chart
 _CHARTED = ("rps", "errors", "p50", "p99")
-_GAP = 4  # times as far apart as readings usually are
+_GAP = 4  # times the usual distance of samples
 
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """What an arm did in a span of time. Times in ms; None where nothing was measured. share: of the requests of clients, 0 to
-    1. The candidate of a shadow answers none of them: its figures are those of what it was asked beside stable."""
+    """Figures of an arm in a span of time. Times in ms; None where nothing was measured. share: of the clients' requests, 0 to
+    1. The candidate of a shadow answers no client: its figures are those of the copied requests."""
 
     name: str  # stable, candidate
     words: str  # "version 3"
@@ -54,7 +54,7 @@ class ArmFigures:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """By how much the candidate is above stable, since the rollout began; times in ms, None where nothing was measured."""
+    """The candidate's figures minus stable's, since the rollout began; times in ms, None where nothing was measured."""
 
     error_share: Estimate | None
     p50: Estimate | None
@@ -63,8 +63,8 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class ShadowFigures:
-    """What comparing found since the rollout began. Shares from 0 to 1, times in ms; None where nothing was compared.
-    trouble: what the candidate said last in place of an answer, "" for nothing; it may quote an input."""
+    """Results of the comparison since the rollout began. Shares from 0 to 1, times in ms; None where nothing was compared.
+    trouble: the candidate's last error, "" for none; it may quote an input."""
 
     compared: int
     disagreed: int
@@ -86,8 +86,8 @@ class ShadowFigures:
 
 @dataclass(frozen=True, slots=True)
 class GuardrailLine:
-    """A guardrail with its value and limit. unit: "share" from 0 to 1, "ms", or "" for a number of one's own. state: waiting,
-    holds, breached; "" where no server has told of it yet."""
+    """A guardrail with its value and limit. unit: "share" from 0 to 1, "ms", or "" for a metric of one's own. state: waiting,
+    holds, breached; "" before the first report."""
 
     label: str
     unit: str
@@ -103,7 +103,7 @@ class GuardrailLine:
 
 @dataclass(frozen=True, slots=True)
 class RolloutStanding:
-    """How a rollout stands, by the word of the bundled server.
+    """The standing of a rollout, by the reports of the bundled server.
 
     weight: per cent that the newest release gives the candidate. in_force: what the server gives it, None where it has not
     told. serves: whether the newest release of the rollout serves. server: whose figures these are, "" where no other is
@@ -160,7 +160,7 @@ class RolloutStanding:
 
 @dataclass(frozen=True, slots=True)
 class LastChange:
-    """What changed last of a model, and how to undo it.
+    """The last change of a model, and how to undo it.
 
     undo: "abort" (the rollout; also what was promoted, while the old version is held), "go_back" (to release `target`),
     "return" (to the other server that the rollout has replaced), or "" where there is nothing to go back to, or a rollout
@@ -175,7 +175,7 @@ class LastChange:
     target: Release | None = None
 
 
-# -- which there are ---------------------------------------------------------------------------------------------------
+# -- lists -------------------------------------------------------------------------------------------------------------
 def rollouts(model: Model) -> QuerySet[Rollout]:
     """Return a model's rollouts, the newest first."""
     return Rollout.objects.filter(model=model).select_related("model", "step_release").defer("step_release__text")
@@ -190,25 +190,27 @@ def rollout_get(model: Model, name: str) -> Rollout:
 
 
 def rollout_now(model: Model) -> Rollout | None:
-    """Return the rollout of a model that is not over; None without one."""
+    """Return the unfinished rollout of a model; None without one."""
     return rollouts(model).filter(state__in=states.UNFINISHED).first()
 
 
 def rollouts_of_all(state: str = "") -> QuerySet[Rollout]:
-    """Return the rollouts of all models, newest first; those in a state, where one is given."""
+    """Return the rollouts of all models, newest first; only those in `state` where it is given."""
     rows = Rollout.objects.select_related("model").defer("model__fingerprint")
     return rows.filter(state=state) if state else rows
 
 
 def rollouts_unfinished() -> QuerySet[Rollout]:
-    """Return the rollouts of all models that are not over; first what cannot go on, then what moved last."""
+    """Return the unfinished rollouts of all models: first those that cannot go on, then by their last change."""
     rows = rollouts_of_all().filter(state__in=states.UNFINISHED)
     return rows.order_by(Case(When(trouble="", then=1), default=0), "-step_since", "-pk")
 
 
 def rollouts_of_note(now: datetime | None = None) -> list[Rollout]:
-    """Return, of all models, what waits for somebody, what cannot go on, and what was rolled back in the last day, unless
-    another followed: for the overview, in a handful of queries."""
+    """Return the rollouts of all models that need a person, for the overview, in a handful of queries.
+
+    They wait for somebody, cannot go on, or were rolled back in the last day without a newer one.
+    """
     rows = rollouts_of_all()
     troubled = rows.filter(state__in=states.UNFINISHED).exclude(trouble="")
     later = Rollout.objects.filter(model=OuterRef("model"), pk__gt=OuterRef("pk"))
@@ -224,9 +226,9 @@ def _at_last_step() -> list[Rollout]:
     return [one for one in rows.order_by("step_since")[:_LAST_STEPS] if one.next_weight is None]
 
 
-# -- how one stands ----------------------------------------------------------------------------------------------------
+# -- standing ----------------------------------------------------------------------------------------------------------
 def standing(rollout: Rollout) -> RolloutStanding:
-    """Return how a rollout stands, in a handful of queries."""
+    """Return the standing of a rollout, in a handful of queries."""
     release = rollout.releases.filter(continues=None).order_by("-number").defer("text").first()
     server = servers().first()
     row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
@@ -266,12 +268,12 @@ def _weight(rollout: Rollout, release: Release | None) -> float:
 
 
 def reporting_servers(rollout: Rollout) -> list[Server]:
-    """Return the servers that told of a rollout, the bundled one first."""
+    """Return the servers that reported a rollout, the bundled one first."""
     return list(servers().filter(pk__in=RolloutFigures.objects.filter(rollout=rollout).values("server")))
 
 
 def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]:
-    """Return what both arms have done since the rollout began on each server that told of it, the bundled one first."""
+    """Return the figures of both arms since the rollout began, by server, the bundled one first."""
     rows = (
         RolloutFigures.objects.filter(rollout=rollout)
         .select_related("server")
@@ -310,12 +312,12 @@ def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
 
 
 def mismatches(rollout: Rollout) -> QuerySet[RolloutMismatch]:
-    """Return what both arms answered unlike, the worst first, without the tensors."""
+    """Return the mismatches, the worst first, without their tensors."""
     return RolloutMismatch.objects.filter(rollout=rollout).select_related("server").defer("data")
 
 
 def mismatch_get(rollout: Rollout, pk: int) -> RolloutMismatch:
-    """Return one of them with its tensors; NotFound where it is not kept any more."""
+    """Return one mismatch with its tensors; NotFound where it is no longer stored."""
     found = RolloutMismatch.objects.filter(rollout=rollout, pk=pk).select_related("server").first()
     if found is None:
         raise NotFound("there is no such request; it may have made room for a worse one")
@@ -323,9 +325,9 @@ def mismatch_get(rollout: Rollout, pk: int) -> RolloutMismatch:
 
 
 def last_change(model: Model, *, release: Release | None, back: Release | None) -> LastChange:
-    """Return what changed last of a model, and how to undo it. release: the newest; back: the way back (releases.selectors)."""
+    """Return the last change of a model, and how to undo it. release: the newest. back: the way back (releases.selectors)."""
     rollout = rollout_now(model)
-    # A breach is told by what was done about it.
+    # The entry of the rollback tells of a breach.
     newest = changes(model=model)[:_LOOKED_BACK]
     happening = next((one for one in newest if alters_serving(one) and one.kind != EventKind.BREACHED), None)
     if rollout is not None:
@@ -359,7 +361,7 @@ def _arms(rollout: Rollout, sums: Sums | None) -> list[ArmFigures]:
 
 
 def _asked(rollout: Rollout, sums: Sums) -> dict[str, ArmSums]:
-    """Return what both arms were asked; the candidate of a shadow by the server, beside stable, and by no client."""
+    """Return the requests of both arms; those of a shadow's candidate are copies that the server sent."""
     shadow = sums["shadow"]
     if rollout.kind != RolloutKind.SHADOW or shadow is None:
         return sums["arms"]
@@ -422,7 +424,7 @@ def _shadow(sums: ShadowSums, report: ShadowReport | None) -> ShadowFigures:
 
 
 def _recent_s(rollout: Rollout, report: TrafficReport | None) -> float | None:
-    """Return how long the guardrails' window is; None where there is none: clients ask no candidate of a shadow."""
+    """Return the length of the guardrails' window; None for a shadow, whose candidate no client asks."""
     if report is None or rollout.kind == RolloutKind.SHADOW:
         return None
     windows = [report["arms"][name].get("window") for name in ARMS]
@@ -484,7 +486,7 @@ def _line(plan: JsonObject, report: GuardrailReport | None, needed: int) -> Guar
 
 
 def _named(plan: JsonObject) -> tuple[str, str]:
-    """Return what a guardrail is called, and the unit of its values."""
+    """Return the label of a guardrail, and the unit of its values."""
     match plan["metric"]:
         case "errors":
             return "Errors", "share"
@@ -497,7 +499,7 @@ def _named(plan: JsonObject) -> tuple[str, str]:
 
 
 def _waits_for(rollout: Rollout, reports: list[GuardrailReport], served: Mapping[Server, Served]) -> str:
-    """Return what the next step waits for beside its time, which may be over, a clause; "" for nothing.
+    """Return what the next step waits for beside its time, as a clause; "" for nothing.
 
     Until all of its guardrails hold, the time alone brings no step.
     """

@@ -1,4 +1,4 @@
-"""Moves a model's requests from one version to another: start, the next step, pause, promote, abort, unload what was held.
+"""Moves a model's requests from one version to another: start, next step, pause, promote, abort, unload the old version.
 
 Each makes the next release, whose text is the one truth of what serves; the row says why, and what comes next.
 """
@@ -48,7 +48,7 @@ Arm = int | JsonObject
 
 
 class _Open(NamedTuple):
-    """A rollout that is to change, its model's row locked. newest: what is wanted now."""
+    """A rollout that will change, with its model's row locked. newest: the wanted release."""
 
     rollout: Rollout
     model: Model
@@ -65,7 +65,7 @@ def rollout_start(
     plan: object = None,
     stable: JsonObject | None = None,
 ) -> Rollout:
-    """Begin to move requests to a candidate, by a plan of which what is not given is as usual (rollouts.plan).
+    """Begin to move requests to a candidate, by a plan whose missing fields have their defaults (rollouts.plan).
 
     candidate: the number of a published version, or a model on another server as the policy has it. stable: such a model, where
     it is what answers until now; by default the version that does. What an earlier rollout still held is unloaded first.
@@ -80,7 +80,7 @@ def rollout_start(
     whole = plan_of(kind, plan or {})
     refuse_unlisted(policy_checked(policy_of_plan("r", whole, candidate, stable, 0)))
     _startable(model, candidate, stable)
-    # In a transaction of its own: of two releases that were written in one, a kill would leave a text two numbers ahead.
+    # This is a transaction of its own, because a kill after two releases in one would leave a text two numbers ahead.
     if (held := states.unfinished(model)) is not None:
         rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
     with transaction.atomic():
@@ -111,7 +111,7 @@ def rollout_start(
 
 @repository_errors()
 def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) -> Rollout:
-    """Take the next step now, whether its time has come or not.
+    """Take the next step now, even before its time.
 
     step: where whoever asks has seen it, so that of two who ask one step comes; WrongState where it stands elsewhere by now.
     Conflict: it stands at its last step, to be promoted, or the file was changed by hand.
@@ -133,7 +133,7 @@ def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 
 @repository_errors()
 def rollout_pause(*, rollout: Rollout, actor: Actor) -> Rollout:
-    """Let it stay at its weight: no step comes by itself, and the time of this one stands still. Guardrails go on to hold."""
+    """Pause a rollout at its weight: no step comes by itself, and the time of this one stops. Guardrails stay active."""
     with _opened(rollout, actor) as at:
         states.pause(at.rollout, baked_s=least(served_by(at.rollout)))
         _record(at, actor, "rollout.pause", f"Paused rollout {at.rollout.name} at {_at_weight(at.rollout)}")
@@ -142,7 +142,7 @@ def rollout_pause(*, rollout: Rollout, actor: Actor) -> Rollout:
 
 @repository_errors()
 def rollout_resume(*, rollout: Rollout, actor: Actor) -> Rollout:
-    """Let steps come by themselves again; of the time at this weight, what was left when it was paused is to come."""
+    """Let steps come by themselves again, after the rest of the present step's time."""
     with _opened(rollout, actor) as at:
         states.resume(at.rollout)
         _record(at, actor, "rollout.resume", f"Resumed rollout {at.rollout.name} at {_at_weight(at.rollout)}")
@@ -151,7 +151,7 @@ def rollout_resume(*, rollout: Rollout, actor: Actor) -> Rollout:
 
 @repository_errors()
 def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) -> Rollout:
-    """Let the candidate answer everything. The old version stays loaded for as long as the plan says, then it is unloaded.
+    """Let the candidate answer everything. The old version stays loaded for the plan's hold time, then it is unloaded.
 
     step: as in rollout_advance. Conflict: the candidate is on another server.
     """
@@ -200,7 +200,7 @@ def rollout_abort(*, rollout: Rollout, actor: Actor) -> Rollout:
 
 @repository_errors()
 def rollout_roll_back(*, rollout: Rollout, reason: str, actor: Actor = SYSTEM) -> Rollout:
-    """Record what a breach has done, or end a rollout whose candidate does not load: stable answers everything.
+    """End a rollout after a breach, or because its candidate does not load: stable answers everything.
 
     reason: a sentence without a full stop.
     """
@@ -255,14 +255,14 @@ def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = ""
 
 
 def mismatches_forget(*, rollout: Rollout, actor: Actor) -> None:
-    """Forget what both arms answered unlike, with the clients' inputs."""
+    """Forget the mismatches, with the clients' inputs."""
     with _opened(rollout, actor) as at:
         Rollout.objects.filter(pk=rollout.pk).update(forgotten_at=timezone.now())
         count, _ = RolloutMismatch.objects.filter(rollout=rollout).delete()
         _record(at, actor, "rollout.forget", f"Forgot {count} requests that rollout {rollout.name} had kept")
 
 
-# -- what all of them do -----------------------------------------------------------------------------------------------
+# -- common parts ------------------------------------------------------------------------------------------------------
 @contextmanager
 def _opened(rollout: Rollout, actor: Actor) -> Iterator[_Open]:
     """Open the transaction of a change, with the model's row locked."""
@@ -295,7 +295,7 @@ def _release(
 
 
 def _drift_gives_way(rollout: Rollout, actor: Actor) -> None:
-    """See that what was changed by hand does not keep a rollout from its end."""
+    """Overwrite changes by hand, which must not keep a rollout from its end."""
     require(actor, Right.OPERATE)
     if states.unfinished(rollout.model) == rollout:
         drift_give_way(model=rollout.model, actor=actor)
@@ -321,7 +321,7 @@ def _make(at: _Open, actor: Actor, document: Document, summary: str, action: str
 
 
 def _given(rollout: Rollout) -> str:
-    """Return what the candidate gets by the present step, in words."""
+    """Return the candidate's share of the present step, in words."""
     shadow = rollout.plan.get("shadow")
     if rollout.kind == RolloutKind.SHADOW and shadow is not None:
         return f"{weight_in_words(cast(float, shadow['share']))} also asked of {rollout.candidate_words}"
@@ -417,14 +417,14 @@ def _document_before(at: _Open) -> Document:
         document = at.newest.document.with_traffic(None).answered(served & {*published}, answers, published)
     if stopped is None:
         return document
-    # Another server answers, by a policy that names the candidate: that has to be there.
+    # Another server answers, by a policy that names the candidate, so the candidate has to be served.
     candidate = [rollout.candidate] if isinstance(rollout.candidate, int) else []
     served = {*document.versions(published), *candidate}
     return document.answered(served, document.answers(published), published).with_traffic(stopped)
 
 
 def _refuse_taken_out(rollout: Rollout) -> None:
-    """Raise WrongState where guardrails have ended it, though nobody has recorded that yet."""
+    """Raise WrongState where guardrails have ended the rollout, even before that is recorded."""
     if (breach := breached(rollout)) is not None:
         _, reason = breach
         raise WrongState(f"guardrails have taken {rollout.candidate_words} out of rollout {rollout.name}: {reason}")

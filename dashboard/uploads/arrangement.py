@@ -1,4 +1,4 @@
-"""From the files of an upload to a version folder: archives unpacked, wrappers taken off, the model file named by us.
+"""Arranges the files of an upload as a version folder: unpacks archives, strips wrapping folders, renames the model file.
 
 What may be uploaded: one model file; the files of a version; a model's folder with config.pbtxt and one version folder; a
 zip of any of these; for an ensemble its config.pbtxt alone. A backend's archive stays packed, whatever it is packed as.
@@ -36,7 +36,7 @@ class Arrangement:
 
 
 def arrange(upload: Upload) -> Arrangement:
-    """Brings the files into order under the upload's folder. May run again: it begins from the received bytes."""
+    """Arrange the files under the upload's folder. It can run again, because it begins from the received bytes."""
     source, version_dir = upload.folder / "source", upload.folder / "version"
     storage.remove_tree(source)
     storage.remove_tree(version_dir)
@@ -64,7 +64,7 @@ def arrange(upload: Upload) -> Arrangement:
 
 
 def _unpack(upload: Upload, source: Path) -> None:
-    """The files under the names that the client gave them, which were checked when the upload began."""
+    """Unpack a single zip, or link the files under the client's names, which were checked when the upload began."""
     files = list(upload.files.all())
     if len(files) == 1 and files[0].path.lower().endswith(".zip"):
         archive.extract(
@@ -81,7 +81,7 @@ def _unpack(upload: Upload, source: Path) -> None:
 
 
 def _unwrapped(folder: Path) -> Path:
-    """The folder inside, where all there is lies in one that is no version: people zip and drop whole folders."""
+    """Return the single inner folder that holds everything and is no version, because people zip and drop whole folders."""
     while True:
         entries = [entry for entry in folder.iterdir() if entry.name not in _LITTER]
         only = entries[0] if len(entries) == 1 else None
@@ -106,14 +106,14 @@ def _config(root: Path) -> Document | None:
 
 
 def _labels(config: Document | None) -> list[str]:
-    """Label files that a configuration names: they lie beside the versions."""
+    """Return the label files that a configuration names; they belong beside the versions."""
     if config is None or config.mistake:
         return []
     return [output.label_filename for output in config.message.output if output.label_filename]
 
 
 def _renamed(names: list[str], config: Document | None) -> dict[str, str]:
-    """The one model file of the folder gets the name that the server looks for, unless the configuration names it.
+    """Rename the one model file of the folder to the name that the server looks for, unless the configuration names it.
 
     The files of an archive that was unpacked keep theirs, which its manifest has.
     """
@@ -128,7 +128,7 @@ def _renamed(names: list[str], config: Document | None) -> dict[str, str]:
 
 
 def _our_name(name: str) -> str:
-    """Return the name that the server looks for in place of a file's; "" for what is no model by its name."""
+    """Return the name that the server looks for in place of a file's; "" for a file that is no model by its name."""
     packed = next((ours for end, ours in FILENAME_OF_PACKED.items() if name.lower().endswith(end)), "")
     return packed or FILENAME_OF_SUFFIX.get(PurePosixPath(name).suffix.lower(), "")
 

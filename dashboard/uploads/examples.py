@@ -1,4 +1,4 @@
-"""The bundled example models, published the way an upload is."""
+"""Publishes the bundled example models as uploads."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ NOTE = "Bundled example"
 
 
 def examples_publish() -> list[str]:
-    """Publishes and loads what is missing of examples/models; returns the names of models that were new. Idempotent.
+    """Publish and load the missing models of examples/models; return the names of new ones. Idempotent.
 
     An example that somebody deleted does not come back.
     """
@@ -43,7 +43,7 @@ def _publish_model(folder: Path) -> bool:
 
 
 def _published(name: str) -> int:
-    """How many of its versions an earlier run, perhaps stopped half-way, has published."""
+    """Return the number of its versions that an earlier run has published; that run may have stopped half-way."""
     return Version.objects.filter(model__name=name, created_by_name=SYSTEM.name).count()
 
 
@@ -62,11 +62,11 @@ def _publish_version(folder: Path, number: int, *, newest: bool) -> None:
         raise Conflict(f"example {folder.name} cannot be published: {upload.error}")
     document = Document.read(upload.proposal["config"])
     job = upload_publish(upload=upload, actor=SYSTEM, document=document, note=NOTE, load=newest)
-    job_run(job_id=job.pk)  # where it is too large for that, upload_publish has not
+    job_run(job_id=job.pk)  # upload_publish leaves a large one to a worker
 
 
 def _wanted(path: Path, folder: Path, number: int) -> bool:
-    """This version's files and those beside the versions."""
+    """Return the version's files and those beside the versions."""
     first = path.relative_to(folder).parts[0]
     return path.is_file() and parse_version(first) in (None, number) and path.name != ".gitkeep"
 

@@ -1,4 +1,4 @@
-"""What an upload is: its files brought into order, then looked at by `python -m serving.inspect`."""
+"""Inspects an upload: arranges its files, then has `python -m serving.inspect` read them."""
 
 import contextlib
 import hashlib
@@ -54,7 +54,7 @@ def _result(proposal: Proposal) -> dict[str, Any]:
 
 
 def inspection_abandoned(job: Job) -> None:
-    """Its job was ended while nobody ran it."""
+    """Reject the upload of a job that was ended while no worker ran it."""
     with contextlib.suppress(WrongState):
         for upload in job.uploads.all():
             states.reject(upload, reason=job.error or "The inspection was cancelled.")
@@ -74,7 +74,7 @@ def _inspected(upload: Upload, context: JobContext) -> tuple[Contents, Proposal]
     _check_hashes(upload, context)
     context.progress(50, "Bringing the files into order")
     arrangement = arrange(upload)
-    # Before anything reads them: reading some formats is running them.
+    # This comes before anything reads them, because reading some formats runs their code.
     files = {name: arrangement.version_dir / name for name in arrangement.files}
     refuse_code(files={**files, **arrangement.model_files}, allowed=upload.allow_code)
     for theirs, ours in arrangement.renamed.items():
@@ -88,7 +88,7 @@ def _inspected(upload: Upload, context: JobContext) -> tuple[Contents, Proposal]
 
 
 def _check_hashes(upload: Upload, context: JobContext) -> None:
-    """What arrived is what the client hashed, where it did."""
+    """Compare the received files with the client's SHA-256, where it sent one."""
     files = [file for file in upload.files.all() if file.sha256 and file.size]  # an empty file is not there yet
     total, done = sum(file.size for file in files) or 1, 0
     for file in files:
@@ -126,14 +126,14 @@ def _proposal(upload: Upload, arrangement: Arrangement, context: JobContext) -> 
 
 
 def _given(arrangement: Arrangement, newest: Release | None) -> tuple[Document | None, str]:
-    """The configuration that is there already: the upload's own, or the one of the model that gets a new version."""
+    """Return the existing configuration: the upload's own, or that of the model that gets a new version."""
     if arrangement.config is not None:
         return arrangement.config, "upload"
     return (newest.document, "model") if newest and newest.document else (None, "file")
 
 
 def _inspect_with(upload: Upload, arrangement: Arrangement, given: Document | None, context: JobContext) -> Proposal:
-    """A file that is sound but contradicts the configuration can still be published with another one."""
+    """Turn contradictions of a valid file to the configuration into warnings: another configuration may fit."""
     config_file = _written(upload, given.text) if given is not None else None
     found = run_inspector(arrangement.version_dir, name=upload.model_name, config_file=config_file, context=context)
     if config_file is None or not _errors(found):

@@ -23,8 +23,8 @@ from dashboard.shared.exceptions import Invalid
 MAX_ANSWER_BYTES = 4 << 20
 MAX_WRITE_BYTES = 1 << 30
 _POLL_SECONDS = 0.5
-# Sets its own limits before anything of the model is read. RLIMIT_DATA counts what is written to; address space alone
-# is reserved freely by CUDA.
+# The child sets its limits before it reads the model. RLIMIT_DATA counts written memory, because CUDA reserves address
+# space freely.
 _LAUNCHER = """
 import resource, runpy, sys
 memory, seconds, size = map(int, sys.argv[1:4])
@@ -50,7 +50,7 @@ _DEFAULTS: Proposal = {
 
 
 def run_inspector(version_dir: Path, *, name: str, config_file: Path | None, context: JobContext) -> Proposal:
-    """What serving.inspect says of a folder of model files; Invalid, in a sentence, when it says nothing."""
+    """Return the report of serving.inspect about a folder of model files; Invalid where there is none."""
     command = [str(version_dir), "--name", name]
     if config_file is not None:
         command += ["--config", str(config_file)]
@@ -97,7 +97,7 @@ def _wait(process: subprocess.Popen[bytes], context: JobContext) -> None:
 
 
 def _environment(scratch: Path) -> dict[str, str]:
-    """No secret of the dashboard's; what is written goes to a folder that is removed."""
+    """Return an environment without the dashboard's secrets, whose home is a folder that is removed."""
     kept = ("PATH", "LANG", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "VIRTUAL_ENV")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     return {**environment, "HOME": str(scratch), "TMPDIR": str(scratch), "PYTHONDONTWRITEBYTECODE": "1"}

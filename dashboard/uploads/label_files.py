@@ -1,4 +1,4 @@
-"""Label files that come beside a model file: they belong beside the versions, and a proposed configuration names them.
+"""Label files that come with a model file: moves them beside the versions, and names them in the proposed configuration.
 
 Where the configuration names them already, that says which they are. Where it was proposed from the model file, a text with a
 line for each of an output's classes is one. A Python model reads what lies in its version itself, so its files stay there.
@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 20
 
 
 def with_labels(arrangement: Arrangement, proposal: Proposal, folder: Path) -> tuple[Arrangement, Proposal]:
-    """Return both with the label files beside the versions. folder: where to move them to, inside the upload's."""
+    """Return both with the label files beside the versions. folder: their new place in the upload's folder."""
     document = Document.read(proposal["config"])
     if document.mistake or proposal["backend"] == "python":
         return arrangement, proposal
@@ -37,7 +37,7 @@ def with_labels(arrangement: Arrangement, proposal: Proposal, folder: Path) -> t
 
 
 def _naming(config: ModelConfig, version_dir: Path, names: list[str], proposal: Proposal) -> Proposal:
-    """Let the configuration name the one text that has a line for each class of an output; change nothing where none fits."""
+    """Name the one text that has a line for each class of an output; without one, change nothing."""
     counts = {name: _lines(version_dir / name) for name in names if name.lower().endswith(".txt")}
     found = [(name, output) for output in config.output for name, count in counts.items() if _fits(count, output.dims)]
     if len({name for name, _ in found}) != 1:
@@ -57,7 +57,7 @@ def _fits(count: int, dims: "list[int]") -> bool:
 
 
 def _lines(path: Path) -> int:
-    """Return how many labels a file has; 0 where it is no text."""
+    """Return the number of labels in a file; 0 where it is no text."""
     if path.stat().st_size > _MOST_BYTES:
         return 0
     try:

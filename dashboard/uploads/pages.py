@@ -1,4 +1,4 @@
-"""From a file in the browser to a version: upload, inspect, configure, publish, on one page."""
+"""The page of an upload, from a file in the browser to a version: upload, inspect, configure, publish."""
 
 from typing import Any
 
@@ -32,7 +32,7 @@ from repository.config.document import Document
 from repository.files.foreign_formats import as_json
 
 STEPS = (("upload", "Upload"), ("inspect", "Inspect"), ("configure", "Configure"), ("publish", "Publish"))
-# How far an upload in this state has come: the index of the step that is going on.
+# State of an upload -> the index of the step that is under way.
 _AT = {
     UploadState.RECEIVING: 0,
     UploadState.RECEIVED: 1,
@@ -45,7 +45,7 @@ _AT = {
 
 @get("models/new", Right.UPLOAD_DATA)
 def model_new(request: HttpRequest) -> HttpResponse:
-    """The flow's beginning; ?model=NAME for a new version of what exists, or for a first one of that name."""
+    """The start of an upload; ?model=NAME for a new version of a model, or its first one."""
     name = request.GET.get("model", "").strip()
     for_model = name if name and name_is_taken(name) else ""
     context = {
@@ -61,7 +61,7 @@ def model_new(request: HttpRequest) -> HttpResponse:
 
 @get("models/new/existing", Right.UPLOAD_DATA, name="model_existing")
 def existing(request: HttpRequest) -> HttpResponse:
-    """The question that a name asks which a model has already: ?name=NAME. 204 for a name that is free."""
+    """The question for a name that a model has already: ?name=NAME. 204 for a free name."""
     name = request.GET.get("name", "").strip()
     if not name_is_taken(name):
         return HttpResponse(status=204)
@@ -71,7 +71,7 @@ def existing(request: HttpRequest) -> HttpResponse:
 
 @get("uploads/<uuid:pk>/", Right.VIEW)
 def upload(request: HttpRequest, pk: str) -> HttpResponse:
-    """?batching=on: with the configuration in which a model that was exported for one row takes any number."""
+    """?batching=on: with the configuration by which a model that was exported for one row takes any number of rows."""
     found = upload_get(pk)
     batching = found.proposal.get("batching_config", "") if request.GET.get("batching") == "on" else ""
     return _page(request, found, typed=Document.read(batching) if batching else None, batching=bool(batching))
@@ -99,7 +99,7 @@ def _page(request: HttpRequest, found: Upload, **more: Any) -> HttpResponse:
 
 
 def _asked(request: HttpRequest, found: Upload) -> dict[str, Any]:
-    """What publishing was asked for last, and why it came to nothing."""
+    """The last request to publish, and why it failed."""
     last = found.last_publication.request if found.last_publication else None
     after = "live" if last is None or last.make_live else "load" if last.load else "keep"
     after = after if actor_of(request).may(Right.OPERATE) else "keep"
@@ -120,7 +120,7 @@ def _transfer(found: Upload) -> dict[str, Any]:
 
 
 def _proposal(request: HttpRequest, found: Upload, typed: Document | None, base: int | None) -> dict[str, Any]:
-    """What inspection found, and the editor over the configuration that it proposes, or that was typed."""
+    """The findings of the inspection, and the editor with the proposed or typed configuration."""
     if found.state == UploadState.FAILED and found.proposal:
         theirs = _is_theirs(request, found)
         return {"proposal": found.proposal, "missing": missing_paths(found) if theirs else [], "theirs": theirs}
@@ -141,14 +141,14 @@ def _proposal(request: HttpRequest, found: Upload, typed: Document | None, base:
 
 
 def _refusal(request: HttpRequest, found: Upload, review: Review) -> str:
-    """Why this person cannot publish with that text now, as a sentence; "" where they can."""
+    """Return why this person cannot publish with that text now, as a sentence; "" where they can."""
     model = Model.objects.filter(name=found.model_name).first()
     by_hand = changed_by_hand(model) if model is not None else ""
     return refusal_for(request, review.needs) or (sentence(by_hand) if by_hand else "")
 
 
 def _once_live(found: Upload, document: Document) -> dict[str, Any]:
-    """What changes once the upload is live with that text: for clients, and in the ensembles that call the model."""
+    """Return what changes once the upload is live with that text: for clients, and in the ensembles that call the model."""
     model = Model.objects.filter(name=found.model_name).first()
     if model is None:
         return {"clients": None, "callers": []}
@@ -161,7 +161,7 @@ def _once_live(found: Upload, document: Document) -> dict[str, Any]:
 
 
 def _is_theirs(request: HttpRequest, found: Upload) -> bool:
-    """Only whoever began an upload, or an administrator, goes on with it."""
+    """Whether the person may continue the upload: they began it, or administer."""
     return found.user == request.user or actor_of(request).may(Right.ADMINISTER)
 
 
@@ -180,7 +180,7 @@ def _published(found: Upload, model: Model | None) -> dict[str, Any]:
 
 
 def _steps(found: Upload | None) -> list[tuple[str, str, str, str]]:
-    """(key, title, done | past | now | failed | later, what is known of it) for each step. past: before one that failed."""
+    """Return (key, title, done | past | now | failed | later, details) of each step. past: before one that failed."""
     at = _AT.get(UploadState(found.state), 0) if found else 0
     details = _details(found)
     rows = []
@@ -228,7 +228,7 @@ def _details(found: Upload | None) -> dict[str, str]:
 
 @post("uploads/<uuid:pk>/preview", Right.VIEW, name="upload_preview")
 def preview(request: HttpRequest, pk: str) -> JsonResponse:
-    """`refused`: why this person may not publish with that text. `live`: in HTML, what changes for others once it is live."""
+    """refused: why this person may not publish with that text. live: the changes once it is live, in HTML."""
     found = upload_get(pk)
     given = preview_of(request, found.model_name, arriving_version(found))
     refused = _refusal(request, found, upload_review(upload=found, document=given.document))
@@ -246,7 +246,7 @@ def cancel(request: HttpRequest, pk: str) -> HttpResponse:
 
 @post("uploads/<uuid:pk>/publish", Right.UPLOAD_DATA, name="upload_publish")
 def publish(request: HttpRequest, pk: str) -> HttpResponse:
-    """Keeps what was typed when the configuration is refused."""
+    """Publish the posted text; where it is refused, keep it in the form."""
     found = upload_get(pk)
     document = Document.read(request.POST.get("text", "").replace("\r\n", "\n"))
     base = base_release(request)

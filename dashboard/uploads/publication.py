@@ -1,7 +1,7 @@
-"""From an inspected upload to an immutable version in the managed repository.
+"""Publishes an inspected upload as an immutable version in the managed repository.
 
-    upload_publish    a number and what was asked for, in the upload's row, with a job     (transaction: states.publish)
-                      and the text as it is decided now, with the rights that it takes
+    upload_publish    a number and the request, in the upload's row, with a job            (transaction: states.publish)
+                      and the text as it is decided now, after a check of rights
     publication_run   the job: files staged, hashed, flushed                               (minutes for a large model)
                       the text decided anew where the model has changed, and remembered    (transaction: states.decide)
                       the version renamed into place; version, release, audit entry        (transaction: states.finish)
@@ -51,10 +51,10 @@ from repository.files import publish, storage
 from repository.files.progress import SILENT, Progress
 from repository.files.storage import Manifest
 
-LOCK_WAIT_S = 30.0  # a worker that was taken for lost lets go within a step
+LOCK_WAIT_S = 30.0  # a worker that was taken for lost releases the lock within a step
 
 
-# -- asked for ---------------------------------------------------------------------------------------------------------
+# -- request -----------------------------------------------------------------------------------------------------------
 @repository_errors()
 def upload_publish(
     *,
@@ -67,14 +67,14 @@ def upload_publish(
     load: bool = True,
     within: Job | None = None,
 ) -> Job:
-    """One new version, a release with its configuration, an audit entry. The server may be down: `watch` loads later.
+    """Publish one new version, with a release and an audit entry. The server may be down: `watch` loads it later.
 
-    document: None leaves the configuration that the model has, and takes the proposed one for a model without.
+    document: None is the present configuration of the model, or the proposed one for a new model.
     base_release: the model's release that it was made from, by default the one at the inspection; Outdated where another
     text came meanwhile.
-    make_live serves this version alone; load asks the servers for the model. With neither, what is served stays.
-    within: the job that publishes as a part of its own work, by `publication_run`, when this returns.
-    A small upload is published when this returns (the job says whether it was), a large one by a worker.
+    make_live: serve this version alone. load: ask the servers for the model. With neither, the served versions stay.
+    within: the job that publishes as a part of its own work, by `publication_run`, after this returns.
+    A small upload is published before this returns (see the job's state), a large one by a worker.
     """
     upload_require_own(upload=upload, actor=actor)
     _refuse_unfit(upload)
@@ -105,8 +105,8 @@ def _refuse_unfit(upload: Upload) -> None:
 
 
 class _Stand(NamedTuple):
-    """What of a model decides a publication's text beside the upload: the number of its newest release, 0 for none, its
-    generation, its published versions."""
+    """The facts of a model that decide a publication's text. release: the number of its newest one, 0 for none. published:
+    the numbers of its versions."""
 
     release: int
     generation: int
@@ -124,7 +124,7 @@ class _Decided(NamedTuple):
 def _reserve(
     upload: Upload, actor: Actor, request: PublishRequest, *, announce: bool, within: Job | None
 ) -> tuple[Job, _Decided]:
-    """Gives out the number and remembers what is to be done, so that it can be finished after a crash."""
+    """Reserve the version's number and store the request, so that it can be finished after a crash."""
     with transaction.atomic():
         repository = managed_repository()
         model = _model_for(upload, actor, repository)
@@ -144,7 +144,7 @@ def _reserve(
             model=model,
             announce=announce,
         )
-        # From here on only a text that comes after this one is another than the person saw.
+        # The person has seen the present text, so only later releases can outdate the request.
         stand = _stand(model, current)
         request = replace(request, base_release=stand.release, strict=False)
         publication = Publication(
@@ -162,7 +162,7 @@ def _stand(model: Model, newest: Release | None) -> _Stand:
 
 
 def _model_for(upload: Upload, actor: Actor, repository: ModelRepository) -> Model:
-    """The model's row, made where there is none, and locked."""
+    """Return the model's row, locked; make it where there is none."""
     model, made = Model.objects.get_or_create(
         name=upload.model_name,
         defaults={"created_by": actor.user, "last_number": last_number_ever(upload.model_name)},
@@ -176,7 +176,7 @@ def _model_for(upload: Upload, actor: Actor, repository: ModelRepository) -> Mod
 
 # -- run ---------------------------------------------------------------------------------------------------------------
 def publication_run(context: JobContext, decided: _Decided | None = None) -> dict[str, Any]:
-    """The job `publish`, params {"upload": id}. Whatever ends it before its end leaves the upload as it was, with the reason.
+    """The job `publish`, params {"upload": id}. An error leaves the upload as it was, with the reason.
 
     decided: what was decided just before, by the process that runs the job.
 
@@ -195,7 +195,7 @@ def publication_run(context: JobContext, decided: _Decided | None = None) -> dic
 
 
 def _place(upload: Upload, progress: JobProgress, decided: _Decided | None) -> Version:
-    """Also goes on where an earlier attempt died: what that put in place is recorded."""
+    """Stage and place the version. A version that an earlier attempt placed before it died is only recorded."""
     publication, repository = decided.publication if decided else _publication(upload), managed_repository()
     folder = repository.version_dir(upload.model_name, publication.number)
     manifest = _placed(folder, progress)
@@ -207,13 +207,13 @@ def _place(upload: Upload, progress: JobProgress, decided: _Decided | None) -> V
     ) as staged:
         progress.step("Placing it in the repository")
         decided = decided or _decide(upload, publication, staged.folder)
-        while (version := _put(upload, staged, decided)) is None:  # the model has changed in between: look at it again
+        while (version := _put(upload, staged, decided)) is None:  # the model has changed in between
             decided = _decide(upload, publication, staged.folder)
     return version
 
 
 def _decide(upload: Upload, publication: Publication, folder: Path) -> _Decided:
-    """Decide the text by what the model is now, and remember it."""
+    """Decide the text by the model's present state, and store it."""
     with transaction.atomic():
         model = _locked(upload)
         current = newest_release(model)
@@ -235,14 +235,14 @@ def _decide(upload: Upload, publication: Publication, folder: Path) -> _Decided:
 
 
 def _put(upload: Upload, staged: publish.Staged, decided: _Decided) -> Version | None:
-    """The version in its place and in the database, both while nobody else changes the model; None where somebody just did."""
+    """Place the version and record it, while the model is locked; None where the model has changed since the decision."""
     with transaction.atomic():
         model = _locked(upload)
         if _stand(model, newest_release(model)) != decided.stand:
             return None
         publication = decided.publication
         refuse_drift(model)
-        states.finish(upload)  # before anything is placed: an upload that was taken back meanwhile places nothing
+        states.finish(upload)  # this comes first, so that an upload that was taken back places nothing
         text, files = publication.text, _beside(upload)
         placed = publish.place_version(
             managed_repository(), staged, name=model.name, config_text=text, model_files=files
@@ -259,7 +259,7 @@ def _record(
     folder: Path,
     beside: Iterable[str],
 ) -> Version:
-    """What the database is to know of a version that was just put in place; in the caller's transaction."""
+    """Record a version that was just placed, in the caller's transaction."""
     actor, request = _publisher(publication), publication.request
     version = _version_row(upload, model, actor, publication, document, manifest, folder)
     remember_publication(model, number=version.number, manifest=manifest, text=publication.text or "", beside=beside)
@@ -324,7 +324,7 @@ def _version_row(
 
 
 def _fitting(upload: Upload, model: Model, request: PublishRequest, decided: Document) -> Document:
-    """What fits the version's files: as published or typed; where nobody chose that, as the inspection proposed."""
+    """Return a document that fits the version's files: the published or typed one, or the inspection's proposal."""
     given = request.document
     fitting = str(upload.proposal.get("fitting", ""))
     proposed = Document.read(fitting) if fitting else None
@@ -341,14 +341,14 @@ def _fitting(upload: Upload, model: Model, request: PublishRequest, decided: Doc
 
 # -- broken off --------------------------------------------------------------------------------------------------------
 def publication_abandoned(job: Job) -> None:
-    """Its job was ended while nobody ran it. What is in place already is finished by `publications_recover`."""
+    """Take back the uploads of a job that was ended while no worker ran it. `publications_recover` finishes placed ones."""
     for upload in job.uploads.all():
         _take_back(upload, job.error or "publishing was cancelled")
 
 
 @repository_errors()
 def publications_recover() -> list[str]:
-    """Finishes or takes back what no job publishes any more; returns what it did, one sentence each."""
+    """Finish or take back publications without a running job; return one sentence for each."""
     done = []
     for upload in Upload.objects.filter(state=UploadState.PUBLISHING).exclude(job__state__in=UNFINISHED):
         with contextlib.suppress(Held, WrongState), states.held(upload):
@@ -373,7 +373,7 @@ def _recover(upload: Upload) -> str:
 
 
 def _placed(folder: Path, progress: Progress = SILENT) -> Manifest | None:
-    """What an earlier attempt put in place before it died."""
+    """Return the manifest of a version that an earlier attempt placed before it died; None where it placed none."""
     if not folder.is_dir():
         return None
     progress.plan(storage.tree_size(folder))
@@ -382,7 +382,7 @@ def _placed(folder: Path, progress: Progress = SILENT) -> Manifest | None:
 
 
 def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest, folder: Path) -> Version:
-    """Records a version that was put in place by an attempt that died, perhaps before it wrote what lies beside it."""
+    """Record a version that was placed by an attempt that died, maybe before it wrote the files beside it."""
     with transaction.atomic():
         model = _locked(upload)
         states.finish(upload)
@@ -395,7 +395,7 @@ def _finish_placed(upload: Upload, publication: Publication, manifest: Manifest,
 
 
 def _document_now(upload: Upload, model: Model, publication: Publication, folder: Path) -> Document:
-    """The configuration that was decided; where another release came since, one that loses nothing of it."""
+    """Return the decided configuration; after a newer release, one that keeps that release's changes."""
     newest = newest_release(model)
     if stamp_of(publication.text or "") == number_of(newest) + 1:
         return publication.document
@@ -408,13 +408,13 @@ def _document_now(upload: Upload, model: Model, publication: Publication, folder
             number=publication.number,
             folder=folder,
         )
-    except DashboardError:  # published all the same, for its files are in place; what serves stays
+    except DashboardError:  # its files are in place, so it is published all the same; the served versions stay
         there = [*model.published_numbers(), publication.number]
         return current_document(model).pinned(wanted_versions(model), there)
 
 
 def _take_back(upload: Upload, reason: str) -> None:
-    """The number stays used; the upload can be published again. A model made for this goes with it.
+    """Take back a publication: the upload can be published again, under a new number. A model made for it is removed.
 
     Not where the version is in place already: then only the record is missing, and that is made up for.
     """
@@ -422,14 +422,14 @@ def _take_back(upload: Upload, reason: str) -> None:
     if publication is None or _version_folder(upload, publication).is_dir():
         return
     with contextlib.suppress(WrongState), transaction.atomic():
-        # Before the upload's row, as everywhere.
+        # The model's row is locked before the upload's, as everywhere.
         Model.objects.select_for_update().filter(name=upload.model_name).first()
         states.take_back(upload, reason=reason)
         if not Upload.objects.filter(state=UploadState.PUBLISHING, model_name=upload.model_name).exists():
             Model.objects.filter(name=upload.model_name, versions=None, releases=None).delete()
 
 
-# -- what all of them ask ----------------------------------------------------------------------------------------------
+# -- common parts ------------------------------------------------------------------------------------------------------
 def _publication(upload: Upload) -> Publication:
     publication = upload.last_publication
     if publication is None:
@@ -442,7 +442,7 @@ def _version_folder(upload: Upload, publication: Publication) -> Path:
 
 
 def _locked(upload: Upload) -> Model:
-    """The model's row. Conflict without one: it goes when the upload that made it is taken back."""
+    """Return the model's row, locked. Conflict without one: it was removed with the publication that made it."""
     model = Model.objects.select_for_update().filter(name=upload.model_name).first()
     if model is None:
         raise Conflict(f"model '{upload.model_name}' was removed meanwhile; publish the upload once more")

@@ -1,5 +1,5 @@
-"""What config.pbtxt becomes when an upload is published, and which rights that takes: shown to a person before, decided when
-publishing is asked for, and decided again when the files are ready, for the model may have changed meanwhile.
+"""Decides the configuration that an upload is published with, and the rights that it takes: for the review page, when
+publishing is requested, and again when the files are ready, because the model may have changed meanwhile.
 """
 
 from dataclasses import dataclass, field
@@ -21,23 +21,23 @@ from repository.config.lines import unified
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """`meanwhile` is the release that came with another text since `document` was made; base_release is that of now."""
+    """meanwhile: the release with another text that came since `document` was made. base_release: the newest one now."""
 
     document: Document
     base_release: int
     needs: list[Need] = field(default_factory=list)  # of publishing alone, without loading
     meanwhile: Release | None = None
     meanwhile_diff: str = ""
-    replaced: bool = False  # the text is that release's: nothing in it was the person's own
+    replaced: bool = False  # the text is that release's, because the person had changed nothing
 
     @property
     def code(self) -> list[str]:
-        """What of it runs code, or can, in sentences."""
+        """The parts that run code or can, as sentences."""
         return [need.sentence for need in self.needs if need.right is Right.UPLOAD_CODE]
 
 
 def upload_review(*, upload: Upload, document: Document | None = None, base_release: int | None = None) -> Review:
-    """Of an inspected upload. document: as typed, from base_release; by default as it was asked for last, or is proposed."""
+    """Review an inspected upload. document: the typed one, from base_release; by default the last requested or proposed one."""
     model = Model.objects.filter(name=upload.model_name).first()
     current = newest_release(model) if model else None
     now = number_of(current)
@@ -70,7 +70,7 @@ def decide_document(
     folder: Path,
     since: str = "",
 ) -> Document:
-    """What config.pbtxt becomes, by what the model has now; `model` is locked.
+    """Return the configuration to publish with, by the present state of the model, which is locked.
 
     current: its newest release. folder: where the files of the version lie. since: from when on another configuration is
     refused, in words; by default since the text was made.
@@ -99,7 +99,7 @@ def decide_document(
 
 
 def arriving_version(upload: Upload) -> Arriving:
-    """The version that an inspected upload would become now."""
+    """Return the version that an inspected upload would become now."""
     model = Model.objects.filter(name=upload.model_name).first()
     return Arriving(model.last_number + 1 if model else 1, file_of_upload(upload))
 
@@ -112,11 +112,11 @@ def _final(
     there: list[int],
     request: PublishRequest,
 ) -> Document:
-    """The reviewed text with the policy that it needs.
+    """Return the reviewed document with the version policy that the request needs.
 
     there: the published versions, and the arriving one.
-    Where it is only published, what serves keeps its configuration, and names its versions: the text is kept for the new one
-    alone, which has it when it is made live. So is one that fits the new version and not those which are served.
+    Where the version is only published, the present configuration stays and names the served versions; the new version keeps
+    the reviewed text for when it is made live. So does a version whose text does not fit the served ones.
     """
     now, serving = _document(current), wanted_versions(model)
     if not (request.make_live or request.load) and serving:
@@ -129,14 +129,14 @@ def _final(
 
 
 def document_by_default(upload: Upload, current: Release | None) -> Document:
-    """The configuration that the upload brings; else the one that the model has; else what inspection proposes."""
+    """Return the upload's own configuration, else the model's, else the inspection's proposal."""
     if current is None or upload.proposal.get("config_source") == "upload":
         return Document.read(str(upload.proposal.get("config", "")))
     return current.document
 
 
 def number_of(release: Release | None) -> int:
-    """The number of a release; 0 for none."""
+    """Return the number of a release; 0 for none."""
     return release.number if release else 0
 
 
@@ -167,10 +167,10 @@ def _with_policy(
     there: list[int],
     request: PublishRequest,
 ) -> Document:
-    """The reviewed text, with the version policy that what was asked for needs.
+    """Return the reviewed document, with the version policy that the request needs.
 
-    A version that nobody made live must not become so at the next restart: then the policy names those that are. Versions with
-    a name go on to be served.
+    A version that nobody made live must not become live at the next restart, so the policy then names the live ones. Versions
+    with a name stay served.
     """
     if request.make_live:
         return document.without_traffic().live([number], there)

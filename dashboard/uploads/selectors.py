@@ -1,4 +1,4 @@
-"""What the pages and the API show of uploads."""
+"""Reads uploads, for pages and the API."""
 
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -20,7 +20,7 @@ from repository.core.layout import check_name
 
 
 def uploads_open() -> QuerySet[Upload]:
-    """Those that can still be continued or published, with sums of their files: there may be 10,000 in each."""
+    """Return the uploads that can still be continued or published, with sums over their files, which may be 10,000 each."""
     files = UploadFile.objects.filter(upload=OuterRef("pk")).order_by().values("upload")
     sums = {"file_count": Count("pk"), "announced_bytes": Sum("size"), "arrived_bytes": Sum("received")}
     subqueries = {name: Subquery(files.annotate(sum=one).values("sum")) for name, one in sums.items()}
@@ -28,7 +28,7 @@ def uploads_open() -> QuerySet[Upload]:
 
 
 def upload_get(pk: UUID | str, *, with_files: bool = True) -> Upload:
-    """with_files: all of them at once. For one of them, they are better left: there may be 10,000."""
+    """Return an upload. with_files: with all its files, which may be 10,000."""
     rows = Upload.objects.select_related("job", "user")
     try:
         return (rows.prefetch_related("files") if with_files else rows).get(pk=pk)
@@ -46,10 +46,10 @@ def missing_paths(upload: Upload) -> list[str]:
     return [str(folder / name) for name in missing]
 
 
-# -- the model that a name stands for already --------------------------------------------------------------------------
+# -- models that have a name already -----------------------------------------------------------------------------------
 @dataclass(frozen=True, slots=True)
 class Existing:
-    """A model whose name somebody gave to a new one. newest: its newest version. callers: the ensembles that call it."""
+    """A model whose name a person typed for a new one. newest: its newest version. callers: the ensembles that call it."""
 
     summary: ModelSummary
     newest: Version | None
@@ -58,7 +58,7 @@ class Existing:
 
 
 def name_is_taken(name: str) -> bool:
-    """Whether a model has that name, managed here or only a folder of the repository; no model has what may not be a name."""
+    """Whether a managed model or a folder of the repository has that name; an invalid name is free."""
     try:
         return Model.objects.filter(name=check_name(name)).exists() or managed_repository().has_model(name)
     except RepositoryError:
@@ -66,12 +66,12 @@ def name_is_taken(name: str) -> bool:
 
 
 def free_name(name: str) -> str:
-    """Return a name like that one which no model has; "" where a hundred are taken."""
+    """Return a similar name that is free; "" where a hundred are taken."""
     return next((free for number in range(2, 100) if not name_is_taken(free := f"{name}_{number}")), "")
 
 
 def existing_model(name: str) -> Existing | None:
-    """Return what there is under a name; None for none that is managed here."""
+    """Return the managed model of a name; None without one."""
     model = Model.objects.filter(name=name).first()
     if model is None:
         return None

@@ -1,4 +1,4 @@
-"""Files on their way in: resumable, hashed, bounded, named by us.
+"""Receives the files of uploads: resumable, hashed, bounded, under names of our own.
 
 The bytes lie in data/staging/<upload>/files/<number>: a client's name is never a path here. What becomes of them, and of the
 upload's row, states.py draws.
@@ -48,7 +48,7 @@ from repository.files.staging import remove_leftovers
 
 
 class Announced(NamedTuple):
-    """How much of uploads there is, or may be."""
+    """The size of uploads, or a bound on it."""
 
     uploads: int
     names: int
@@ -56,7 +56,7 @@ class Announced(NamedTuple):
 
 
 MAX_FILES = 10_000
-_ANNOUNCING = 0x51_1B_0A_01  # the number of a lock of our own
+_ANNOUNCING = 0x51_1B_0A_01  # the number of PostgreSQL's advisory lock for this
 # What uploads that are neither published nor ended may have, of one person and of all together: uploads, names of files, and
 # the characters of these. An import takes a thousand uploads of one archive each.
 OF_A_PERSON = Announced(uploads=1_200, names=20_000, characters=4 << 20)
@@ -117,7 +117,7 @@ def upload_add_files(*, upload: Upload, actor: Actor, files: list[dict[str, Any]
 def upload_receive_chunk(
     *, upload: Upload, number: int, offset: int, chunk: bytes, actor: Actor, sha256: str = ""
 ) -> UploadFile:
-    """Appends a chunk (at most 8 MiB) to file `number`; returns that as it is now. WrongOffset says where to go on."""
+    """Append a chunk (at most 8 MiB) to file `number`; return the file. WrongOffset says where to go on."""
     upload_require_own(upload=upload, actor=actor)
     file = upload_file(upload=upload, number=number)
     if len(chunk) > settings.UPLOAD_CHUNK_BYTES:
@@ -154,7 +154,7 @@ def upload_receive_file(*, upload: Upload, number: int, source: Path, actor: Act
 
 
 def upload_complete(*, upload: Upload, actor: Actor, within: Job | None = None) -> Job:
-    """All bytes are here: queues the inspection. within: the job that inspects the upload as a part of its own work."""
+    """Queue the inspection of a complete upload. within: the job that inspects it as a part of its own work."""
     upload_require_own(upload=upload, actor=actor)
     missing = upload.files.filter(received__lt=F("size")).first()
     if missing is not None:
@@ -168,7 +168,7 @@ def upload_complete(*, upload: Upload, actor: Actor, within: Job | None = None) 
 
 
 def upload_cancel(*, upload: Upload, actor: Actor) -> None:
-    """Ends an upload that is not published yet, and removes its bytes."""
+    """Cancel an upload that is not published yet, and remove its bytes."""
     upload_require_own(upload=upload, actor=actor)
     with transaction.atomic():
         try:
@@ -191,11 +191,11 @@ def upload_cancel(*, upload: Upload, actor: Actor) -> None:
 
 
 def uploads_expire() -> int:
-    """Ends uploads that nobody continued in time; clears away what no upload needs any more; returns how many ended."""
+    """Expire uploads that nobody continued in time, remove folders that no upload needs; return the number of expired ones."""
     now = timezone.now()
     expired = 0
     for upload in Upload.objects.filter(state__in=states.DISPOSABLE, expires_at__lt=now):
-        with contextlib.suppress(WrongState):  # somebody continued it just now
+        with contextlib.suppress(WrongState):  # a person has just continued it
             states.expire(upload, now=now)
             expired += 1
     UploadFile.objects.filter(upload__state__in=(UploadState.CANCELLED, UploadState.EXPIRED)).delete()
@@ -205,7 +205,7 @@ def uploads_expire() -> int:
 
 
 def upload_require_own(*, upload: Upload, actor: Actor) -> None:
-    """Only whoever began an upload, or an administrator, goes on with it."""
+    """Raise Forbidden unless the actor began the upload, or administers."""
     require(actor, Right.UPLOAD_DATA)
     if actor.user is not None and upload.user_id != actor.user.pk and not actor.may(Right.ADMINISTER):
         raise Forbidden("this upload belongs to somebody else")
@@ -222,7 +222,7 @@ def upload_file(*, upload: Upload, number: int) -> UploadFile:
 
 
 def _refuse_foreign(paths: list[str]) -> None:
-    """Invalid where none of the files can be a model, and one of them is known to be something else."""
+    """Raise Invalid where no file can be a model, and one of them is known to be something else."""
     found = foreign_formats.by_names(paths)
     if found is not None:
         path, kind = found
@@ -230,7 +230,7 @@ def _refuse_foreign(paths: list[str]) -> None:
 
 
 def refuse_code(*, files: Mapping[str, Path | None], allowed: bool) -> None:
-    """Forbidden for files that can be code, by name and, where there is one, content, unless that is allowed."""
+    """Raise Forbidden for files that can be code, by name or content, unless code is allowed."""
     if allowed:
         return
     for name, path in files.items():
@@ -298,7 +298,7 @@ def _refuse_more(actor: Actor, rows: Sequence[UploadFile], *, uploads: int) -> N
 
 
 def _ensure_space(size: int) -> None:
-    """Room for this upload and for what others have still to send."""
+    """Raise NoSpace unless this upload fits beside the missing bytes of others."""
     open_files = UploadFile.objects.filter(upload__state=UploadState.RECEIVING)
     outstanding = open_files.aggregate(bytes=Sum(F("size") - F("received")))["bytes"] or 0
     try:
@@ -308,7 +308,7 @@ def _ensure_space(size: int) -> None:
 
 
 def _append(path: Path, offset: int, chunk: bytes) -> None:
-    """Writes at `offset`, over whatever a broken attempt left there; a full disk leaves what was there before."""
+    """Write at `offset`, over the bytes of a failed attempt; a full disk changes nothing."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         if os.fstat(descriptor).st_size < offset:
@@ -339,7 +339,7 @@ def _path(file: UploadFile) -> Path:
 
 
 def _clear_staging() -> None:
-    """Folders of uploads that have ended, and of uploads that never came to be."""
+    """Remove the folders of uploads that have ended, or whose row was never written."""
     needed = set(Upload.objects.filter(state__in=states.KEPT).values_list("pk", flat=True))
     hour_ago = (timezone.now() - timedelta(hours=1)).timestamp()
     for folder, key in _upload_folders():

@@ -27,12 +27,12 @@
            v
        PUBLISHED
 
-What there is in each state, and what happens after a SIGKILL of whoever works on it. `folder` is data/staging/<id>/; every
+The contents of each state, and what follows a SIGKILL of the process that works on it. `folder` is data/staging/<id>/; every
 row of an upload and its UploadFiles stays for good.
 
     state       on disk                                rows beside it            after a SIGKILL
     RECEIVING   folder/files/<number>: `received`      -                         the client asks for the offset and goes on;
-                bytes of each, perhaps a little more                             what lies beyond it is written over
+                bytes of each, perhaps a little more                             later bytes are overwritten
     RECEIVED    folder/files, whole                    Job inspect, queued       `watch` announces the job again
     INSPECTING  folder/source and folder/version,      Job inspect, running      `watch` queues the job again; it starts anew
                 being made from folder/files                                     from folder/files
@@ -68,10 +68,10 @@ from dashboard.shared.exceptions import WrongState
 from dashboard.shared.transitions import Transition, move
 from repository.files import storage
 
-# Those that a person can still go on with, or wait for; and those that can be cancelled, or expire.
+# States that a person can continue or wait for; and those that can be cancelled, or expire.
 UNFINISHED = (State.RECEIVING, State.RECEIVED, State.INSPECTING, State.INSPECTED, State.PUBLISHING)
 DISPOSABLE = (State.RECEIVING, State.RECEIVED, State.INSPECTING, State.INSPECTED, State.FAILED)
-# Those whose folder is needed.
+# States that need the folder.
 KEPT = (*UNFINISHED, State.FAILED)
 
 _PERSON, _INSPECT, _PUBLISH, _WATCH = "whoever uploads", "the job `inspect`", "the job `publish`", "`watch`"
@@ -94,52 +94,52 @@ TRANSITIONS = {
 
 
 def receive(upload: Upload) -> None:
-    """A chunk is about to be written, which puts the expiry off."""
+    """Postpone the expiry, before a chunk is written."""
     _move(upload, "receive", expires_at=_expiry())
 
 
 def complete(upload: Upload, *, job: Job) -> None:
-    """All bytes are here; `job` will inspect them."""
+    """Record that all bytes have arrived; `job` will inspect them."""
     _move(upload, "complete", job=job)
 
 
 def inspect(upload: Upload) -> None:
-    """The inspection begins, perhaps not for the first time."""
+    """Record that an inspection begins, maybe again."""
     _move(upload, "inspect")
 
 
 def extend(upload: Upload) -> None:
-    """Files that were missing are about to come; what was found of the others is forgotten."""
+    """Reopen the upload for missing files; the findings about the others are removed."""
     _move(upload, "extend", error="", proposal={}, contents={}, expires_at=_expiry())
 
 
 def accept(upload: Upload, *, contents: Contents, proposal: Proposal) -> None:
-    """The inspection has read the files, and they can be published."""
+    """Record that the files can be published."""
     _move(upload, "accept", contents=contents, proposal=proposal)
 
 
 def reject(upload: Upload, *, reason: str, proposal: Proposal | None = None) -> None:
-    """The files cannot be published, for a reason that a person reads. proposal: all that was found, where it came so far."""
+    """Record that the files cannot be published, with the reason. proposal: the findings, where the inspection got so far."""
     _move(upload, "reject", error=reason, proposal=proposal or {})
 
 
 def publish(upload: Upload, *, publication: Publication, job: Job) -> None:
-    """A number is reserved, and `job` will publish the upload under it."""
+    """Record that `job` will publish the upload under a reserved number."""
     _move(upload, "publish", publication=publication.to_json(), job=job, error="")
 
 
 def decide(upload: Upload, *, publication: Publication) -> None:
-    """The text of config.pbtxt is decided: from now on the version may lie in place, and is finished after a crash."""
+    """Store the decided text of config.pbtxt, before the version is placed: after a crash the publication is finished."""
     _move(upload, "decide", publication=publication.to_json())
 
 
 def take_back(upload: Upload, *, reason: str) -> None:
-    """Nothing was published, for a reason that a person reads; the upload can be published again."""
+    """Record that nothing was published, with the reason; the upload can be published again."""
     _move(upload, "take_back", error=reason, expires_at=_expiry())
 
 
 def finish(upload: Upload) -> None:
-    """The version is placed and recorded in the caller's transaction, or not at all."""
+    """Record the publication, in the transaction that places and records the version."""
     _move(upload, "finish", publication={})
 
 
@@ -148,21 +148,20 @@ def cancel(upload: Upload) -> None:
 
 
 def expire(upload: Upload, *, now: datetime) -> None:
-    """Unless somebody continued the upload in this moment."""
+    """Expire an upload, unless a person has just continued it."""
     reason = "Nobody continued this upload in time, so its files were removed."
     _move(upload, "expire", where=Q(expires_at__lt=now), error=reason)
 
 
 def refuse_unless(upload: Upload, event: str) -> None:
-    """Raise WrongState where `event` is not for the state that the upload was read in: before a long work, not in place of
-    the transition, which looks again."""
+    """Raise WrongState, before long work, where the state that was read does not allow `event`; the transition checks again."""
     transition = TRANSITIONS[event]
     if upload.state not in transition.before:
         raise _wrong(transition, upload.state)
 
 
 def initial() -> dict[str, Any]:
-    """The fields of a row that upload_create makes."""
+    """Return the state's fields of a new row."""
     return {"state": State.RECEIVING, "expires_at": _expiry()}
 
 
@@ -186,5 +185,5 @@ def _wrong(transition: Transition, state: str) -> WrongState:
 
 
 def _expiry() -> datetime:
-    """Until when an upload of now waits to be continued."""
+    """Return the expiry of an upload that is continued now."""
     return timezone.now() + timedelta(hours=settings.UPLOAD_EXPIRY_HOURS)

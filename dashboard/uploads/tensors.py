@@ -1,4 +1,4 @@
-"""The tensors of a version as pages show them: what its file says, and from its configuration what the file leaves open."""
+"""The tensors of a version for pages: from its file, completed from its configuration."""
 
 from collections.abc import Iterable
 
@@ -9,7 +9,7 @@ from repository.config.document import Document
 
 
 def signature_with(proposal: Proposal, document: Document) -> Signature:
-    """Return the inputs and outputs that an inspection found; a Python model's file names them without type and shape."""
+    """Return the inspected inputs and outputs, completed because a Python model's file has names without type and shape."""
     declared = declared_signature(document)
     return {
         "inputs": _completed(proposal.get("inputs", []), declared["inputs"]),

@@ -1,4 +1,4 @@
-"""The checks of a release as the steps that a person sees: what is done, what is under way, what failed, what is to come."""
+"""The checks of a release as steps on a page: done, under way, failed, or still to come."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -7,7 +7,7 @@ from dashboard.models.release import CheckStep
 from dashboard.releases.selectors import ReleaseLife
 from dashboard.shared.choices import CheckState
 
-# The steps of a load in their order, as the server names them (docs/server.md), and what they are called on a page.
+# The steps of a load in their order: the server's names (docs/server.md), and their labels on a page.
 STEPS = {
     "check": "Configuration",
     "memory": "Memory",
@@ -52,7 +52,7 @@ def _ended(row: CheckStep) -> Step:
 
 
 def _under_way(label: str, after: int, now: CheckStep) -> Step:
-    """`after`: how many steps this one stands behind the one under way."""
+    """after: how many steps this one comes after the step under way."""
     if after:
         return Step(label, "done" if after < 0 else "")
     return Step(label, "loading", done=now.get("done", 0), of=now.get("of", 0))

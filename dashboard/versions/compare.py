@@ -1,4 +1,4 @@
-"""Two versions or releases side by side: what differs between them, and how each of them served."""
+"""Compares two versions or releases: their differences, and how each of them served."""
 
 import re
 import time
@@ -30,14 +30,14 @@ from repository.config.lines import unified
 
 FIGURES_OF = timedelta(hours=24)
 CHOICES = 50  # of versions, and of releases: the newest
-_LOOKED_BACK = 200  # spans and checks in which those of a version are looked for
+_LOOKED_BACK = 200  # spans and checks that are searched for those of a version
 _KEY = re.compile(r"([vr])([1-9][0-9]{0,17})")
-# Spans that follow each other so closely are one: a release took over from another that served the same version.
+# Spans closer than this are one stretch: a release took over from another that served the same version.
 _GAP = timedelta(seconds=1)
 
 
 class Stretch(NamedTuple):
-    """A time in which it was live without a break. until: None, it is live now."""
+    """A time in which a version or release was live without a break. until: None while it is live."""
 
     since: datetime
     until: datetime | None
@@ -74,7 +74,7 @@ class Side:
 
 
 class GoldenPair(NamedTuple):
-    """What a golden request found of each side; None where that was not asked."""
+    """The results of a golden request; None for a side that was not asked."""
 
     name: str
     a: dict[str, Any] | None
@@ -87,7 +87,7 @@ class GoldenPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """changes: what it means for clients that b answers in place of a, in sentences without a full stop. diff: unified."""
+    """changes: for clients, when b answers in place of a, as sentences without a full stop. diff: unified."""
 
     a: Side
     b: Side
@@ -102,7 +102,7 @@ class Comparison:
 
     @property
     def asked(self) -> list[int]:
-        """The two versions that the same input can be sent to; [] where both sides are answered by one, or one is gone."""
+        """The two versions that can get the same input; [] where one version answers for both sides, or one is gone."""
         numbers = [side.version.number for side in (self.a, self.b) if side.version is not None]
         return numbers if len(set(numbers)) == 2 else []
 
@@ -113,7 +113,7 @@ class Choice(NamedTuple):
 
 
 def comparison(model: Model, a: str, b: str) -> Comparison:
-    """Return two versions or releases of a model side by side.
+    """Compare two versions or releases of a model.
 
     a, b: "v3" for a version, "r7" for a release. Invalid: another text. NotFound: the model has none of that number.
     """
@@ -132,7 +132,7 @@ def comparison(model: Model, a: str, b: str) -> Comparison:
 
 
 def chosen(model: Model, a: str, b: str) -> tuple[str, str]:
-    """Return what is to be compared: what was asked for, and for a side that was not named, what is worth a look.
+    """Return the two sides to compare: the named ones, with a useful default for a side that was not named.
 
     What answers now stands on the left, the newest other version on the right; with one version alone, the last two releases.
     "" for a side that nothing is left for.
@@ -152,7 +152,7 @@ def chosen(model: Model, a: str, b: str) -> tuple[str, str]:
 
 
 def choices(model: Model, *keys: str) -> dict[str, list[Choice]]:
-    """Return what can be compared, under the headings of a select: the newest, and those of `keys` beside them."""
+    """Return the choices under the headings of a select: the newest, and those of `keys`."""
     found = {
         "Versions": [Choice(f"v{row.number}", row.label) for row in versions(model)[:CHOICES]],
         "Releases": [
@@ -170,7 +170,7 @@ def choices(model: Model, *keys: str) -> dict[str, list[Choice]]:
 
 # -- one side ----------------------------------------------------------------------------------------------------------
 class _History:
-    """What the server told of a model's releases, the newest first, read once for both sides."""
+    """The server's reports of a model's releases, the newest first, read once for both sides."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -231,7 +231,7 @@ def _release(model: Model, number: int) -> Side:
 
 
 def _stretches(spans: Iterable[ReleaseSpan]) -> list[Stretch]:
-    """Return spans, which come the newest first, as stretches in the same order."""
+    """Return spans as stretches, both the newest first."""
     found: list[Stretch] = []
     for span in spans:
         if found and span.ended_at is not None and found[-1].since - span.ended_at <= _GAP:
@@ -247,7 +247,7 @@ def _golden(check: ReleaseCheck) -> list[dict[str, Any]]:
 
 # -- both sides --------------------------------------------------------------------------------------------------------
 def _with_figures(model: Model, *sides: Side) -> list[Side]:
-    """Return the sides with what they did in the last 24 hours: a release, while it served."""
+    """Return the sides with their figures of the last 24 hours; for a release, of the time in which it served."""
     server, end = servers().first(), time.time()
     if server is None:
         return list(sides)
@@ -265,6 +265,6 @@ def _last_day(side: Side, end: float) -> list[Span]:
 
 
 def _golden_pairs(a: Iterable[dict[str, Any]], b: Iterable[dict[str, Any]]) -> list[GoldenPair]:
-    """Return golden requests by their names; of several versions of a release, one that failed stands for all."""
+    """Return the results of golden requests by name; one version of a release that failed counts for all."""
     one, other = ({row["name"]: row for row in sorted(rows, key=lambda row: not row["passed"])} for rows in (a, b))
     return [GoldenPair(name, one.get(name), other.get(name)) for name in {**one, **other}]

@@ -1,4 +1,4 @@
-"""The versions of a model: which there are, and what may be done: make live, go back, name, keep, archive, restore, note."""
+"""The pages of a model's versions: the list, and its acts: make live, go back, name, keep, archive, restore, note."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -42,7 +42,7 @@ def model_versions(request: HttpRequest, name: str) -> HttpResponse:
 def _versions(
     request: HttpRequest, name: str, typed: Mapping[str, object] | None = None, status: int = 200
 ) -> HttpResponse:
-    """`typed`: what was sent of a form and refused, and why."""
+    """typed: the fields of a form that was refused, and the reason."""
     head = model_context(name, "versions")
     model, newest = head["model"], newest_release(head["model"])
     states = {state.version: state for state in model_states(model_name=name)}
@@ -86,7 +86,7 @@ def model_archive(request: HttpRequest, name: str, number: int) -> HttpResponse:
 
 
 class Typed(NamedTuple):
-    """A setting of a version in its form. typed: what stands in it; wrong: why that cannot be."""
+    """A setting of a version in its form. typed: the text of its field. wrong: why that is not valid."""
 
     name: str
     label: str
@@ -121,7 +121,7 @@ def _settings_save(request: HttpRequest, name: str, number: int) -> HttpResponse
 
 
 def _settings(request: HttpRequest, name: str, number: int, error: DashboardError | None = None) -> HttpResponse:
-    """`error`: why what was sent is refused; it stays in its fields."""
+    """error: why the form was refused; its fields keep what was typed."""
     head = model_context(name, "versions")
     version, newest = select.version_get(head["model"], number), newest_release(head["model"])
     problems = {one.field: one.message for one in error.problems} if isinstance(error, Invalid) else {}
@@ -145,7 +145,7 @@ def _settings(request: HttpRequest, name: str, number: int, error: DashboardErro
 
 @get_and_post("models/<str:name>/versions/<int:number>/live", Right.OPERATE)
 def version_make_live(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Show what making a version live would change, and with which configuration; then do it."""
+    """Preview making a version live, with its choices of configuration; or make it live."""
     head = model_context(name, "versions")
     version = select.version_get(head["model"], number)
     found = promotion(version)
@@ -184,7 +184,7 @@ def model_aliases(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _names_typed(model: Model, rows: list[tuple[str, str]]) -> dict[str, int]:
-    """Return the names of a form's rows. Invalid: one stands twice, or is new and has no version."""
+    """Return the names of a form's rows. Invalid: a name is given twice, or a new one has no version."""
     newest, names = newest_release(model), {}
     for alias, typed in ((alias.strip(), typed) for alias, typed in rows):
         number = whole_number(typed)

@@ -1,4 +1,4 @@
-"""What making a version live would change, shown before: for clients, of the configuration, and which configuration fits it."""
+"""Previews making a version live: the changes for clients, and which configuration fits it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -20,10 +20,10 @@ from repository.config.lines import unified
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One configuration that a version could be made live with. problems: what is wrong with it; effect: what a server does."""
+    """One configuration for making a version live. problems: its mistakes. effect: how a server takes it."""
 
     document: Document
-    diff: str  # unified, against the text of now
+    diff: str  # unified, against the present text
     problems: list[Problem]
     effect: str
 
@@ -34,7 +34,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Promotion:
-    """What making a version live would change.
+    """The changes of making a version live.
 
     answers: whether it answers already where a request names no version. clients: what changes for them; None where it does, or
     nothing answers. present: with the configuration of now.
@@ -54,17 +54,17 @@ class Promotion:
 
     @property
     def changes(self) -> list[str]:
-        """What changes for clients, in sentences without a full stop."""
+        """The changes for clients, as sentences without a full stop."""
         return self.clients.changes if self.clients is not None else []
 
     @property
     def refused(self) -> list[str]:
-        """Why requests that are answered now would be refused, clauses; [] where they go on."""
+        """Why requests that are answered now would be refused, as clauses; [] where they are not."""
         return self.clients.refused if self.clients is not None else []
 
     @property
     def preferred(self) -> Literal["present", "fitting"]:
-        """Which configuration is to be chosen where a person does not say."""
+        """The default choice of the configuration."""
         return "fitting" if self.fitting is not None and (self.changes or not self.present.valid) else "present"
 
     @property
@@ -75,7 +75,7 @@ class Promotion:
 
 @repository_errors()
 def promotion(version: Version) -> Promotion:
-    """Return what making a published version live would change."""
+    """Return the changes of making a published version live."""
     model = version.model
     now, proposed = current_document(model), fitting_document(version)
     present = _choice(version, now, now)
@@ -91,7 +91,7 @@ def promotion(version: Version) -> Promotion:
 
 
 def _choice(version: Version, now: Document, document: Document) -> Choice:
-    if not document.mistake:  # of a text of before a rule its problems say so
+    if not document.mistake:  # a text from before a rule has that among its problems
         named = document.with_aliases(now.aliases).without_traffic()
         document = named.live([version.number], version.model.published_numbers())
     preview = config_preview(model_name=version.model.name, document=document)

@@ -1,4 +1,4 @@
-"""The pages of releases: what changed last and how to undo it, the rollout under way, what serves, what was live when."""
+"""The pages of releases: the last change and how to undo it, the rollout under way, the serving release, the timeline."""
 
 from django.db.models import Prefetch, QuerySet
 from django.http import HttpRequest, HttpResponse
@@ -28,7 +28,7 @@ from dashboard.web.addresses import get
 from dashboard.web.pages import page_of, respond
 from repository.config.lines import unified
 
-SHOWN_ROLLOUTS = 5  # of those before the one that is told of; a page of their own has all
+SHOWN_ROLLOUTS = 5  # earlier ones; a page of their own lists all
 SHOWN_RELEASES = 20
 
 
@@ -41,7 +41,7 @@ def model_releases(request: HttpRequest, name: str) -> HttpResponse:
     page = SimpleLazyObject(lambda: page_of(request, _listed(model), SHOWN_RELEASES))
     recent = list(rollouts(model)[: SHOWN_ROLLOUTS + 1])
     rollout = rollout_on_releases(recent)
-    context = {  # a part reads what it shows, and no more
+    context = {  # lazy, so that a part reads no more than it shows
         **head,
         "last": SimpleLazyObject(lambda: last_change(model, release=newest, back=head["way_back"])),
         "shown_rollout": rollout,
@@ -57,13 +57,13 @@ def model_releases(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _listed(model: Model) -> QuerySet[Release]:
-    """Return a model's releases without their texts, each with the further ones that it has had."""
+    """Return a model's releases without their texts, each with its further texts."""
     further = Release.objects.defer("text").order_by("-number")
     return releases(model).defer("text", "returns_to__text").prefetch_related(Prefetch("texts", further))
 
 
 def _standing(model: Model, newest: Release | None) -> dict[str, object]:
-    """Return the newest release and the one that serves, which may be the same, with what the newest one's checks found."""
+    """Return the newest release and the serving one, which may be the same, with the newest one's checks."""
     serving = serving_release(model)
     lives = {life.release.pk: life for life in lives_of({row.pk: row for row in (newest, serving) if row}.values())}
     wanted = lives[newest.pk] if newest else None
@@ -78,13 +78,13 @@ def _standing(model: Model, newest: Release | None) -> dict[str, object]:
 
 
 def _shown_steps(life: ReleaseLife | None) -> list[Step]:
-    """Return the steps while they matter: until the release serves."""
+    """Return the steps until the release serves, then []."""
     return steps_of(life) if life is not None and life.state in ("checking", "failed") else []
 
 
 @get("models/<str:name>/releases/<int:number>/", Right.VIEW)
 def release(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """One release: its facts, what its checks found, what it changed, and what going back to it would change."""
+    """One release: its facts, its checks, its changes, and a preview of going back to it."""
     head = model_context(name, "releases")
     model = head["model"]
     found = release_get(model, number)

@@ -164,7 +164,7 @@ def _settings(name: str, number: int) -> Response:
 
 
 def _with_protection(model: Model, rows: list[Version]) -> list[Version]:
-    """Return versions with what VersionSerializer says of them beside their columns."""
+    """Return versions with the fields of VersionSerializer that are no columns."""
     why = protected_versions(model)
     for version in rows:
         version.protected = why.get(version.number, "")  # type: ignore[attr-defined]  # for the serializer alone

@@ -1,4 +1,4 @@
-"""Retention: versions that a model needs no more are archived by themselves, by the model's own rule.
+"""Retention: archives versions that a model no longer needs, by the model's own rule.
 
 A version stays while it is among the newest `count`, or was published in the last `days`; without a rule, all stay.
 Whatever the rule says, a version stays that serves, is wanted, has an alias, is the way back, or is younger than RECENT.
@@ -24,7 +24,7 @@ AT_A_TIME = 20  # versions that are archived in one run
 
 
 def retention_set(*, model: Model, actor: Actor, count: int | None = None, days: int | None = None) -> Model:
-    """Set which versions of a model stay by themselves; with neither, all do. Invalid: a number is out of range."""
+    """Set the retention rule of a model; with neither number, all versions stay. Invalid: a number is out of range."""
     require(actor, Right.OPERATE)
     for name, number, most in (("count", count, MAX_COUNT), ("days", days, MAX_DAYS)):
         if number is not None and not 1 <= number <= most:
@@ -74,7 +74,7 @@ def expendable_versions(model: Model, now: datetime | None = None) -> list[Versi
 
 
 def retention_run() -> list[str]:
-    """Archive what models need no more, a few at a time; return what was done, or could not be, one sentence each."""
+    """Archive versions that models no longer need, a few at a time; return one sentence for each success or failure."""
     done: list[str] = []
     for model in Model.objects.exclude(retention={}):
         for version in expendable_versions(model)[: AT_A_TIME - len(done)]:

@@ -1,4 +1,4 @@
-"""What is live: making a version live, going back to a release, giving versions names. Archiving and restoring: moves.py."""
+"""Makes a version live, goes back to a release, names versions. Archiving and restoring: moves.py."""
 
 from collections.abc import Mapping
 
@@ -71,7 +71,7 @@ def _refuse_misfit(version: Version, document: Document, *, chosen: bool) -> Non
 
 @repository_errors()
 def release_go_back(*, model: Model, actor: Actor, release: Release | None = None) -> Release:
-    """Make a release of what an earlier one was: its versions and its configuration together. The model is loaded by it.
+    """Make a release with the versions and the configuration of an earlier one. The model is loaded by it.
 
     release: by default the way back. Conflict: there is none, or going back there cannot work (`going_back` says so before), or
     the file was changed by hand. Forbidden: the actor lacks a right that it takes.
@@ -144,7 +144,7 @@ def aliases_set(*, model: Model, aliases: Mapping[str, int], actor: Actor, base_
 
 
 def _with_theirs(newest: Release, base: Mapping[str, int], asked: Mapping[str, int]) -> dict[str, int]:
-    """Return the names that are asked for, with what others did since `base` to names that were left alone."""
+    """Return the wanted names, with the changes that others made since `base` to the rest."""
     theirs, merged, both = newest.aliases, dict(newest.aliases), []
     for name in sorted({*base, *asked}):
         wanted = asked.get(name)

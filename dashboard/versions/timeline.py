@@ -1,4 +1,4 @@
-"""What was live when, as a picture: a row for each version, a bar for each span in which a release served it.
+"""The timeline of a model as a picture: a row for each version, a bar for each span in which a release served it.
 
 A bar is as high as the version's share of the requests that name none. The releases of one rollout are one bar with its steps
 inside, and a sentence that tells them in words.
@@ -29,14 +29,14 @@ RANGES = {
     "1y": timedelta(days=365),
 }
 _BARS = 500  # spans, the newest ones: more than a picture can show
-_NARROWEST = 0.25  # per cent of the width, so that what served for a moment can be seen and clicked
+_NARROWEST = 0.25  # per cent of the width, so that a short span can be seen and clicked
 _TICKS = 4
-_HEIGHT = 20  # of a row in pixels; a share of nothing is still a line
+_HEIGHT = 20  # of a row in pixels; a share of 0 is still a line
 _LOWEST = 2
 
 
 class _Span(NamedTuple):
-    """A span with what is drawn of its release. rollout: its name, None for none."""
+    """A span with the fields of its release that are drawn. rollout: its name, None for none."""
 
     began: datetime
     ended: datetime | None
@@ -88,14 +88,14 @@ class Bar:
 
     @property
     def words(self) -> str:
-        """Return what it shows, with its times."""
+        """Return the label of the bar, with its times."""
         who = f"Rollout {self.rollout}" if self.rollout else f"Release {self.release}"
         ended = _in_words(self.ended) if self.ended else "now"
         return f"{who}: {self.shares} of requests, {_in_words(self.began)} to {ended}"
 
     @property
     def drawn(self) -> str:
-        """Return it as SVG, a link to what it tells of."""
+        """Return the bar as SVG, with a link to its release or rollout."""
         looks = "" if self.ended else ' class="now"'
         corners = ' rx="3"' if len(self.parts) == 1 else ""
         parts = "".join(
@@ -123,13 +123,13 @@ class TimelineRow:
     @property
     def drawn(self) -> SafeString:
         """Return its bars as SVG; a template would take ten times as long for so many."""
-        return mark_safe("".join(bar.drawn for bar in self.bars))  # each has escaped what is not its own
+        return mark_safe("".join(bar.drawn for bar in self.bars))  # each bar has escaped its texts
 
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """rows: by version, the highest first; other servers after them. since, until: what the picture shows. shared: whether a
-    version had less than all requests, so that heights are to be explained."""
+    """rows: by version, the highest first; other servers after them. since, until: the range of the picture. shared: whether a
+    version had less than all requests, so that the page explains the heights."""
 
     since: datetime
     until: datetime
@@ -139,7 +139,7 @@ class Timeline:
 
 
 def timeline(model: Model, wanted: str = "", now: datetime | None = None) -> tuple[Timeline, str]:
-    """Return what the bundled server served of a model in a range of time, and the name of that range.
+    """Return the timeline of a model on the bundled server in a range of time, and the name of that range.
 
     wanted: a name of RANGES; by any other the shortest range that holds what happened in the last month.
     """
@@ -160,7 +160,7 @@ def timeline(model: Model, wanted: str = "", now: datetime | None = None) -> tup
 
 
 def _shares(span: _Span) -> dict[str, float]:
-    """Return per cent of the requests without a version by what answers them; what is loaded beside it has 0."""
+    """Return per cent of the requests without a version, by arm; versions that are only loaded have 0."""
     if span.traffic:
         return {**{str(number): 0.0 for number in span.versions}, **span.traffic}
     answers = default_version(span.versions, span.aliases)
@@ -177,12 +177,12 @@ def _bar(pages: tuple[str, str], span: _Span, share: float, since: datetime, unt
 
 
 def _add(bars: list[Bar], bar: Bar) -> None:
-    """Put a bar behind the others: into the last one, where both are steps of one rollout."""
+    """Append a bar, or join it to the last one where both are steps of one rollout."""
     last = bars[-1] if bars else None
     if last is None or not bar.rollout or last.rollout != bar.rollout:
         bars.append(bar)
         return
-    # Where a step is too narrow for the picture, it is drawn wider than it was: the next one begins no earlier than it did.
+    # A step that is too narrow for the picture is drawn wider, so that the next one begins at its own time or later.
     width = max(round(bar.x + bar.width - last.x, 3), last.width)
     bars[-1] = replace(last, release=bar.release, ended=bar.ended, width=width, parts=[*last.parts, *bar.parts])
 

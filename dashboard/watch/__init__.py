@@ -1,11 +1,11 @@
-"""What `manage.py watch` is made of: the one process that acts by itself. It imports every room but `supervisor`; only the
+"""The parts of `manage.py watch`, the one process that acts by itself. It imports every room but `supervisor`; only the
 command calls it.
 
-plan              compares desired with actual state: what to load and unload (no I/O)
+plan              compares desired with actual state, and plans loads and unloads (no I/O)
 missing_versions  versions that should be served and whose folders somebody moved
 reconciler        carries the plan out on one server, again and again
-rollout_watch     takes the steps of rollouts by what the server tells of them
+rollout_watch     takes the steps of rollouts by the server's reports
 collector         stores the live feed of one server as history
 periodic          expiry, lost jobs, pruning, repairs
-watcher           all of these together
+watcher           runs all of these
 """

@@ -16,15 +16,15 @@ logger = logging.getLogger(__name__)
 
 
 class Collector:
-    """Stores, for ever, the feed that `reader` reads. The reconciler has the same reader, and knows the process by it."""
+    """Stores, for ever, the feed of a reader. The reconciler has the same reader, which knows the server's process."""
 
     def __init__(self, client: AsyncServerClient, reader: FeedReader) -> None:
         self._client = client
         self._reader = reader
         self._at = 0
-        self._gpus: list[str] | None = None  # as they were recorded
+        self._gpus: list[str] | None = None  # those that were recorded
         self._instance = ""  # the process whose version was recorded
-        self._trouble: str | None = None  # why its feed is not understood, as it was recorded
+        self._trouble: str | None = None  # the recorded reason why its feed is not understood
 
     async def run(self) -> None:
         async with aclosing(follow_feed(self._client, self._reader)) as news:
@@ -37,9 +37,9 @@ class Collector:
                     logger.debug("%s", tick.message)
 
     async def _not_understood(self, trouble: str) -> None:
-        """Say of a server whose feed is none once why; a feed that is understood again is said by "".
+        """Record once why a server's feed is not understood; "" where it is understood again.
 
-        The sentence of one event may differ from the next one's: the first is as good as any.
+        The reason may differ from event to event: the first is kept.
         """
         if self._trouble is not None and bool(self._trouble) == bool(trouble):
             return
@@ -65,13 +65,13 @@ class Collector:
             await sync_to_async(close_old_connections)()
 
     async def _record_gpus(self, found: list[str]) -> None:
-        """Record which GPUs the server has, by which pages know what there is to show."""
+        """Record the GPUs of the server, so that pages know which charts to show."""
         if found != self._gpus:
             await sync_to_async(server_info_record)(server=self._client.server, key=GPUS, value=found)
             self._gpus = found
 
     async def _record_version(self, instance: str) -> None:
-        """Record the version that each process of the server tells. One that does not answer is asked again."""
+        """Record the server's version, once for each of its processes; a process that does not answer is asked again."""
         if instance == self._instance:
             return
         try:
@@ -84,7 +84,7 @@ class Collector:
 
 
 def next_second(last: int, tick: Tick) -> int:
-    """Return the Unix second to file a tick under. Consecutive ticks get consecutive seconds, whatever their jitter."""
+    """Return the Unix second of a tick. Consecutive ticks get consecutive seconds, whatever their jitter."""
     nominal = int(tick.time)
     if tick.seconds < 1.5 and abs(nominal - last - 1) <= 1:
         return last + 1

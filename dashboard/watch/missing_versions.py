@@ -1,6 +1,6 @@
-"""Finds versions that should be served and are not, though the server has done what it was asked: somebody moved their folders.
+"""Finds versions that should be served and are not, although the model is loaded: somebody moved their folders.
 
-Where a folder is gone, a person is told; where it is there, or there again, the model is loaded.
+Where a folder is missing, a person is told; where it is there, or there again, the model is loaded again.
 """
 
 from collections.abc import Iterable
@@ -17,16 +17,16 @@ from repository.core.errors import RepositoryError
 
 @dataclass(frozen=True, slots=True)
 class MissingVersions:
-    """What of a model is not served. `loadable`: the folders are all there; `error`: a sentence about it."""
+    """The missing versions of a model. loadable: all their folders are there. error: one sentence."""
 
     loadable: bool
     error: str
 
 
 def missing_versions(wanted: Iterable[DesiredModel], statuses: Iterable[VersionStatus]) -> dict[str, MissingVersions]:
-    """Return by name the models of which some versions are served, and not all that should be.
+    """Return by name the models that serve some of their wanted versions and not all.
 
-    statuses: what the server says. Models whose present generation it has not applied yet are left out.
+    statuses: the server's report. Models whose present generation is not applied yet are left out.
     """
     served: dict[str, set[int]] = {}
     for status in statuses:

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PeriodicTask:
-    """One kind of work. `name` completes "could not"; it runs every `seconds`; `work` returns what it did, for the log."""
+    """One kind of work. name: completes "could not". seconds: between two runs. work: returns its result, for the log."""
 
     name: str
     seconds: float
@@ -44,7 +44,7 @@ def _clear_sessions() -> int:
 
 
 def periodic_tasks() -> tuple[PeriodicTask, ...]:
-    """Return all of them, each with what it remembers from one run to the next."""
+    """Return new tasks; a task may keep state from one run to the next."""
     return (
         PeriodicTask("keep auth.json as the tokens are", 1.0, auth_file_repair),
         PeriodicTask("queue lost jobs again", 10.0, jobs_requeue_lost),
@@ -62,7 +62,7 @@ def periodic_tasks() -> tuple[PeriodicTask, ...]:
 
 
 def _work(task: PeriodicTask) -> object:
-    """Run it in a thread of its own: hashing a large file must not hold up the reconcilers, which share one."""
+    """Run a task in a thread of its own, because hashing a large file must not hold up the reconcilers' thread."""
     try:
         return task.work()
     finally:
@@ -70,7 +70,7 @@ def _work(task: PeriodicTask) -> object:
 
 
 async def run_periodically(task: PeriodicTask) -> None:
-    """Run it for ever. A failure is logged, and the next run comes all the same; what the run before said is not repeated."""
+    """Run a task for ever. A failure is logged, and the next run comes all the same; a repeated message is logged once."""
     said: object = None
     while True:
         try:

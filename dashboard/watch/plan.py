@@ -1,4 +1,4 @@
-"""Compares desired with actual state: what to load and unload now. It does no I/O, and is given the time."""
+"""Compares desired with actual state, and plans loads and unloads. It does no I/O; the caller passes the time."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ CRASH_RETRY_S = (0.0, 2.0, 10.0)
 
 @dataclass(frozen=True, slots=True)
 class DesiredModel:
-    """What the database asks of one model."""
+    """The desired state of one model, from the database."""
 
     id: int
     name: str
@@ -34,7 +34,7 @@ class Attempts:
     crashes: int = 0
     error: str = ""
     next_at: float = 0.0  # monotonic
-    good_failures: int = 0  # of the last good release, which is loaded in place of the wanted one
+    good_failures: int = 0  # failed loads of the last good release in place of the wanted one
     good_next_at: float = 0.0
 
     def renew(self, generation: int) -> None:
@@ -74,8 +74,8 @@ class Plan:
     load: list[DesiredModel]
     unload: list[DesiredModel]
     pending: bool  # a call is under way, or something desired has not been tried yet
-    # Nothing of them is there, and the wanted release waits for its next attempt, or until it is found which model ends the
-    # server: the last good one is to serve meanwhile.
+    # Models without a ready version whose wanted release waits, for its next attempt or until it is known which model ends the
+    # server: the last good release should serve meanwhile.
     meanwhile: list[DesiredModel] = field(default_factory=list)
 
 
@@ -88,11 +88,11 @@ def make_plan(
     again: Collection[str] = (),
     long: Collection[str] = (),
 ) -> Plan:
-    """Return what to load and what to unload now.
+    """Return the loads and unloads that are due now.
 
     states: for each model the states of its versions on the server. busy: models with a call under way. now: monotonic
     seconds. again: loaded models of which a version is missing (watch.missing_versions). long: those of `busy` whose call has
-    taken so long that nothing waits for it any more: it may hang.
+    taken so long that it may hang: other loads no longer wait for it.
     """
     due = [one for one in wanted if _differs(one, states.get(one.name, set())) or (one.loaded and one.name in again)]
     ready = [one for one in due if one.name not in busy and attempts[one.name].next_at <= now]
@@ -123,7 +123,7 @@ def _failing(attempts: Attempts) -> bool:
 def _one_suspect_alone(
     load: list[DesiredModel], attempts: Mapping[str, Attempts], busy: Collection[str]
 ) -> list[DesiredModel]:
-    """Put models during whose load the server ended last, one at a time, so that it is found which of them ends it."""
+    """Put models during whose load the server ended last, one at a time, to find the model that ends it."""
     innocent = [one for one in load if not attempts[one.name].crashes]
     suspects = sorted((one for one in load if attempts[one.name].crashes), key=lambda one: attempts[one.name].crashes)
     if innocent or busy:

@@ -1,4 +1,4 @@
-"""Brings one server to the desired state, by load and unload, and records what the server says."""
+"""Brings one server to the desired state, by load and unload, and records the server's reports."""
 
 import asyncio
 import json
@@ -42,8 +42,8 @@ CALM_INTERVAL_S = 0.5
 INDEX_INTERVAL_S = 1.0
 SEEN_INTERVAL_S = 5.0
 CONCURRENT_LOADS = 4
-LONG_S = 30.0  # a load that takes longer may hang: others no longer wait for it
-BREAK_OFF_S = 5.0  # a load of what is not wanted any more is broken off after so long
+LONG_S = 30.0  # a load that takes longer may hang, so that others no longer wait for it
+BREAK_OFF_S = 5.0  # a load that is no longer wanted is cancelled after so long
 
 _ENDED = "The inference server ended while it loaded this release."
 _REPLACED = "Another release was wanted before it was ready, so its load was broken off after {:.0f} s."
@@ -62,7 +62,7 @@ class _Facts(TypedDict):
 
 
 class _Begun(NamedTuple):
-    """What a load brings, and since when. release: the wanted one, None for a model without releases."""
+    """A load under way. release: the wanted one, None for a model without releases. at: its start, monotonic seconds."""
 
     generation: int
     release: Release | None
@@ -70,7 +70,7 @@ class _Begun(NamedTuple):
 
 
 class Reconciler:
-    """The control loop of one server. `feed` knows which process of the server answers, once its first event has come."""
+    """The control loop of one server. feed: knows which process of the server answers, after its first event."""
 
     def __init__(self, server: Server, client: AsyncServerClient, feed: FeedReader) -> None:
         self.server = server
@@ -79,21 +79,21 @@ class Reconciler:
         self._attempts: dict[str, Attempts] = defaultdict(Attempts)
         self._calls: dict[str, asyncio.Task[None]] = {}
         self._begun: dict[str, _Begun] = {}  # of each load
-        # Models whose load is to end for the sake of the next one; asked last when.
+        # Models whose load should end for the next one, with the time of the last request to end it.
         self._broken_off: dict[str, float] = {}
         self._slots = asyncio.Semaphore(CONCURRENT_LOADS)
         self._statuses: list[VersionStatus] | None = None
         self._generations: dict[str, tuple[bool, int]] = {}
         self._announced: list[str] | None = None
         self._answers: bool | None = None
-        self._returning = False  # the server was down, and its models are on their way back
+        self._returning = False  # the server was down, and its models are being loaded again
         self._seen: tuple[bool, str] | None = None
         self._resumed = False  # whether checks that an earlier `watch` abandoned have been ended
-        self._looked_at: datetime | None = None  # when the server was seen last, by an earlier `watch` too
+        self._looked_at: datetime | None = None  # when the server was seen last, also by an earlier `watch`
         self._missing: dict[str, MissingVersions] = {}  # as of the last step
         self._reloading: set[str] = set()  # models that are being loaded for their missing versions
         self._index_at = self._seen_at = 0.0
-        self._wake = asyncio.Event()  # a call has ended: take a step at once
+        self._wake = asyncio.Event()  # set when a call ends, for a step at once
 
     async def run(self) -> None:
         try:
@@ -121,8 +121,8 @@ class Reconciler:
             return INDEX_INTERVAL_S
 
     async def step(self) -> bool:
-        """Compare once what is desired with what is, and act on it. Return whether the next step should come soon."""
-        # A call that ends meanwhile is judged in the next step: what we read may be older than its end.
+        """Compare desired and actual state once, and act on it. Return whether the next step should come soon."""
+        # A call that ends during this step counts in the next one, because the index may be older than its end.
         busy = set(self._calls)
         wanted = await sync_to_async(self._read_wanted)()
         if self.server.bundled:
@@ -142,7 +142,7 @@ class Reconciler:
         return bool(self._calls)
 
     async def _announce(self, names: list[str]) -> None:
-        """Write the list of wanted models, by which a server that comes back without its models knows what will be loaded."""
+        """Write the list of wanted models, so that a server that comes back knows which models will be loaded."""
         if names == self._announced:
             return
         try:
@@ -184,7 +184,7 @@ class Reconciler:
     async def _record_missing(
         self, wanted: list[DesiredModel], statuses: list[VersionStatus], busy: set[str], now: float
     ) -> set[str]:
-        """Record which versions should be served and are not, and return the models to load again for it."""
+        """Record which wanted versions are not served, and return the models to load again because of that."""
         idle = [one for one in wanted if one.name not in busy]
         missing = await sync_to_async(missing_versions)(idle, statuses)
         for one in idle:
@@ -225,7 +225,7 @@ class Reconciler:
         self._looked_at = timezone.now()
 
     async def _returned(self, names: list[str], states: dict[str, set[str]]) -> None:
-        """Record, as an event, that the models of a server that was down are loaded again, or which of them are not."""
+        """Record an event: the models of a server that was down are loaded again, or some of them are not."""
         self._returning = False
         missing = [name for name in names if ModelStatus.READY not in states[name]]
         if not names:
@@ -259,9 +259,9 @@ class Reconciler:
             self._attempts[one.name].failed(one.generation, time.monotonic(), "")
 
     async def _break_off(self, wanted: list[DesiredModel], now: float) -> None:
-        """Break off the loads of what a person has replaced meanwhile, going back, say, where they take long: one may hang.
+        """Cancel long loads of releases that a person has replaced meanwhile, because such a load may hang.
 
-        Again and again, for the load that an earlier `watch` began may stand before ours on the server.
+        It repeats this, because the server may run a load of an earlier `watch` before ours.
         """
         for one in wanted:
             begun = self._begun.get(one.name)
@@ -277,7 +277,7 @@ class Reconciler:
 
     @asynccontextmanager
     async def _slot(self) -> AsyncIterator[None]:
-        """One of the places for loads; a load that takes long gives its place back before it ends."""
+        """Hold one of the slots for loads; a load that takes long gives its slot back before it ends."""
         given_back = False
 
         def give_back() -> None:
@@ -295,7 +295,7 @@ class Reconciler:
             give_back()
 
     async def _load(self, one: DesiredModel, *, reload: bool) -> None:
-        """Load the wanted release; where nothing of the model serves, and that one fails or never passed, the last good one."""
+        """Load the wanted release; where no version serves and the wanted one fails or never passed, load the last good one."""
         async with self._slot():
             began = time.monotonic()
             plan = await self._plan(one, serves=reload)
@@ -322,7 +322,7 @@ class Reconciler:
                 )
 
     async def _plan(self, one: DesiredModel, *, serves: bool) -> LoadPlan | None:
-        """Return what to load now, and note that this begins."""
+        """Return the load plan, and record that this load begins."""
         plan = await sync_to_async(load_plan)(model_id=one.id, server=self.server, serves=serves)
         generation = plan.wanted.model.generation if plan is not None and plan.wanted is not None else one.generation
         self._begun[one.name] = _Begun(generation, plan.wanted if plan is not None else None, time.monotonic())
@@ -350,7 +350,7 @@ class Reconciler:
         await self._bring(one, plan.wanted, plan.override, golden)
 
     async def _load_good(self, one: DesiredModel, plan: LoadPlan, error: str = "") -> bool:
-        """Load what served last and well; return whether something of that serves now. `error`: why the wanted one does not."""
+        """Load the last good release; return whether one serves now. error: why the wanted one does not."""
         for release in plan.good:
             override = override_of(release)
             if not override:
@@ -371,7 +371,7 @@ class Reconciler:
         return False
 
     async def _bring(self, one: DesiredModel, release: Release, override: str, golden: str = "") -> None:
-        """Have the server load a release, and record what it says of it. The errors are those of AsyncServerClient.load."""
+        """Have the server load a release, and record its answer. The errors are those of AsyncServerClient.load."""
         facts = _Facts(release=release, server=self.server)
         before = None
         try:
@@ -403,10 +403,10 @@ class Reconciler:
                 await sync_to_async(life.not_begun)(**facts, before=before)
             raise
         if answer.get("release") not in (None, release.number):
-            # A newer release was written meanwhile, and that is what the server read: it says nothing of this one.
+            # The server read a newer release that was written meanwhile, so its answer says nothing about this one.
             await sync_to_async(life.not_begun)(**facts, before=before)
             return
-        # Where nothing had changed the server took no steps: those of the last check stand.
+        # Where nothing had changed the server took no steps, so those of the last check stay.
         steps = answer.get("steps") or (before.steps if before is not None else [])
         await self._keep_outcomes(release, answer.get("steps") or [])
         await sync_to_async(life.passed)(**facts, steps=steps)
@@ -472,23 +472,23 @@ class Reconciler:
 
 
 def _golden(model_id: int) -> str:
-    """Return a model's golden requests as a load takes them; "" for none."""
+    """Return a model's golden requests as JSON for a load; "" without any."""
     model = Model.objects.filter(pk=model_id).first()
     checks = golden_checks(model) if model is not None else []
     return json.dumps(checks) if checks else ""
 
 
 def state_for_plan(status: VersionStatus) -> str:
-    """Return the state of a version for make_plan: READY also for one that a load would not improve.
+    """Return the state of a version for make_plan; READY also for a version that a load would not improve.
 
-    That is a version which sleeps until its first request, and an ensemble of which a step is not ready: loading the ensemble
-    would load that step against what is desired.
+    Such a version sleeps until its first request, or is an ensemble whose step is not ready: loading the ensemble would load
+    that step against its desired state.
     """
     return ModelStatus.READY if status.condition in (Condition.ASLEEP, Condition.STEPLESS) else status.state
 
 
 def version_statuses(index: list[IndexRow]) -> list[VersionStatus]:
-    """Return the states of an index. A model that was never loaded has a row without a version, which is left out."""
+    """Return the states of an index, without the rows of models that were never loaded, which have no version."""
     return [
         VersionStatus(
             row["name"],

@@ -1,4 +1,4 @@
-"""Leads the rollouts of one server: hands on what it tells of them, as rollouts.advance takes it, and fetches what differed."""
+"""Watches the rollouts of one server: hands its reports to rollouts.advance, and fetches mismatches."""
 
 import asyncio
 import logging
@@ -19,23 +19,23 @@ from dashboard.shared.exceptions import DashboardError
 logger = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-QUIET_LOOKED_AT = 30  # rollouts without news, at most, at each look: those of hundreds take turns
+QUIET_LOOKED_AT = 30  # at most, of rollouts without news at each look; hundreds take turns
 MISMATCHES_S = 5.0
 
 
 class RolloutWatch:
-    """Looks, for ever, at every rollout that is not over. `feed` has the last word of the server on each."""
+    """Looks, for ever, at every rollout that is not over. feed: has the server's last report of each."""
 
     def __init__(self, client: AsyncServerClient, feed: FeedReader) -> None:
         self._client = client
         self._feed = feed
-        self._stored: dict[str, TrafficReport] = {}  # what was stored last of each rollout, by its name
-        self._asked: set[tuple[str, str]] = set()  # rollouts that the process of that id was asked for
-        self._seen: dict[tuple[str, str], int] = {}  # the last mismatch of a rollout and a process
-        self._forgotten: dict[tuple[str, str], datetime] = {}  # until when that process was told to forget mismatches
+        self._stored: dict[str, TrafficReport] = {}  # the last report of each rollout that was stored, by its name
+        self._asked: set[tuple[str, str]] = set()  # (rollout, process) pairs for which the server was asked
+        self._seen: dict[tuple[str, str], int] = {}  # id of the last mismatch, by rollout and process
+        self._forgotten: dict[tuple[str, str], datetime] = {}  # time up to which that process forgot mismatches
         self._mismatches_at = 0.0
         self._looks = 0
-        self._failed: dict[str, str] = {}  # rollouts that could not be looked at, and why, as the log tells
+        self._failed: dict[str, str] = {}  # rollouts that raised, with the error that was logged
 
     async def run(self) -> None:
         while True:
@@ -65,9 +65,9 @@ class RolloutWatch:
                 if fetch:
                     await self._fetch_mismatches(rollout)
                 self._failed.pop(rollout.name, None)
-            except (OperationalError, InterfaceError):  # of all of them
+            except (OperationalError, InterfaceError):  # the database's trouble, not one rollout's
                 raise
-            except Exception as error:  # of one rollout: the others are led all the same
+            except Exception as error:  # one rollout's trouble: the others go on
                 if self._failed.get(rollout.name) != repr(error):
                     logger.exception("rollout %s of %s was not looked at", rollout.name, rollout.model.name)
                 self._failed[rollout.name] = repr(error)
@@ -83,7 +83,7 @@ class RolloutWatch:
             self._stored[rollout.name] = report
 
     async def _news(self, rollout: Rollout) -> TrafficReport | None:
-        """Return the server's word on a rollout where it is new. What the feed told before we listened is asked for once."""
+        """Return the server's report of a rollout where it is new. A report from before we listened is asked for once."""
         report, key = self._feed.traffic.get(rollout.name), (rollout.name, self._feed.instance)
         if report is None and self._feed.instance and key not in self._asked:
             self._asked.add(key)

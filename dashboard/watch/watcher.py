@@ -1,4 +1,4 @@
-"""Runs all that `watch` does, until it is told to stop."""
+"""Runs all parts of `watch` until it is stopped."""
 
 import asyncio
 import logging
@@ -49,14 +49,14 @@ async def watch() -> None:
 
 
 async def give_heartbeats() -> None:
-    """Give heartbeats while this loop runs, and with it the one thread on which its parts reach the database."""
+    """Give heartbeats while this loop runs, and the one thread on which its parts reach the database."""
     while True:
         await sync_to_async(heartbeat.beat)("watch")
         await asyncio.sleep(heartbeat.HEARTBEAT_S)
 
 
 async def watch_servers() -> None:
-    """Watch every server, also one that is added or gets another address meanwhile, until cancelled."""
+    """Watch every server until cancelled, also a server that is added or gets another address meanwhile."""
     watched: dict[tuple[object, ...], asyncio.Task[None]] = {}
     async with asyncio.TaskGroup() as group:
         while True:
@@ -74,14 +74,14 @@ async def watch_servers() -> None:
 
 
 async def keep_watching(server: Server) -> None:
-    """Watch one server, and begin anew where that fails, whatever the reason: the others are watched all the same."""
+    """Watch one server, and start again after any error, so that the other servers are watched all the same."""
     pause = SERVERS_S
     while True:
         begun = monotonic()
         try:
             await watch_server(server)
         except Exception as error:
-            if monotonic() - begun > LONGEST_PAUSE_S:  # what failed before that is long past
+            if monotonic() - begun > LONGEST_PAUSE_S:  # earlier failures are long past
                 pause = SERVERS_S
             logger.exception("server %s is not watched: trying again in %.0f s", server.name, pause)
             with suppress(Error):

@@ -1,4 +1,4 @@
-"""The backends that there are: what both programs know of each, declared in one table.
+"""The table of backends: what both programs know of each.
 
 `KINDS` has a `BackendKind` for each. By it the server imports its class and finds model files, the inspection tells files, the
 validation checks parameters, and the dashboard takes uploads, asks for rights and names formats.
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Rule = tuple[re.Pattern[str], str]  # what the text of a parameter matches, and what is said to be expected
+Rule = tuple[re.Pattern[str], str]  # the pattern of a parameter's value, and the words for what is expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +263,6 @@ FILENAME_OF_PACKED = {end: one.filename for one in FORMATS.values() for end in o
 
 
 def formats_text(is_data: bool) -> str:
-    """Return the formats that people upload, of backends whose files are data or of the others: "ONNX (.onnx)"."""
+    """Return the formats that people upload, such as "ONNX (.onnx)", of backends whose files are data or of the others."""
     kinds = [kind for kind in KINDS.values() if kind.is_data is is_data]
     return ", ".join(f"{one.title} ({one.suffixes[0]})" for kind in kinds for one in kind.formats if one.suffixes)

@@ -33,7 +33,7 @@ class BadJson(ValueError):
 
 
 def parse_into(message: Message, text: str) -> None:
-    """Fill a message; BadJson for a text that is none of its kind."""
+    """Fill a message; BadJson for a text that does not fit it."""
     value = _for_message(cast(Descriptor, message.DESCRIPTOR), _Reader(text).whole())
     try:
         json_format.ParseDict(value, message, max_recursion_depth=MAX_DEPTH + 1)
@@ -55,7 +55,7 @@ class _Reader:
         return value
 
     def _next(self) -> str:
-        """Skip white space. Return the character behind it; "" at the end."""
+        """Skip white space. Return the next character; "" at the end."""
         space = _SPACE.match(self._text, self._at)
         assert space is not None
         self._at = space.end()
@@ -162,7 +162,7 @@ class _Reader:
 
 
 def _for_message(descriptor: Descriptor, value: Json) -> JsonObject:
-    """Return the value with names and values as `json_format` wants them; what fits nowhere is left for it to name."""
+    """Return the value with the names and values that `json_format` takes. It reports values that fit no field."""
     if not isinstance(value, dict):
         raise BadJson(f"expected an object in braces for a {descriptor.name}")
     fields = {name: field for field in descriptor.fields for name in (field.json_name, field.name)}

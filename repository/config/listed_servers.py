@@ -47,7 +47,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """Read a URL. RepositoryError for what is none of http or https, or may mean another server than it seems to."""
+        """Read a URL. RepositoryError for one without http or https, or that may name another server than it seems to."""
         if not isinstance(url, str) or not _URL.fullmatch(url):
             raise RepositoryError(
                 "expected the url of another server as http://host:port or https://host:port, with a path or without"
@@ -95,7 +95,7 @@ class Address(NamedTuple):
         return "".join((self.path, *(f"/{quote(part, safe='')}" for part in parts)))
 
     def lies_below(self, listed: "Address") -> bool:
-        """Return whether what is listed covers this address."""
+        """Whether this listed address covers another address."""
         same = self[:3] == listed[:3]
         return same and (self.path == listed.path or self.path.startswith(f"{listed.path}/"))
 
@@ -112,7 +112,7 @@ class ListedServer:
 
 
 def read_listed(path: Path) -> dict[str, ListedServer]:
-    """Return the servers in the file, by what stands there of them.
+    """Return the rows of the file, by address.
 
     RepositoryError, without anything of its content but the addresses, for what is wrong with it.
     """
@@ -132,7 +132,7 @@ def read_listed(path: Path) -> dict[str, ListedServer]:
 
 
 def listed_for(address: Address, listed: Iterable[ListedServer]) -> ListedServer | None:
-    """Return the row that covers an address, the longest of several; None without one."""
+    """Return the row that covers an address, the one with the longest path of several; None without one."""
     found = [one for one in listed if address.lies_below(one.address)]
     return max(found, key=lambda one: len(one.address.path), default=None)
 

@@ -35,7 +35,7 @@ _PARAMETERS_NOT_IN_OVERLAY = ("slipway.release", "slipway.aliases", "slipway.tra
 
 
 def parse(text: str) -> ModelConfig:
-    """Return the message of a text; InvalidConfig with line and column, naming an unknown field, for a text that is none."""
+    """Return the message of a text; InvalidConfig, with line, column and unknown field, for a text with mistakes."""
     config = ModelConfig()
     try:
         text_format.Parse(text, config)
@@ -77,7 +77,7 @@ def parse_json(text: str) -> ModelConfig:
 
 
 def _refuse_odd_values(config: ModelConfig) -> None:
-    """Raise InvalidConfig for more values than a configuration may have, and for a number that is none of its enumeration."""
+    """Raise InvalidConfig for too many values, and for a number that its enumeration does not have."""
     count = values_of(config)
     if count > MAX_VALUES:
         raise InvalidConfig(f"the configuration has {count} values; expected at most {MAX_VALUES}")
@@ -85,7 +85,7 @@ def _refuse_odd_values(config: ModelConfig) -> None:
 
 
 def values_of(message: Message) -> int:
-    """Return how many values a message has, itself among them: numbers, texts, and messages with what they hold."""
+    """Return the number of values in a message, counting itself: numbers, strings, and inner messages with their values."""
     count = 1
     for field, value in message.ListFields():
         if field.message_type is None:
@@ -98,7 +98,7 @@ def values_of(message: Message) -> int:
 
 
 def _refuse_unknown_numbers(message: Message) -> None:
-    """Raise InvalidConfig for a number that stands for no value of its enumeration: the text may give any number."""
+    """Raise InvalidConfig for a number that its enumeration does not have, because the text may give any number."""
     for field, value in message.ListFields():
         if field.message_type is not None:
             for inner in _messages(field, value):
@@ -110,7 +110,7 @@ def _refuse_unknown_numbers(message: Message) -> None:
 
 
 def _messages(field: FieldDescriptor, value: Message | Sequence[Message] | Mapping[str, Message]) -> Iterable[Message]:
-    """Return the messages in the value of a field that holds messages, one, a list, or a map."""
+    """Return the messages in a field's value: one, a list, or a map of them."""
     if isinstance(value, Message):
         return [value]
     if isinstance(value, Mapping):
@@ -141,12 +141,12 @@ def read(model_dir: Path, version: int | None = None, custom: str = "") -> Model
 
 
 def is_there(path: Path) -> bool:
-    """Whether something has that name, be it a file or not: what is no file is refused when it is read."""
+    """Whether the path exists, as a file or not: reading refuses anything that is no file."""
     return os.path.lexists(path)
 
 
 def has_config(model_dir: Path, custom: str = "") -> bool:
-    """Whether a person has written a configuration, which `read` would read."""
+    """Whether there is a configuration for `read` to read."""
     return is_there(_chosen(model_dir, custom))
 
 
@@ -218,7 +218,7 @@ def get_parameter(config: ModelConfig, name: str, default: Json = None) -> Json:
 
 
 def _json_mistake(error: Exception) -> str:
-    """Return where a JSON text goes wrong, and how one is written, as the end of a sentence; "" where that is not known."""
+    """Return the place of a mistake in JSON and how to write it, as the end of a sentence; "" where it is not known."""
     if not isinstance(error, json.JSONDecodeError):
         return ""
     what = error.msg[:1].lower() + error.msg[1:]
@@ -283,7 +283,7 @@ _QUOTED_LINE = re.compile(r"^'.*': ", re.DOTALL)
 
 
 def _explained(error: text_format.ParseError, text: str) -> InvalidConfig:
-    """Return the parser's error as one sentence of ours."""
+    """Return the parser's error as one plain sentence."""
     line, column = error.GetLine() or 0, error.GetColumn() or 0
     message, field = _sentence(str(error))
     if line and text.split("\n")[line - 1][: column - 1].endswith('"'):  # JSON between double quotes, most often
@@ -293,7 +293,7 @@ def _explained(error: text_format.ParseError, text: str) -> InvalidConfig:
 
 
 def _sentence(text: str) -> tuple[str, str]:
-    """Return (sentence, field it is about) for a message of protobuf's parser."""
+    """Return (sentence, field) for a message of protobuf's parser."""
     if found := _UNKNOWN_FIELD.search(text):
         known = _fields_of(found["message"])
         return f"unknown field '{found['field']}' in {found['message']}{_meant(found['field'], known)}", found["field"]

@@ -1,4 +1,4 @@
-"""Slipway's own parameters, `slipway.<name>` with a value in JSON: all that is known of each, declared in one table.
+"""The table of Slipway's own parameters, `slipway.<name>` with a value in JSON.
 
 The validation, the reload rule, the form of the dashboard and docs/configuration.md read `OWN_PARAMETERS`.
 """
@@ -75,7 +75,7 @@ def _execution_timeout_problem(value: Json, config: ModelConfig) -> str:
     try:
         kind = KINDS.get(backend_of(config))
         apart = (kind and kind.own_process) or get_parameter(config, ISOLATION) == "process"
-    except InvalidConfig:  # told of that parameter itself
+    except InvalidConfig:  # a problem of that parameter
         return ""
     if not apart:
         return 'expected slipway.isolation "process" beside it: only a process of its own can be ended by itself'

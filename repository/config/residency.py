@@ -34,7 +34,7 @@ ALWAYS = Residency()
 
 
 def residency_of(config: ModelConfig) -> Residency:
-    """Return the residency of a validated configuration. An ensemble holds no weights: its steps have residencies of their own."""
+    """Return the residency of a validated configuration. An ensemble has none: its steps have."""
     value = get_parameter(config, PARAMETER)
     return ALWAYS if value is None or is_ensemble(config) else Residency(**cast(_Fields, value))
 

@@ -1,4 +1,4 @@
-"""A model file's inputs and outputs; how a configuration is completed from them, and where the two contradict each other.
+"""A model file's inputs and outputs: completes a configuration from them, and finds contradictions between the two.
 
 The server completes by this rule what it loads, and refuses what contradicts the file; the dashboard says by the same rule,
 before, what the server would say. The rules are Triton's (its ONNX Runtime backend): where inputs or outputs are missing and
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
 
 Entry: TypeAlias = mc.ModelInput | mc.ModelOutput
-"""What a configuration says of one tensor."""
+"""One tensor of a configuration."""
 
 DEFAULT_MAX_BATCH_SIZE = 4
 # The setting of --backend-config that takes its place; a parameter of the configuration while that is completed.
@@ -60,7 +60,7 @@ class TensorObject(TypedDict):
 
 
 class SignatureObject(TypedDict):
-    """A Signature in JSON: what its docstring says, with what is usual left out."""
+    """A Signature in JSON, without fields that have their defaults."""
 
     inputs: list[TensorObject]
     outputs: list[TensorObject]
@@ -71,7 +71,7 @@ class SignatureObject(TypedDict):
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The inputs and outputs that a model file says it has.
+    """The inputs and outputs that a model file declares.
 
     max_batch_size: the value to complete with in place of the default, where the format knows one. batch_limit: the largest
     batch that the model takes; 0 for no limit. ordered: a configuration may name the tensors by their order (PyTorch).
@@ -148,7 +148,7 @@ def _tensor_of(stored: TensorObject) -> TensorSignature:
 
 
 def complete(config: ModelConfig, signature: Signature) -> list[Problem]:
-    """Fill what is missing in `config`, in place; return where it contradicts the file, in the order of its fields."""
+    """Fill missing fields of `config`, in place; return its contradictions to the file, in the order of its fields."""
     problems: list[Problem] = []
     if variable_batch.asked(config):
         signature = signature.with_variable_batch()
@@ -214,7 +214,7 @@ def _add_all(
 
 
 def _joined_end_to_end(config: ModelConfig) -> set[str]:
-    """Return the tensors without a batch dimension in the model: ragged inputs and what is split by their shapes."""
+    """Return the tensors without a batch dimension in the model: ragged inputs, and outputs that are split by their shapes."""
     ragged = {entry.name for entry in config.input if entry.allow_ragged_batch}
     return ragged | {name for output in config.batch_output for name in output.target_name}
 
@@ -238,7 +238,7 @@ def _complete_given(
 
 
 def _fill(path: str, entry: Entry, tensor: TensorSignature, max_batch_size: int, what: str) -> Iterator[Problem]:
-    """Fill in the datatype and dims of one entry, where they are missing and the file says them."""
+    """Fill in missing datatype and dims of one entry from the file."""
     if entry.data_type == mc.TYPE_INVALID:
         if tensor.datatype:
             entry.data_type = config_type(tensor.datatype)
@@ -276,8 +276,8 @@ def _check(field: str, entry: Entry, tensor: TensorSignature, max_batch_size: in
     dims = list(entry.reshape.shape if reshaped else entry.dims)
     full = [-1, *dims] if max_batch_size > 0 else dims
     if tensor.shape == () and set(full) == {1}:
-        return  # how a scalar of a model without batching is written
-    # As in Triton: an input may be said more precisely than the file says it, an output not, and neither more loosely.
+        return  # the notation for a scalar of a model without batching
+    # As in Triton: an input's dims may be more precise than the file's, an output's may not, and neither may be less precise.
     loose = what == "input"
     if not any(_fits(full, shape, loose) for shape in (tensor.shape, tensor.inferred) if shape is not None):
         batch = ", the batch dimension included" if max_batch_size > 0 else ""
@@ -292,7 +292,7 @@ def _fits(given: Sequence[int], expected: Sequence[int], loose: bool) -> bool:
 
 
 def _unfed(config: ModelConfig, signature: Signature) -> Iterator[Problem]:
-    """Yield an input of the model that neither a client nor the scheduler gives."""
+    """Yield the inputs of the model that neither a client nor the scheduler sends."""
     fed = {entry.name for entry in config.input} | set(fed_by_scheduler(config))
     missing = [tensor.name for tensor in signature.inputs if not tensor.optional and tensor.name not in fed]
     if missing:
@@ -303,7 +303,7 @@ def _unfed(config: ModelConfig, signature: Signature) -> Iterator[Problem]:
 
 
 def fed_by_scheduler(config: ModelConfig) -> Iterable[str]:
-    """Give the inputs of the model that no client sends: sequence controls, implicit state, batch inputs."""
+    """Return the inputs of the model that no client sends: sequence controls, implicit state, batch inputs."""
     for control in config.sequence_batching.control_input:
         yield control.name
     for state in config.sequence_batching.state:
@@ -314,7 +314,7 @@ def fed_by_scheduler(config: ModelConfig) -> Iterable[str]:
 
 # -- names -------------------------------------------------------------------------------------------------------------
 def renamed(signature: Signature, config: ModelConfig) -> tuple[Signature, list[Problem]]:
-    """Return an ordered signature under the configuration's names, which may go by index or by order."""
+    """Return an ordered signature with the configuration's names, matched by index or by order."""
     inputs, wrong_inputs = _renamed(signature.inputs, config.input, "input", "forward takes")
     outputs, wrong_outputs = _renamed(signature.outputs, config.output, "output", "forward returns")
     return replace(signature, inputs=inputs, outputs=outputs), wrong_inputs + wrong_outputs
@@ -336,7 +336,7 @@ def _renamed(
 
 
 def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
-    """Return where each configured tensor goes: by the file's names, else by NAME__INDEX, else in the given order.
+    """Return the position of each configured tensor: by the file's names, else by NAME__INDEX, else in the given order.
 
     Source: Triton's pytorch_backend, README "Model Configuration" and naming conventions.
     """
@@ -365,6 +365,6 @@ def config_type(datatype: str) -> int:
 
 
 def _quoted(names: Iterable[str]) -> str:
-    """Return the first names for a sentence; all of them in each of many sentences would be a long answer."""
+    """Return the first names for a sentence, because all of them in each of many sentences would be too long."""
     first = [f"'{name}'" for name in islice(names, _NAMED + 1)]
     return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first) or "none"

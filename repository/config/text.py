@@ -1,4 +1,4 @@
-"""Where things stand in a person's config.pbtxt: the fields' places, the comments, the difference between two texts.
+"""Reads the text of a person's config.pbtxt: the places of fields, the comments, the difference between two texts.
 
 What a text means is read by protobuf's own parser (`model_config.parse`), and this module reads only texts that it accepts.
 That parser is not enough for a page that points at a line, and for an edit that leaves the rest of the text alone: the message
@@ -68,19 +68,19 @@ def dropped_comments(old: str, new: str) -> list[str]:
 
 
 def line_starts(text: str) -> list[int]:
-    """Return where each line of a text begins."""
+    """Return the offset at which each line of a text begins."""
     return [0, *(match.end() for match in re.finditer("\n", text))]
 
 
 class _Named(NamedTuple):
-    """What stands under one name in one message: where the first statement begins, and the values of all."""
+    """The statements of one name in one message: the offset of the first, and the values of all."""
 
     place: int
     values: list[Value]
 
 
 class Places:
-    """The places of a text that `parse` accepts. It is read once, however many are asked for."""
+    """The places of fields in a text that `parse` accepts; the text is read once for all of them."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -90,8 +90,10 @@ class Places:
         self._top: list[Statement] | None = None
 
     def locate(self, path: str) -> tuple[int, int] | None:
-        """Return line and column, from 1, of the field of a path such as `input[0].dims[1]`, or of what holds it when it is
-        absent; None where not even the first part of the path is in the text."""
+        """Return line and column, from 1, of the field of a path such as `input[0].dims[1]`.
+
+        Where the field is absent, return those of the message that would hold it; None where the text has no part of the path.
+        """
         if self._top is None:
             self._top = statements(self._text)
         place: int | None = None
@@ -117,7 +119,7 @@ class Places:
         return line, place - self._starts[line - 1] + 1
 
     def _named(self, level: list[Statement]) -> dict[str, _Named]:
-        known = self._names.get(id(level))  # the tree of statements lives as long as we do
+        known = self._names.get(id(level))  # an id is unique while the tree of statements lives
         if known is None:
             known = self._names[id(level)] = {}
             for statement in level:
@@ -143,7 +145,7 @@ def _inner(values: list[Value]) -> list[Statement] | None:
 
 
 def entry_key(text: str, value: Value) -> str | int | None:
-    """Return the key of a map's entry as written; None for what is no entry."""
+    """Return the key of a map's entry as written; None for a value that is no entry."""
     for statement in value.fields or []:
         if statement.name == "key" and statement.values:
             literal = text[statement.values[0].start : statement.values[0].end]
@@ -152,7 +154,7 @@ def entry_key(text: str, value: Value) -> str | int | None:
 
 
 def unquoted(literal: str) -> str | int | None:
-    """Return a string or a whole number of the text format as Python's; None for anything else."""
+    """Return the Python value of a string or whole number in the text format; None for any other token."""
     try:
         value = ast.literal_eval(syntax_tree(literal, "eval"))
     except (ValueError, SyntaxError):
@@ -172,7 +174,7 @@ class _Reader:
         self.position = 0
 
     def fields(self, closing: str) -> list[Statement]:
-        """Read statements up to, but without, the closing mark."""
+        """Read the statements before the closing mark."""
         found: list[Statement] = []
         while (token := self._peek()) is not None and token[0] != closing:
             self.position += 1

@@ -2,16 +2,16 @@
 
 {"rollout": "r-7f3c", "candidate": 4, "weight": 5, "sticky": {"header": "x-user"}}
 
-rollout     what a server keeps of it (figures, a breach, which clients are on which arm) belongs to this name; another
-            name begins anew
+rollout     a server keeps its figures, its breach and the arm of each client under this name; another name starts
+            without them
 candidate   a version that is served, or a model on another server (a Remote)
-stable      left out, the version that answers without a policy; or a Remote
+stable      a Remote; by default the version that answers without a policy
 weight      per cent of the requests that the candidate answers
 sticky      requests with the same key stay on one arm: a header's value, a parameter's, or the request's id; keys move from
             stable to the candidate only while the weight grows
-shadow      this per cent of what stable answers is asked of the candidate too, and compared
-guardrails  what takes the candidate out, by figures of at least `min_samples` requests in `window_s` seconds, where these
-            differ by more than they do by chance on a share `alpha` of days
+shadow      the candidate gets a copy of this per cent of the requests that stable answers, and the answers are compared
+guardrails  limits that take the candidate out, by figures of at least `min_samples` requests in `window_s` seconds that
+            differ by more than chance explains on a share `alpha` of days
 
 The policy belongs to the whole model, so that no version's overlay may set it, and a model that serves takes it in place.
 """
@@ -47,7 +47,7 @@ MAX_DEPTH = 50  # of objects and lists in each other
 _EXAMPLE = 'an object such as {"rollout": "r-1", "candidate": 4, "weight": 5}'
 _NAME = re.compile(r"[a-z0-9_.-]{1,64}", re.ASCII)
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # what neither UTF-8 nor every database can hold
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # characters that UTF-8 or some database cannot hold
 _MAX_NUMBER = 2**63 - 1
 _MAX_TEXT = 4096  # characters of a URL or a query
 
@@ -69,7 +69,7 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Sticky:
-    """By which value a request keeps its arm. by: one of STICKY. name: of the header, in lower case, or of the parameter."""
+    """The value by which a request keeps its arm. by: one of STICKY. name: of the header (lower case) or parameter."""
 
     by: str
     name: str = ""
@@ -77,7 +77,7 @@ class Sticky:
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """Which of the worst mismatches are kept, with their inputs."""
+    """The worst mismatches to keep, with their inputs."""
 
     count: int = 20
     bytes: int = 4 << 20
@@ -86,8 +86,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """share: per cent of what stable answers. absolute, relative: how far numbers may differ. keep: None where inputs are
-    private."""
+    """share: per cent of stable's requests. absolute, relative: tolerances of numbers. keep: None for private inputs."""
 
     share: float = 0.0
     absolute: float = 1e-4
@@ -98,7 +97,7 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """One limit of the candidate, held against stable. metric: one of METRICS.
+    """One limit of the candidate, relative to stable. metric: one of METRICS.
 
     errors: the share of failed requests may be larger by `margin`. latency: the `quantile` may be `ratio` times as long.
     disagreement: the share of mirrored requests answered beyond the tolerance, or failed, at most `limit`.
@@ -133,12 +132,12 @@ class TrafficPolicy:
 
     @property
     def remotes(self) -> tuple[Remote, ...]:
-        """Return the models on other servers that take part."""
+        """Return the arms that are models on other servers."""
         return tuple(arm for arm in (self.stable, self.candidate) if isinstance(arm, Remote))
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Return what of other servers is asked: those of the remotes and of guardrails."""
+        """Return the URLs that are called on other servers: of remotes and of guardrails."""
         return (*(remote.url for remote in self.remotes), *(one.url for one in self.guardrails if one.url))
 
 
@@ -181,7 +180,7 @@ def _shadow(value: JsonObject) -> Shadow:
 
 
 def set_traffic(config: ModelConfig, policy: TrafficPolicy | None) -> None:
-    """Write the policy; None leaves no parameter."""
+    """Write the policy; None removes the parameter."""
     key = SLIPWAY_PREFIX + PARAMETER
     if policy is not None:
         config.parameters[key].string_value = json.dumps(as_json(policy))
@@ -190,7 +189,7 @@ def set_traffic(config: ModelConfig, policy: TrafficPolicy | None) -> None:
 
 
 def as_json(policy: TrafficPolicy) -> JsonObject:
-    """Return the value of the parameter, without what it says by default."""
+    """Return the value of the parameter, without fields that have their defaults."""
     value: JsonObject = {"rollout": policy.rollout, "candidate": _arm_json(policy.candidate)}
     if policy.stable is not None:
         value["stable"] = _arm_json(policy.stable)
@@ -224,7 +223,7 @@ def _shadow_json(shadow: Shadow) -> JsonObject:
 
 
 def _changed(one: Remote | Shadow | Keep | Guardrail, plain: Remote | Shadow | Keep | Guardrail) -> JsonObject:
-    """Return the fields that are not as in `plain`."""
+    """Return the fields that differ from those of `plain`."""
     return {name: value for name in type(one).__slots__ if (value := getattr(one, name)) != getattr(plain, name)}
 
 
@@ -254,7 +253,7 @@ def traffic_problem(value: Json, config: ModelConfig) -> str:
 
 
 def _unsuitable(value: Json) -> str:
-    """Return what in a value could not be written again, told of or kept wherever the policy goes; "" for nothing."""
+    """Return why some part of a value could not be written, shown or stored wherever the policy goes; "" for nothing."""
     waiting = [(value, 1)]
     while waiting:
         one, depth = waiting.pop()
@@ -270,7 +269,7 @@ def _unsuitable(value: Json) -> str:
 
 
 def unserved_candidate(config: ModelConfig, versions: Iterable[int]) -> str:
-    """Return what is wrong where the candidate is no version that serves beside the stable one, "" for nothing."""
+    """Return why the candidate is no version that serves beside the stable one; "" where it is."""
     policy = traffic_of(config)
     if policy is None or not isinstance(policy.candidate, int):
         return ""
@@ -314,16 +313,16 @@ def _fields_of(guardrail: JsonObject) -> Mapping[str, Check]:
 
 
 def _aliases(config: ModelConfig) -> JsonObject:
-    """Return the aliases, where they are some."""
+    """Return the aliases; {} where they are invalid."""
     try:
         value = get_parameter(config, ALIASES)
-    except InvalidConfig:  # told of that parameter itself
+    except InvalidConfig:  # a problem of that parameter
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def _fields(name: str, value: JsonObject, checks: Mapping[str, Check], required: tuple[str, ...]) -> str:
-    """Return what is wrong with an object's fields; `name`: where it stands, "" for the policy itself."""
+    """Return what is wrong with an object's fields; `name`: its path, "" for the policy itself."""
     inside = f"'{name}': " if name else ""
     for key in value:
         if key not in checks:
@@ -370,7 +369,7 @@ def _url_problem(value: Json) -> str:
     try:
         parts = urlsplit(value)
         right = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # of a port that is none, or brackets that are not closed
+    except ValueError:  # an invalid port, or brackets that are not closed
         return wrong
     if right and (parts.query or parts.fragment or "@" in parts.netloc):
         return 'a URL such as "http://host:8000/path", without user, query and fragment'
@@ -378,7 +377,7 @@ def _url_problem(value: Json) -> str:
 
 
 def _part_or_empty(value: Json) -> str:
-    """It may become a part of the path that is asked there, which must stay below the address that is listed."""
+    """Check a value that may become a part of the URL's path, which must stay below the listed address."""
     if not isinstance(value, str) or len(value) > _MAX_TEXT:
         return f"a text of at most {_MAX_TEXT:,} characters"
     return part_problem(value) if value else ""
@@ -510,7 +509,7 @@ _PARTS = {"policy": _POLICY, "remote": _REMOTE, "shadow": _SHADOW, "keep": _KEEP
 
 
 def wrong_value(part: str, name: str, value: Json) -> str:
-    """Return what a value would have to be, as the end of a sentence, such as "a number from 0 to 100"; "" for a right one.
+    """Return the expected value as the end of a sentence, such as "a number from 0 to 100"; "" for a valid one.
 
     part: where it stands: policy, remote, shadow, keep or guardrail. name: of its field there.
     """

@@ -1,4 +1,4 @@
-"""The rules of a model configuration: every broken one, each with the field it is about and one sentence.
+"""The rules of a model configuration. Each broken rule is reported with its field and one sentence.
 
 Source of the rules: Triton's core, model_config_utils.cc, and its docs/user_guide/model_configuration.md; those about
 file names, sizes and backend parameters are ours.
@@ -20,7 +20,7 @@ from repository.core.layout import check_name, relative_path
 MAX_INSTANCES = 1024
 MAX_ELEMENTS = 1 << 40  # of one tensor of one request: more than any machine holds
 
-_Declared: TypeAlias = mc.ModelInput | mc.ModelSequenceBatching.State  # what says which datatype a warm-up input has
+_Declared: TypeAlias = mc.ModelInput | mc.ModelSequenceBatching.State  # declares the datatype of a warm-up input
 
 
 def validate(config: ModelConfig, *, name: str = "", complete: bool = True) -> list[Problem]:
@@ -205,7 +205,9 @@ def _instance_groups(config: ModelConfig) -> Iterator[Problem]:
 
 def _warmup(config: ModelConfig) -> Iterator[Problem]:
     known: dict[str, _Declared | None] = {tensor.name: tensor for tensor in config.input}
-    if known:  # a sample may give what the sequence batcher adds; control inputs tell their datatypes otherwise
+    if (
+        known
+    ):  # a sample may hold inputs that the sequence batcher adds; control inputs declare their datatypes elsewhere
         known |= dict.fromkeys(tensor.name for tensor in config.sequence_batching.control_input)
         known |= {state.input_name: state for state in config.sequence_batching.state}
     for index, sample in enumerate(config.model_warmup):

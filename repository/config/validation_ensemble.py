@@ -1,4 +1,4 @@
-"""Rules about ensembles: every tensor is written once, read somewhere, and can be reached from the inputs."""
+"""Rules about ensembles: each tensor is written once, read by a step, and reachable from the inputs."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ def _steps(config: ModelConfig) -> Iterator[Problem]:
             yield Problem(f"{field}.model_name", f"step {index} names no model")
         elif step.model_name == config.name and not step.model_namespace:
             yield Problem(f"{field}.model_name", f"step {index} is the ensemble itself")
-        if step.model_version < -1:  # 0 is what an absent number reads as
+        if step.model_version < -1:  # an absent number reads as 0
             yield Problem(
                 f"{field}.model_version", f"expected a version, or -1 for the latest, not {step.model_version}"
             )
@@ -64,7 +64,7 @@ def _data_flow(config: ModelConfig) -> Iterator[Problem]:
 
 
 def _run(config: ModelConfig) -> tuple[set[str], set[int]]:
-    """Return the tensors that there are when no further step can run, and the steps that wait even then."""
+    """Return the tensors that exist when no further step can run, and the steps that still wait then."""
     missing = [set(step.input_map.values()) for step in config.ensemble_scheduling.step]
     readers: dict[str, list[int]] = {}
     for index, tensors in enumerate(missing):
