@@ -100,7 +100,7 @@ BOUNDARIES = {
     "placing a streamed response": Boundary("streaming", "serving.telemetry.statistics:ModelStatistics.responses_of"),
     "counting a streamed response": Boundary("streaming", "serving.telemetry.statistics:ModelStatistics.count_first_response"),
     "counting a response's time": Boundary("streaming", "serving.telemetry.statistics:ResponseStatistics.count"),
-    "waking a sleeper": Boundary("sleeper", "serving.models.model_lifecycle:ModelLifecycle._load_awake"),
+    "waking a sleeper": Boundary("sleeper", "serving.models.model_lifecycle:ModelLifecycle._load_for_request"),
     "handing over to an awake model": Boundary("sleeper", "serving.models.model:Model.submit"),
     "reading a model's call": Boundary("caller", "serving.backends.child.request_executor:decode_request"),
     "following a model's call": Boundary("caller", "serving.backends.child.request_executor:_Inference.cancel_with", LOST),

@@ -138,12 +138,12 @@ def test_a_batch_that_cannot_be_encoded_for_the_process_fails_alone(tmp_path):
     ones = np.ones((1, 1), np.float32)
     with python_instance(tmp_path, IDENTITY) as instance:
         infer(instance, ones)
-        segments = len(instance._child.outputs)
+        segments = len(instance._child.outputs._maps)
         for _ in range(5):
             with pytest.raises(TypeError, match="surrogates"):
                 execute(instance, request(ones, id="\ud800"))
             assert infer(instance, ones)["OUTPUT0"] == 1
-        assert len(instance._child.outputs) == segments, "the process hears of what is free again all the same"
+        assert len(instance._child.outputs._maps) == segments, "the process hears of what is free again all the same"
         assert not instance._child.calls.requests.find_all(None)
 
 
