@@ -38,11 +38,11 @@ def test_a_page_whose_dashboard_is_away_says_so_and_calls_nothing_ready(page: Pa
     expect(note).to_contain_text("The dashboard does not answer. This page shows the state of")
     expect(page.locator("body")).to_have_class("is-away")
     expect(state).to_have_css("outline-style", "dashed")
-    assert state.evaluate(SAYS) == '"was"'
+    wait_until(lambda: state.evaluate(SAYS) == '"was"')  # "" of an element that was just replaced
     away[0] = False
     expect(note).to_be_hidden()
     expect(page.locator("body")).not_to_have_class("is-away")
-    assert state.evaluate(SAYS) == "none"
+    wait_until(lambda: state.evaluate(SAYS) == "none")
 
 
 def test_a_page_whose_dashboard_hangs_says_so_though_its_connections_stay_open(page: Page, slipway: Up) -> None:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support import model_factory
-from tests.support.serving_process import PATIENCE_S
+from tests.support.serving_process import PATIENCE_S, wait_until
 from tests.support.up_process import Up
 from tools.screenshots import BROKEN, CONFIG, WORKING, Person
 
@@ -158,7 +158,7 @@ def test_a_table_is_pasted_from_a_spreadsheet_and_rows_are_added(page: Page, tmp
     page.keyboard.press("Enter")
     best = page.locator('[data-output="y"] tbody tr')
     expect(best).to_have_count(3)
-    assert [row.get_attribute("data-top") for row in best.all()] == ["2", "0", "0"]
+    wait_until(lambda: [row.get_attribute("data-top") for row in best.all()] == ["2", "0", "0"])
     expect(page.get_by_label("x row 3, 0")).to_be_focused()
     page.evaluate("navigator.clipboard.writeText('1,2,3\\n'.repeat(5))")
     page.keyboard.press("Control+V")
