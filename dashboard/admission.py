@@ -1,19 +1,20 @@
-"""Decides whether the body of a request is read: by its route, its sender's right, and the bytes that this process holds.
+"""Decides whether to read the body of a request, by its route, its sender's rights, and the bytes that this process holds.
 
-The decision is made when a request's headers are complete and its body is not: in Twisted's `Request.gotLength`.
+The decision is made in Twisted's `Request.gotLength`, when the headers of a request are complete and its body is not.
 
 * A body of at most SMALL_BODY bytes is read, and the application checks the request, as long as all such bodies together have
   at most SMALL_BODIES bytes.
-* A larger body needs a route that takes its size (404, 405, 413) and a sender with the right (401, 403). Nothing is read from
-  the connection during that look-up. All such bodies together have at most LARGE_BODIES bytes (503 with Retry-After), and those
-  of one person at most ONE_PERSONS (429), so that other people are answered too.
+* A larger body needs a route that accepts its size (otherwise 404, 405 or 413) and a sender with the right (otherwise 401 or
+  403). While the sender is looked up, nothing is read from the connection. All large bodies together have at most LARGE_BODIES
+  bytes (otherwise 503 with Retry-After), and the large bodies of one person at most ONE_PERSONS (otherwise 429), so that other
+  people are answered too.
 * A body that arrives too slowly is refused (408): see DEADLINE_S and SLOWEST.
 
-Public parts of the libraries cannot do this. Daphne calls an ASGI application, and with it Django's upload handlers, only when
-it has the whole body: in a temporary file, and then in memory a second time. With these rules in an application in front, 40
-bodies of 65 MiB from strangers were all read (2.7 GB, as much in temporary files), and the process grew by up to 1.3 GB; an
-endless body in chunks filled the disk. With this module 126 MB of them left the senders, most of it in the kernel's buffers,
-and the process did not grow.
+The public interfaces of the libraries cannot do this. Daphne calls an ASGI application, and with it Django's upload handlers,
+only after it has read the whole body into a temporary file and then into memory. When an ASGI application applied these rules,
+40 bodies of 65 MiB from strangers were all read (2.7 GB, and as much in temporary files), and the process grew by up to 1.3 GB.
+An endless body in chunks filled the disk. With this module the senders of the same 40 bodies could send only 126 MB, most of it
+into the kernel's buffers, and the process did not grow.
 """
 
 import asyncio
@@ -44,12 +45,12 @@ from dashboard.web.rest.endpoint import Endpoint
 SMALL_BODY = 64 << 10
 SMALL_BODIES = 32 << 20
 LARGE_BODIES = 192 << 20
-ONE_PERSONS = 128 << 20  # it leaves room for another person's body of any route
-# The deadline of a body is DEADLINE_S and a second for each SLOWEST bytes. Twisted closes idle connections.
+ONE_PERSONS = 128 << 20  # leaves room for a body of another person on any route
+# A body must be complete within DEADLINE_S plus one second for each SLOWEST bytes. Twisted closes idle connections.
 DEADLINE_S, SLOWEST = 60.0, 16 << 10
-# A refused client may still be sending: this much is read and dropped, so that the client reads the answer.
+# A refused client may still be sending: up to this many bytes are read and dropped, so that the client reads the answer.
 LINGER_BYTES, LINGER_S = 256 << 10, 5.0
-LOOKUPS = 8  # at a time; each takes a thread
+LOOKUPS = 8  # the most look-ups of senders at a time, because each takes a thread
 RETRY = {"Retry-After": "2"}  # seconds
 
 
@@ -92,7 +93,7 @@ class Budget:
 
 
 def route_of(method: str, path: str) -> Route | Refusal:
-    """Return the right and the limit of a body at an address; a Refusal if the address takes none."""
+    """Return the right and the limit of a body at an address; a Refusal if the address takes no body."""
     try:
         view = resolve(path).func
     except Resolver404:
@@ -111,7 +112,7 @@ def route_of(method: str, path: str) -> Route | Refusal:
 
 
 def actor_of_headers(authorization: str, cookie: str, *, api: bool) -> Actor:
-    """Return the sender of a request by the application's rules: tokens count in the REST API alone, sessions everywhere."""
+    """Return the sender of a request by the application's rules: tokens count only in the REST API, sessions everywhere."""
     scheme, _, secret = authorization.partition(" ")
     if api and scheme.lower() == "bearer":
         return actor_of_token(secret.strip())
@@ -120,7 +121,7 @@ def actor_of_headers(authorization: str, cookie: str, *, api: bool) -> Actor:
 
 
 def judge(route: Route, authorization: str, cookie: str) -> Actor | Refusal:
-    """Return the sender if their body may come, else a Refusal. It reads the database only if the request names a sender."""
+    """Return the sender if the body may be read, else a Refusal. The database is read only if the request names a sender."""
     if route.right is None:
         return NOBODY
     actor = actor_of_headers(authorization, cookie, api=route.api)
@@ -148,10 +149,10 @@ class Admission:
 
 
 class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
-    """Daphne's request, except that its body is not read before it is admitted; see admit_bodies."""
+    """Daphne's request, except that its body is not read before the body is admitted; see admit_bodies."""
 
     admission = Admission()
-    _limit: int | None = None  # of a body without an announced length
+    _limit: int | None = None  # the most bytes of a body without an announced length
     _refused = False
     _judging: "asyncio.Task[None] | None" = None
     _deadline: TimerHandle | None = None
@@ -199,7 +200,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
     # -- admission -------------------------------------------------------------------------------------------------
     def _announced(self, length: int | None, route: Route | Refusal) -> int:
-        """Return the most bytes that the body can have."""
+        """Return the largest size that the body can have, in bytes."""
         if length is not None:
             return length
         self._limit = SMALL_BODY if isinstance(route, Refusal) else route.limit
@@ -212,7 +213,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
             self._refuse(refusal)
             return
         expects = self._header(b"expect").lower() == "100-continue"
-        self.requestHeaders.removeHeader(b"expect")  # otherwise Twisted would ask for the body at once
+        self.requestHeaders.removeHeader(b"expect")  # otherwise Twisted would ask for the body immediately
         self.channel.transport.pauseProducing()
         self._judging = asyncio.ensure_future(
             self._admit(self.admission.judge(route, authorization, cookie), size, expects)
@@ -244,7 +245,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
         return refusal
 
     def _give_back(self) -> None:
-        """Give the reserved bytes back when the application has ended, which may be after the connection."""
+        """Give the reserved bytes back when the application has finished, which may be after the connection is lost."""
         held, self._held = self._held, None
         if held is None:
             return
@@ -261,7 +262,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
         self._deadline = asyncio.get_running_loop().call_later(seconds, self._refuse, late)
 
     def _stop_waiting(self) -> None:
-        """End the look-up and the deadline. For a complete body the application checks the right itself."""
+        """End the look-up and the deadline. The application itself checks the right to send a complete body."""
         if self._judging is not None:
             self._judging.cancel()
             self._judging = None
@@ -273,7 +274,7 @@ class AdmittedRequest(WebRequest):  # type: ignore[misc]  # daphne has no types
 
     # -- refusal ---------------------------------------------------------------------------------------------------
     def _refuse(self, refusal: Refusal) -> None:
-        """Answer, stop reading into memory, and close the connection."""
+        """Answer with the refusal, stop reading into memory, and close the connection."""
         if self._refused:
             return
         self._refused = True
@@ -328,6 +329,6 @@ class DeafWebSocket(daphne.ws_protocol.WebSocketProtocol):  # type: ignore[misc]
 
 
 def admit_bodies() -> None:
-    """Make daphne use these classes: it reads no body before its admission, and keeps no message of a WebSocket."""
+    """Make daphne use these classes, so that it reads no body before admission and keeps no message of a WebSocket."""
     daphne.http_protocol.WebRequest = AdmittedRequest
     daphne.ws_protocol.WebSocketFactory.protocol = DeafWebSocket

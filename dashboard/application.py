@@ -1,4 +1,4 @@
-"""The ASGI application: pages and REST over HTTP, live data over WebSockets. The settings are read already."""
+"""The ASGI application: pages and REST over HTTP, live data over WebSockets. The settings must be read before its import."""
 
 from channels.routing import ProtocolTypeRouter
 from django.core.asgi import get_asgi_application

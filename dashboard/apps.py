@@ -1,4 +1,4 @@
-"""The Django application that holds every table."""
+"""The Django application, to which all tables belong."""
 
 from django.apps import AppConfig
 from django.db import connections
@@ -11,7 +11,7 @@ class DashboardConfig(AppConfig):
     verbose_name = "Slipway"
 
     def ready(self) -> None:
-        """Set up every process: the Celery application that announces jobs, and marks of the tables that it changes."""
+        """Set up this process: import the Celery application, which announces jobs, and watch the tables that it changes."""
         import dashboard.celery  # noqa: F401
         from dashboard.shared.changes import watch_connections
 

@@ -1,4 +1,4 @@
-"""The entry point of the web process under daphne. It ends with one sentence if the settings or the database are unusable."""
+"""The entry point of the web process under daphne. It exits with one sentence if the settings or database are unusable."""
 
 import os
 
