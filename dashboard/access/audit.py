@@ -35,7 +35,7 @@ def audit_record(
 ) -> AuditEntry:
     """Write an entry. Call this inside the transaction of the change that the entry describes.
 
-    before, after: the fields that changed, as JSON. model_name: for a model that has no row any more.
+    before, after: the fields that changed, as JSON. model_name: the name of a model that has no row any more.
     """
     return AuditEntry.objects.create(
         actor=actor.user,
@@ -51,7 +51,7 @@ def audit_record(
 
 
 def audit_whole(*, actor: Actor, action: str, key: str, summary: str, after: Mapping[str, object]) -> None:
-    """Write or update the entry of an act that is still going on and has audit_parts. `key` in `after` identifies the entry."""
+    """Write or update the entry of a larger act that is still going on (audit_parts). `key` in `after` identifies the entry."""
     entry = AuditEntry.objects.filter(action=action, after__key=key).first()
     if entry is None:
         AuditEntry.objects.create(
@@ -71,7 +71,7 @@ def _summary(text: str) -> str:
 
 
 def activity(*, model: Model | None = None, action: str = "", actor_name: str = "") -> QuerySet[AuditEntry]:
-    """Return the entries, the newest first. A model's entries are found by its name, so that they outlive the model."""
+    """Return the entries, the newest first. The entries of a model are found by its name, so that they outlive the model."""
     entries = AuditEntry.objects.select_related("actor", "model")
     if model is not None:
         entries = entries.filter(model_name=model.name)

@@ -1,7 +1,7 @@
 """The one place that decides who may do what: pages, REST, WebSockets and services all ask here.
 
 Nobody may do anything without signing in. A person has the rights that their Django permissions give. A token has the rights
-that it was given, as long as its person has them too.
+that it was given, except rights that the person who owns it has lost.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,13 +18,13 @@ from dashboard.models import ApiToken
 from dashboard.shared.choices import TokenRight
 from dashboard.shared.exceptions import Forbidden
 
-Arguments = ParamSpec("Arguments")  # of a view, beside the request
+Arguments = ParamSpec("Arguments")  # the arguments of a view after the request
 Answer = TypeVar("Answer", bound=HttpResponseBase)
 View = Callable[Concatenate[HttpRequest, Arguments], Answer]
 
 
 class Right(Enum):
-    """What somebody may do; the value completes "permission to"."""
+    """A right of an actor; the value completes the phrase "permission to"."""
 
     VIEW = "see the dashboard"
     INFER = "send inference requests"
@@ -34,11 +34,11 @@ class Right(Enum):
     ADMINISTER = "administer servers and accounts"
 
 
-# Only actors with this right may see the requests and answers of clients, however they were kept: samples of traffic, examples
-# made from them, answers that differ. Messages to other people must not quote any element of such data.
+# Only actors with this right may see the requests and answers of clients: traffic samples, examples made from them, and
+# answers in which the arms of a rollout differ. Messages to other people must not quote any element of such data.
 CLIENT_DATA = Right.OPERATE
 
-# The Django permission that gives each right; "" gives it to everybody who is signed in, None to superusers alone.
+# The Django permission that gives each right; "" gives the right to everybody who is signed in, None to superusers alone.
 PERMISSIONS: dict[Right, str | None] = {
     Right.VIEW: "",
     Right.INFER: "",
@@ -122,12 +122,12 @@ def with_permissions(people: Iterable[User]) -> list[User]:
 
 
 def token_rights(actor: Actor) -> list[TokenRight]:
-    """Return the rights that this actor may give to a token: nobody hands on a right that they do not have."""
+    """Return the rights that this actor may give to a token: only rights that the actor has."""
     return [right for right in TokenRight if any(TOKEN_RIGHTS[one] == right and actor.may(one) for one in TOKEN_RIGHTS)]
 
 
 def actor_of(request: HttpRequest) -> Actor:
-    """Return the sender of a request to a page or to the REST API; NOBODY without a sign-in."""
+    """Return the sender of a request to a page or to the REST API; NOBODY if nobody is signed in."""
     token = getattr(request, "auth", None)
     user = getattr(request, "user", None)
     if not isinstance(user, User):
@@ -136,7 +136,7 @@ def actor_of(request: HttpRequest) -> Actor:
 
 
 def actor_of_scope(scope: Mapping[str, object]) -> Actor:
-    """Return the actor who opened a WebSocket, from its ASGI scope; NOBODY without a sign-in."""
+    """Return the actor who opened a WebSocket, from its ASGI scope; NOBODY if nobody is signed in."""
     user = scope.get("user")
     return Actor(user=user) if isinstance(user, User) else NOBODY
 
@@ -156,7 +156,7 @@ def require_inference(actor: Actor, model_name: str) -> None:
 
 
 def requires(right: Right) -> Callable[[View[Arguments, Answer]], View[Arguments, Answer]]:
-    """Decorate the view of a page: without the right it raises Forbidden, which is a 403."""
+    """Decorate the view of a page so that it raises Forbidden (status 403) if the actor lacks the right."""
 
     def decorate(view: View[Arguments, Answer]) -> View[Arguments, Answer]:
         @wraps(view)

@@ -18,9 +18,9 @@ from dashboard.shared.choices import EventKind, JobState
 from dashboard.shared.exceptions import NotFound
 
 Source = Literal["entry", "event", "job"]
-SOURCES: tuple[Source, ...] = ("entry", "event", "job")  # rows of the same moment are listed in this order
+SOURCES: tuple[Source, ...] = ("entry", "event", "job")  # rows with the same time are listed in this order
 JOB_FAILED = "job.failed"
-# Events that a person has to know of, and actions that change what is served.
+# Below: events that count as failures, events that charts mark, and (as prefixes) actions that may change serving.
 FAILURES = (EventKind.CRASHED, EventKind.UNREACHABLE, EventKind.MODEL_FAILED, EventKind.BREACHED)
 _MARKED = (*FAILURES, EventKind.STARTED, EventKind.RESTARTED, EventKind.STOPPED)
 _CHANGES = ("version.", "config.", "model.", "release.", "alias", "drift.", "server.", "rollout.", "import.")
@@ -58,7 +58,7 @@ class Happening:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A choice of rows. what: "" for all, "people", "servers", "failures", or a kind. until: exclusive.
+    """The conditions for rows. what: "" for all rows, "people", "servers", "failures", or a kind. until: an exclusive limit.
     text: words that must all occur in a row's text or model name."""
 
     what: str = ""
@@ -70,7 +70,7 @@ class Filter:
 
 
 class Happenings(Sequence[Happening]):
-    """A lazy list, the newest row first: it reads only the rows of the slice that is taken."""
+    """A lazy list, the newest row first: a slice reads only its own rows."""
 
     def __init__(self, entries: QuerySet[AuditEntry], events: QuerySet[ServerEvent], jobs: QuerySet[Job]) -> None:
         self._rows: dict[Source, QuerySet[Any]] = {
@@ -94,7 +94,7 @@ class Happenings(Sequence[Happening]):
         return _read([(source, pk) for _, place, _, pk in islice(keys, start, end) for source in [SOURCES[place]]])
 
     def newer_than(self, source: Source, pk: int) -> int:
-        """Return how many rows stand before this one. NotFound: the list does not contain it."""
+        """Return the number of rows before this row in the list. NotFound: the list does not contain the row."""
         row = self._rows[source].filter(pk=pk).values_list("moment", flat=True).first()
         if row is None:
             raise NotFound("there is no such entry; it may have been removed meanwhile")
@@ -146,8 +146,8 @@ def happenings(wanted: Filter) -> Happenings:
 def changes(*, model: Model | None = None) -> Happenings:
     """Return the rows that may have changed serving: releases, loads, configurations, crashes and failed loads.
 
-    Tokens, accounts, notes, uploads and the parts of a larger act (such as an import) are in `happenings` alone. For one model,
-    every act of people on it is included.
+    Tokens, accounts, notes, uploads and the parts of a larger act (such as an import) appear only in `happenings`. For one
+    model, all its audit entries are included.
     """
     events = ServerEvent.objects.filter(kind__in=FAILURES)
     if model is None:
@@ -158,7 +158,7 @@ def changes(*, model: Model | None = None) -> Happenings:
 
 
 def marked(*, server: Server, model_name: str, since: datetime, until: datetime) -> Happenings:
-    """Return the markers of charts beside releases: loads of one model ("" for all), and events of the server."""
+    """Return the rows that charts mark in addition to releases: loads of one model ("" for all), and events of the server."""
     entries = AuditEntry.objects.filter(action__in=_LOADS, at__gte=since, at__lte=until)
     events = ServerEvent.objects.filter(server=server, at__gte=since, at__lte=until, kind__in=_MARKED, process="")
     if model_name:
