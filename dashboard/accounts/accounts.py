@@ -22,9 +22,9 @@ GRANTABLE = ("operate", "upload_data", "upload_code", ONLY_LOOK)
 
 
 def administrator_ensure() -> tuple[str, str] | None:
-    """Make the first administrator, and return their name and password; None if there is one already.
+    """Create the first administrator, and return the name and password; return None if there already is an administrator.
 
-    The caller shows the password once. It is "" if it comes from SLIPWAY_ADMIN_PASSWORD, because the operator knows it.
+    The caller shows the password once. The password is "" if SLIPWAY_ADMIN_PASSWORD sets it, because the operator knows it.
     """
     users = get_user_model().objects
     with transaction.atomic():
@@ -79,7 +79,7 @@ def account_update(
 
 
 def granted(user: User) -> list[str]:
-    """Return the names of GRANTABLE that an account was given."""
+    """Return the entries of GRANTABLE that an account was given."""
     names = {permission.codename for permission in user.user_permissions.all()}
     return sorted(names | ({ONLY_LOOK} if only_looks(user) else set()))
 

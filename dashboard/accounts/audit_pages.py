@@ -19,7 +19,7 @@ from dashboard.shared.exceptions import NotFound
 from dashboard.web.addresses import get
 from dashboard.web.pages import PAGE_SIZE, SELECTABLE, page_of, respond
 
-MOST_EXPORTED = 20_000  # the newest rows
+MOST_EXPORTED = 20_000  # the export has at most this many rows, the newest ones
 GROUPS = [("failures", "Failures"), ("people", "What people did"), ("servers", "Servers and models")]
 
 
@@ -54,14 +54,14 @@ def _people() -> list[str]:
 
 
 def _names() -> list[str]:
-    """Return the names of the models that exist, and of those that the audit trail names."""
+    """Return the names of all models that exist or that the audit trail names."""
     named = AuditEntry.objects.exclude(model_name="").order_by().values_list("model_name", flat=True).distinct()
     return sorted({*named, *Model.objects.values_list("name", flat=True)})
 
 
 @get("activity/<str:source>-<int:pk>", Right.VIEW)
 def activity_at(request: HttpRequest, source: str, pk: int) -> HttpResponse:
-    """Redirect to the page of the activity list that shows one row; with ?model= to the model's own list."""
+    """Redirect to the page of the activity list that shows one row; with ?model= to the list of that model."""
     name = request.GET.get("model", "")
     if source not in SOURCES:
         raise NotFound("there is no such entry in the activity")

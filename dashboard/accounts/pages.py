@@ -25,7 +25,7 @@ from dashboard.templatetags.units import duration
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import act, page_of
 
-SHOWN = 100  # people, and tokens, on one page
+SHOWN = 100  # the most accounts, or tokens, on one page
 GRANT_LABELS = {
     "operate": "Load, unload, make live, configure",
     "upload_data": "Upload data formats",
@@ -39,7 +39,7 @@ class SignIn(LoginView):
     redirect_authenticated_user = True
 
     def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
-        """Show the page again; after too many attempts as a 429 with the time of the next one."""
+        """Show the page again; after too many attempts with status 429 and the time until the next attempt is allowed."""
         wait = getattr(self.request, "sign_in_wait", 0)
         context = self.get_context_data(form=form, wait=duration(wait) if wait else "")
         response = self.render_to_response(context, status=429 if wait else 200)
@@ -138,7 +138,7 @@ def token_end(request: HttpRequest, pk: int) -> HttpResponse:
 
 @post("settings/people", Right.ADMINISTER)
 def person_new(request: HttpRequest) -> HttpResponse:
-    """Make an account with a first password, which the administrator hands over. An error is shown at its field."""
+    """Create an account with a first password, which the administrator hands over. An error is shown at its field."""
     name, password = request.POST.get("username", "").strip(), request.POST.get("password", "")
     rights = request.POST.getlist("permissions")
     try:

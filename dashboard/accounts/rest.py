@@ -38,7 +38,7 @@ class TokenList(Endpoint):
 
     @extend_schema(request=serializers.TokenRequestSerializer, responses={201: serializers.NewTokenSerializer})
     def post(self, request: Request) -> Response:
-        """Makes a token of the caller's own. Its text is in this answer and nowhere else."""
+        """Makes a token for the caller. The text of the token is in this answer and nowhere else."""
         data = data_of(request, serializers.TokenRequestSerializer)
         token, secret = token_create(user=self.person, actor=self.actor, **data)
         return Response({**serializers.TokenSerializer(token).data, "token": secret}, status=201)

@@ -1,4 +1,4 @@
-"""Limits the guessing of passwords: attempts are counted by name and address together, by address, and by name.
+"""Limits the guessing of passwords by counting attempts: for each name and address together, each address, and each name.
 
 An attempt is counted before the password is checked, so that simultaneous attempts cannot evade the limit. If the password was
 right, the attempt is subtracted. The counts are rows, at most MAX_COUNTS, so that all web processes share them.
@@ -18,13 +18,13 @@ from django.utils import timezone
 from dashboard.models import SignInCount
 
 SPAN = timedelta(minutes=10)
-# Attempts in SPAN. A whole office may share an address; a name may be attacked from many addresses.
+# The attempts allowed within SPAN. A whole office may share an address; a name may be attacked from many addresses.
 PER_NAME_AND_ADDRESS, PER_ADDRESS, PER_NAME = 10, 50, 100
 MAX_COUNTS = 10_000
 
 
 def sign_in_begin(*, name: str, address: str) -> int:
-    """Count an attempt, and return 0. If there were too many, count nothing and return the seconds until the next may come."""
+    """Count an attempt, and return 0. After too many, count nothing and return the seconds until the next one is allowed."""
     now, limits = timezone.now(), _limits(name, address)
     with transaction.atomic():
         counts = {
@@ -41,7 +41,7 @@ def sign_in_begin(*, name: str, address: str) -> int:
 
 
 def sign_in_succeeded(*, name: str, address: str) -> None:
-    """Subtract the attempt. Other attempts for the name, or from the address, stay counted."""
+    """Delete the count of the name and address together, and subtract one attempt from each of the other two counts."""
     together, *single = _limits(name, address)
     SignInCount.objects.filter(key=together).delete()
     SignInCount.objects.filter(key__in=single, attempts__gt=0).update(attempts=F("attempts") - 1)
@@ -53,9 +53,9 @@ def sign_in_forget() -> None:
 
 
 def client_address(request: HttpRequest | None) -> str:
-    """Return the address for which attempts are counted: for IPv6 the /64 network, because one host has all its addresses.
+    """Return the address under which attempts are counted: for IPv6 the /64 network, because one host may use all of it.
 
-    Behind a proxy (SLIPWAY_HTTPS) it is the last entry of X-Forwarded-For, which the proxy itself wrote.
+    Behind a proxy (SLIPWAY_HTTPS) the address is the last entry of X-Forwarded-For, which the proxy itself wrote.
     """
     if request is None:
         return ""
@@ -83,7 +83,7 @@ def _key(*parts: str) -> str:
 
 
 def _bound(now: datetime) -> None:
-    """If there are more than MAX_COUNTS counts, remove those that end first."""
+    """If there are more than MAX_COUNTS counts, remove the counts that end first."""
     rows = SignInCount.objects.order_by("ends_at")
     if rows.count() > MAX_COUNTS:
         rows.filter(ends_at__lte=now).delete()

@@ -1,7 +1,7 @@
-"""Records when tokens were last used, outside the requests that use them, so that a read needs no write to the database.
+"""Records when tokens were last used, outside the requests that use them: reading pages or REST needs no write.
 
-A thread, which lives while times wait to be written, writes them some seconds later. A process that ends earlier loses them.
-That is no harm, because people only look for tokens that nobody uses.
+A thread writes the times some seconds later, and ends when no times wait to be written. Times that are not yet written when a
+process ends are lost. That does no harm, because people only look for tokens that nobody uses.
 """
 
 import logging
@@ -16,11 +16,11 @@ from dashboard.models import ApiToken
 log = logging.getLogger(__name__)
 
 WRITE_EVERY_S = 5.0
-_RESOLUTION = timedelta(minutes=1)  # of the recorded time, so that a token in use is seldom written
+_RESOLUTION = timedelta(minutes=1)  # the precision of the recorded time, so that a token in use is seldom written
 
 
 class TokenUse:
-    """The times of use that are not written yet, by the token's id. Safe on any thread."""
+    """The times of use that are not written yet, by the id of the token. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._used: dict[int, datetime] = {}

@@ -1,8 +1,8 @@
-"""Tokens are shown once and stored as hashes. Those that may infer are written to auth.json, which the inference server reads.
+"""Tokens are shown once and stored as hashes. The inference server reads auth.json, which lists the tokens that may infer.
 
 The server reads no database. So every change of the right to infer is made inside `auth_file_kept`, which writes the file
 before the rows are committed. If the file cannot be written, nothing is changed. `watch` compares the file with the rows every
-second (`auth_file_repair`), because of crashes between the two, and of rows that somebody changed by hand.
+second (`auth_file_repair`), because a crash may come between the two writes, and somebody may change rows by hand.
 """
 
 import contextlib
@@ -44,8 +44,9 @@ def token_create(
 ) -> tuple[ApiToken, str]:
     """Make a token, and return its row and its text, which is shown once and never again.
 
-    rights: TokenRight values. model_names: the models that it may infer with; empty for all. Forbidden: the person or the actor
-    lacks one of the rights. Invalid: no name, an unknown right, an end in the past. StorageFull: auth.json cannot be written.
+    rights: TokenRight values. model_names: the models that the token may infer with; empty for all models. Forbidden: the
+    person or the actor lacks one of the rights. Invalid: there is no name, a right is unknown, or the end is in the past.
+    StorageFull: auth.json cannot be written.
     """
     _refuse_for_others(user, actor)
     _check(name, rights, expires_at)
@@ -74,9 +75,10 @@ def token_revoke(*, token: ApiToken, actor: Actor) -> None:
 
 
 def tokens_forget_model(*, name: str, actor: Actor) -> None:
-    """Remove the name of a deleted model from every token, because they were not given for a later model of that name.
+    """Remove the name of a deleted model from every token, because the tokens must not serve a later model of that name.
 
-    A token that named no other model is deleted, because a token without names is for all. Call this inside `auth_file_kept`.
+    A token that names no other model is deleted, because a token without names may use all models. Call this inside
+    `auth_file_kept`.
     """
     for token in ApiToken.objects.select_for_update().select_related("user"):
         if name not in token.model_names:
@@ -90,7 +92,7 @@ def tokens_forget_model(*, name: str, actor: Actor) -> None:
 
 
 def token_authenticate(*, secret: str) -> ApiToken | None:
-    """Return the token's row; None if it is unknown or has expired, or its person is not active."""
+    """Return the row of a token; None if the token is unknown or has expired, or its person is not active."""
     token = ApiToken.objects.select_related("user").filter(hash=_hash(secret), user__is_active=True).first()
     now = timezone.now()
     if token is None or (token.expires_at is not None and token.expires_at <= now):
@@ -103,9 +105,9 @@ def token_authenticate(*, secret: str) -> ApiToken | None:
 def auth_file_kept() -> Iterator[Callable[[], None]]:
     """Run a change of the right to infer in a transaction: auth.json is written first, then the rows are committed.
 
-    StorageFull: the file cannot be written, and nothing is changed. Only one process at a time makes such a change, so that
-    none writes the file from rows that another process is about to change. The block gets a function that writes the file at
-    once; it calls that before a step that cannot be undone.
+    StorageFull: the file cannot be written, and nothing is changed. Only one process at a time makes such a change, so that no
+    process writes the file from rows that another process is about to change. The block receives a function that writes the
+    file immediately, and calls it before a step that cannot be undone.
     """
     with repository_errors(), _held(), transaction.atomic():
         yield _write
@@ -119,7 +121,7 @@ def auth_file_write() -> None:
 
 
 def auth_file_repair() -> str:
-    """Write auth.json again if it differs from the rows, and return the event's sentence; "" if it does not."""
+    """Write auth.json again if it differs from the rows, and return the sentence of the event; "" if nothing differs."""
     with repository_errors(), _held():
         if _as_written() == _content():
             return ""
@@ -180,7 +182,7 @@ def _content() -> bytes:
 
 
 class _Grant(TypedDict):
-    """An entry of auth.json (docs/configuration.md). sha256: of the token, in hex. expires_at: Unix seconds."""
+    """An entry of auth.json (docs/configuration.md). sha256: the hash of the token, in hex. expires_at: in Unix seconds."""
 
     name: str
     sha256: str
@@ -200,7 +202,7 @@ def _grant(name: str, sha256: str, model_names: list[str], expires_at: datetime 
 
 
 def _hash(secret: str) -> str:
-    """Return SHA-256 in hex. One round is enough because a token is random and long."""
+    """Return the SHA-256 of a token in hex. One round is enough because a token is random and long."""
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
