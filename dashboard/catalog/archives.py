@@ -1,6 +1,6 @@
-"""What the archive of a version holds, for people who look at an upload or a version; nothing of it runs.
+"""Reads the archive of a version for people who look at an upload or a version. No code in it is run.
 
-A backend's archive brings its own settings and code. An `ArchiveReader` of a plugin reads those of one backend.
+The archive of a backend has settings and code of its own. An `ArchiveReader` of a plugin reads the archives of one backend.
 """
 
 import functools
@@ -24,7 +24,7 @@ from repository.core.errors import RepositoryError
 
 
 class Setting(NamedTuple):
-    """A setting that an archive says. meaning: what it does here; "" for one that is the handler's own."""
+    """A setting in an archive. meaning: its effect in words; "" if only the handler reads it. served: whether it counts."""
 
     key: str
     value: str
@@ -33,7 +33,7 @@ class Setting(NamedTuple):
 
 
 class ArchivedFile(NamedTuple):
-    """A file of an archive. shown: whether it can be looked at as text."""
+    """A file of an archive. shown: whether pages can show it as text."""
 
     name: str
     size: int
@@ -41,7 +41,7 @@ class ArchivedFile(NamedTuple):
 
 
 class ShownText(NamedTuple):
-    """A file as text; `cut`: that only its beginning is there."""
+    """A file as text. cut: whether only the beginning of the file is included."""
 
     name: str
     text: str
@@ -50,8 +50,8 @@ class ShownText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ModelArchive:
-    """An archive. template: shows it. manifest: by `whole` in full. handler_file: "" for a handler that the backend brings;
-    source: of the handler, or of the file asked for."""
+    """An archive. template: the template that shows it. manifest: the manifest as its reader parsed it. handler_file: "" if the
+    backend has the handler. source: the text of the handler, or of the file that was requested."""
 
     template: str
     manifest: object
@@ -71,23 +71,23 @@ class ArchiveReader(ABC):
 
     @abstractmethod
     def find(self, folder: Path) -> Path | None:
-        """Return where the archive of a version's folder lies: its file, or the folder that it was unpacked into."""
+        """Return the path of the archive in a version's folder: a file, or the folder it is unpacked in; None if none."""
 
     @abstractmethod
     def facts(self, path: Path) -> ArchiveFacts:
-        """Return what lists say of an archive."""
+        """Return the facts about an archive that lists show."""
 
     @abstractmethod
     def read(self, path: Path, shown: str) -> ModelArchive:
-        """Return what an archive holds, with the text of the file `shown`, "" for the handler's. NotFound: it has none."""
+        """Return the contents of an archive, with the text of the file `shown` ("" for the handler). NotFound: no such text."""
 
     @abstractmethod
     def said_settings(self, path: Path) -> Mapping[str, int | None]:
-        """Return the settings of a version that an archive says itself, by their names in `configuration.version_settings`."""
+        """Return the settings of a version that an archive sets, by their names in `configuration.version_settings`."""
 
     @abstractmethod
     def is_foreign(self, path: Path) -> bool:
-        """Whether a sound file is none of its archives, though its name ends as theirs do."""
+        """Return whether a file is intact but no archive of this backend, although its name ends like one."""
 
 
 @functools.cache
@@ -96,13 +96,13 @@ def readers() -> tuple[ArchiveReader, ...]:
 
 
 def reader_in(folder: Path) -> tuple[ArchiveReader, Path] | None:
-    """Return the reader of the archive in a version's folder, and where it lies; None for none."""
+    """Return the reader of the archive in the folder of a version, and the archive's path; None if there is no archive."""
     found = ((reader, reader.find(folder)) for reader in readers())
     return next(((reader, path) for reader, path in found if path is not None), None)
 
 
 def facts_in(folder: Path) -> ArchiveFacts | None:
-    """Return what lists say of the archive in a version's folder; None where there is none that can be read."""
+    """Return the facts that lists show about the archive in a folder; None if there is no archive or it cannot be read."""
     found = reader_in(folder)
     try:
         return found[0].facts(found[1]) if found else None
@@ -112,13 +112,13 @@ def facts_in(folder: Path) -> ArchiveFacts | None:
 
 @repository_errors()
 def archive_in(folder: Path, shown: str = "") -> ModelArchive | None:
-    """Return what the archive in a version's folder holds, None for none. NotFound: it holds no file `shown` that is text."""
+    """Return the archive in the folder of a version; None if there is none. NotFound: it has no text file `shown`."""
     found = reader_in(folder)
     return found[0].read(found[1], shown) if found else None
 
 
 def archive_of(version: Version, shown: str = "") -> ModelArchive:
-    """Return the archive of a version, wherever its files are. NotFound: it is none, or holds no file `shown`."""
+    """Return the archive of a version, wherever its files are. NotFound: the version has no archive or no file `shown`."""
     repository = managed_repository()
     name, number = version.model.name, version.number
     archived = version.state == VersionState.ARCHIVED
@@ -131,7 +131,7 @@ def archive_of(version: Version, shown: str = "") -> ModelArchive:
 
 
 def served_archive(model: Model, live: Sequence[int]) -> ModelArchive | None:
-    """Return the archive of the newest version that is live, or else published; None where that is none, or cannot be read."""
+    """Return the archive of the newest live version, else of the newest published one; None if it has none or is unreadable."""
     rows = model.versions.filter(state=VersionState.PUBLISHED)
     version = (rows.filter(number__in=live) if live else rows).select_related("model").order_by("-number").first()
     if version is None or "archive" not in version.details:

@@ -1,4 +1,4 @@
-"""The pages of models: the list, and for each model its charts, versions, activity and log, with its actions."""
+"""The pages of models: the list of models, and for each model its charts, versions, activity, log and actions."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -32,10 +32,10 @@ from dashboard.templatetags.slipway import sentence
 from dashboard.web.addresses import get, post
 from dashboard.web.pages import act, page_of, respond, sorted_rows
 
-SHOWN = 100  # models on one page of the list
-TAGS = 50  # most common tags that the list can be filtered by
-CHOSEN_RELEASES = 20  # releases whose time charts can show
-CHOSEN_VERSIONS = 50  # versions that charts can show alone
+SHOWN = 100  # the most models on one page of the list
+TAGS = 50  # the list can be filtered by this many of the most common tags
+CHOSEN_RELEASES = 20  # the most releases that charts can be limited to
+CHOSEN_VERSIONS = 50  # the most versions that charts can show alone
 _STATE_ORDER = ("failed", "degraded", "loading", "unloading", "ready", "asleep", "unloaded")
 
 
@@ -128,7 +128,7 @@ def model(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _shown_signature(model: Model, versions: Sequence[Version]) -> dict[str, object]:
-    """Return the version whose tensors are shown: the one that answers requests that name none, else the newest."""
+    """Return the version whose tensors are shown: the one that answers requests that name no version, else the newest."""
     found = answering_version(model) if model.desired_state == DesiredState.LOADED else None
     return {"shown": found or (versions[0] if versions else None), "shown_answers": found is not None}
 
@@ -145,7 +145,7 @@ def model_activity(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _activity(request: HttpRequest, name: str, described: Mapping[str, str] | None = None) -> HttpResponse:
-    """Show the activity. described: a refused description with its tags, and the reason."""
+    """Show the activity. described: a refused description with its tags, and the reason of the refusal."""
     head = model_context(name, "activity")
     model = head["model"]
     context = {

@@ -14,7 +14,7 @@ from dashboard.shared.exceptions import Invalid
 from dashboard.shared.model_logs import model_log_tail
 from dashboard.web.rest.endpoint import Endpoint, at, data_of, fieldless
 
-MOST_LINES = 5000  # of a model's log, in one answer
+MOST_LINES = 5000  # the most lines of a model's log in one answer
 
 
 @at("models", "api_models")
@@ -103,7 +103,7 @@ class ModelLog(Endpoint):
         responses=serializers.ModelLogSerializer,
     )
     def get(self, request: Request, name: str) -> Response:
-        """The newest lines of the bundled server's log about the model, with its own output; the oldest line first."""
+        """The newest lines about the model in the bundled server's log, and the model's own output; the oldest line first."""
         model = select.model_get(name)
         text = request.query_params.get("lines", str(MODEL_LINES))
         if not text.isdecimal() or not 0 < int(text[:9]) <= MOST_LINES:
