@@ -1,4 +1,4 @@
-"""`python -m serving`: the inference server, with the modules of the path compiled where they have been built."""
+"""`python -m serving`: the inference server. It uses compiled modules for the path of a request if they have been built."""
 
 import os
 
@@ -6,7 +6,7 @@ from serving.compiled import loading
 
 
 def main() -> None:
-    # gRPC reads it when it is imported; it writes a line for every handshake that fails with a model on another server.
+    # gRPC reads this variable when it is imported. Without it, gRPC logs a line for every failed handshake with another server.
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     loading.use()
     from serving.program import main as run

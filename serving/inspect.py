@@ -1,8 +1,8 @@
-"""`python -m serving.inspect PATH [--name NAME] [--config FILE]`: what a model file is, as one JSON object on standard output.
+"""`python -m serving.inspect PATH [--name NAME] [--config FILE]`: describe a model file, as one JSON object on standard output.
 
-PATH is a model file, a version folder, or a model's folder with config.pbtxt. Exit status 0 where PATH could be
-identified, with its mistakes as `problems`; 1 where there is nothing to look at. The process limits itself, so that a
-hostile file costs no more than this process: address space, CPU seconds, written bytes.
+PATH is a model file, a version folder, or a model's folder with config.pbtxt. The exit status is 0 if PATH could be
+identified, even if the JSON lists mistakes as `problems`, and 1 otherwise. The process limits its own memory, CPU seconds and
+written bytes, so that a hostile file cannot exhaust the machine.
 """
 
 import argparse

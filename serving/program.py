@@ -34,7 +34,7 @@ from serving.workers.pool import FrontendWorkers
 
 log = logging.getLogger("serving")
 
-FREEING_S = 2.0  # of --exit-timeout-secs: kept for freeing the models, even where clients take no answer
+FREEING_S = 2.0  # part of --exit-timeout-secs kept for freeing models, even if clients do not take their answers
 
 
 def main() -> None:
@@ -47,7 +47,7 @@ def main() -> None:
     log.info("the modules of a request's path run %s", Compiled.sentence)
     for warning in warnings:
         log.warning("%s", warning)
-    # Where native code ends the process, the stacks name the model and its file: see serving.execution.crash_trace.
+    # If native code crashes the process, the printed stacks name the model and its file: see serving.execution.crash_trace.
     faulthandler.enable()
     allocator.set_up()
     hidden = options.source.hidden_variables if options.source is not None else ""
@@ -63,17 +63,17 @@ def main() -> None:
 
 
 def _registered(options: Options, folder: Path) -> Options:
-    """Return the options of a server whose models are those of its source alone."""
+    """Return the options of a server that serves only the models of its source."""
     repository = folder / "models"
     repository.mkdir()
-    # The source knows how to go on where a model cannot be loaded at start; V2's own load and unload are refused.
+    # The source handles models that fail to load at start. Clients' loads and unloads over V2 are refused.
     return dataclasses.replace(
         options, model_repository=(repository,), model_control_mode="explicit", load_model=(), exit_on_error=False
     )
 
 
 async def _serve(options: Options, log_settings: LogSettings) -> int:
-    """Listen first, so that probes are answered while models load; load; wait for the signal. Return the exit status."""
+    """Listen, so that probes are answered while models load; load the models; wait for a signal. Return the exit status."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -129,7 +129,7 @@ async def _serve(options: Options, log_settings: LogSettings) -> int:
 
 
 async def _start(listening: Listening) -> None:
-    """Start to listen; UNAVAILABLE where that fails, in the words of tritonserver's log."""
+    """Start to listen. UNAVAILABLE if that fails; its message has the wording of tritonserver's log."""
     try:
         await listening.frontend.start()
     except OSError as error:
@@ -147,7 +147,7 @@ async def _start_all(server: InferenceServer, source: ModelSource | None) -> Non
 
 
 async def _unless_stopped(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
-    """Do the work; cancel it and return False where the server has to stop first."""
+    """Do the work and return True. If the server has to stop before the work is done, cancel it and return False."""
     task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
     await asyncio.wait((task, stopped), return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -177,10 +177,11 @@ async def _load_and_wait(server: InferenceServer, source: ModelSource | None, st
 
 
 async def _shut_down(server: InferenceServer, frontends: dict[str, Listening], options: Options, serving: bool) -> None:
-    """Be not ready for a while, so that load balancers notice; stop listening, let connections finish with notice, refuse new
-    requests and finish those under way, then end. serving: the server was started, and clients may know it.
+    """Shut down in steps that let clients finish; the metrics, and probes on open connections, are answered until the end.
 
-    Metrics answer until the last moment, and so do probes on open connections.
+    First report not ready for a while, so that load balancers notice. Then stop listening, tell clients to close their
+    connections, refuse new requests, and wait for the requests under way. serving: the server was started, so that clients may
+    be connected.
     """
     timeout_s = options.exit_timeout_secs
     server.stop()
@@ -202,7 +203,7 @@ async def _shut_down(server: InferenceServer, frontends: dict[str, Listening], o
 
 
 async def _drain_of_clients(options: Options) -> None:
-    """Serve on for --drain-secs, in which a load balancer sends its clients elsewhere."""
+    """Keep serving for --drain-secs, so that a load balancer can send its clients to other servers."""
     drain_s = shutdown.drain_s(options.drain_secs, options.behind_load_balancer)
     if drain_s:
         log.info("not ready any more, and serving on for %g s: see --drain-secs", drain_s)

@@ -1,5 +1,5 @@
 """The command line of `python -m serving`: tritonserver's flags, their values, and the TLS files that they name.
 
-May import `core` and the package `repository`. `serving.program` parses (`command_line`, values by `option_values`);
-every other room reads the frozen Options (`options`).
+May import `core` and the package `repository`. `serving.program` parses the command line by `command_line`, which converts the
+values by `option_values`. Every other room only reads the frozen Options of `options`.
 """

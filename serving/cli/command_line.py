@@ -1,6 +1,7 @@
 """The command line: tritonserver's flags, Slipway's own and those of plugins, and how they become Options.
 
-tritonserver's flags for features that this server lacks are accepted with a warning where they only tune, and else refused.
+Some flags of tritonserver are for features that this server lacks. Those that only tune are accepted with a warning; the others
+are refused.
 """
 
 import argparse
@@ -104,7 +105,7 @@ WITHOUT_EFFECT = (
     "--vertex-ai-thread-count",
     "--vertex-ai-default-model",
 )
-# Refused unless the value is false, because the feature would be missing without a word.
+# Refused unless the value is false: otherwise the feature would silently be missing.
 REFUSED = {
     "--allow-sagemaker": "this server has no routes for SageMaker; give false, and a proxy that has /ping and /invocations",
     "--allow-vertex-ai": "this server has no routes for Vertex AI; give false, and let it use those of V2",
@@ -126,7 +127,7 @@ class _Parser(argparse.ArgumentParser):
 def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
     """Return the options, and warnings for flags without effect; exit with status 2 and one sentence for a bad command line.
 
-    An argument "@FILE" stands for the lines of that file, one argument each, which keeps keys out of the process list.
+    An argument "@FILE" stands for the lines of that file, one argument each. With it, keys stay out of the process list.
     """
     parser = build_parser()
     values = vars(parser.parse_args(_without_program(arguments)))
@@ -164,16 +165,17 @@ def parse(arguments: Sequence[str]) -> tuple[Options, list[str]]:
 def _taken_by_plugins(
     parser: argparse.ArgumentParser, values: dict[str, Any]
 ) -> tuple[SourceOptions | None, list[str]]:
-    """Have the plugins take their flags out of the values. Return the source of models that is asked for, and warnings."""
+    """Let the plugins remove their flags from the values. Return the source of models that they ask for, or None, and
+    warnings."""
     taken = [flags.take(parser, values) for flags in _plugin_flags()]
     asked = [source for source, _ in taken if source is not None]
     return next(iter(asked), None), [note for _, notes in taken for note in notes]
 
 
 def _without_program(arguments: Sequence[str]) -> Sequence[str]:
-    """Return the arguments without the word `tritonserver`, with which they begin in manifests for Triton's image.
+    """Return the arguments without the word `tritonserver`, which is their first word in manifests for Triton's image.
 
-    Flags with their values may precede the word, because our own image sets some.
+    Arguments of the form --flag=value may precede the word, because Slipway's image sets some flags itself.
     """
     place = next((place for place, word in enumerate(arguments) if not (word[:2] == "--" and "=" in word)), None)
     if place is None or os.path.basename(arguments[place]) != "tritonserver":
@@ -184,7 +186,7 @@ def _without_program(arguments: Sequence[str]) -> Sequence[str]:
 def _repositories(
     parser: argparse.ArgumentParser, given: list[Path | RemoteAddress], exit_on_error: bool
 ) -> list[Path | RemoteAddress]:
-    """Return the repositories without repetitions. Without --exit-on-error a folder may be missing, because it may come."""
+    """Return the repositories without repetitions. Without --exit-on-error a folder may be missing: it may appear later."""
     if not given:
         parser.error("--model-repository is required: the folder that holds one folder for each model")
     for folder in given:
@@ -428,7 +430,7 @@ def _grpc_flags(add: Add) -> None:
 
 
 def _keepalive_flags(add: Add) -> None:
-    """Add flags of milliseconds and of counts."""
+    """Add the keepalive flags. Their values are milliseconds or counts."""
     add("--grpc-keepalive-time", count, "ping a connection after so much silence")
     add("--grpc-keepalive-timeout", count, "close a connection whose ping is not answered in this time")
     add("--grpc-keepalive-permit-without-calls", boolean, "ping and be pinged without calls under way too")
@@ -489,7 +491,7 @@ def _other_flags(add: Add) -> None:
 
 
 def _add_foreign_flags(parser: argparse.ArgumentParser) -> None:
-    """Add tritonserver's flags for features that this server lacks. `ignored` has those that were given, or is None."""
+    """Add tritonserver's flags for features that this server lacks. The parser collects those given in the value `ignored`."""
     for flag in WITHOUT_EFFECT:
         parser.add_argument(flag, nargs="?", dest="ignored", action=_Ignored, help=argparse.SUPPRESS)
     for flag in REFUSED:

@@ -41,7 +41,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Restriction:
-    """--http-restricted-api / --grpc-restricted-protocol: these groups of routes need this header with this value."""
+    """A value of --http-restricted-api or --grpc-restricted-protocol: requests to `apis` must have this header and value."""
 
     apis: tuple[str, ...]
     header: str
@@ -103,7 +103,7 @@ def number(text: str) -> int:
 
 
 def at_least_one(text: str) -> int:
-    """Return a number; one below 1 counts as 1, as in tritonserver."""
+    """Return a number; a number below 1 counts as 1, as in tritonserver."""
     return max(1, number(text))
 
 
@@ -170,7 +170,7 @@ def seconds(text: str) -> float:
 
 
 def heartbeat_timeout(text: str) -> float:
-    """Return seconds; a model's process gives a heartbeat each second, so fewer than two are refused."""
+    """Return seconds. Fewer than 2 are refused, because a model's process gives a heartbeat only once a second."""
     value = seconds(text)
     if value < 2:
         raise argparse.ArgumentTypeError(f"expected at least 2 seconds, got '{text}'")
@@ -188,7 +188,7 @@ def fraction(text: str) -> float:
 
 
 def backend_setting(text: str) -> tuple[str, str, str]:
-    """Return (backend, setting, value); the one setting for all backends has the backend ""."""
+    """Return (backend, setting, value). Only default-max-batch-size may have no backend, ""; it is for all backends then."""
     name, _, value = text.partition("=")
     backend, comma, setting = name.rpartition(",")
     if not (setting and value) or (comma and not backend):
@@ -215,8 +215,8 @@ def metrics_setting(text: str) -> tuple[str, str]:
 
 
 def quantile(text: str) -> float:
-    """Return the quantile of <quantile>:<error>; the error is not used. Like tritonserver (C++'s stod) this reads the number at
-    the beginning of each part, so that it accepts 0.1:0.0.1. ValueError where a part does not begin with a number."""
+    """Return the quantile of <quantile>:<error>; the error is not used. ValueError unless both parts begin with a number from 0
+    to 1. Text after that number is ignored, as in tritonserver (C++'s stod): 0.1:0.0.1 is accepted."""
     found, *error = [_leading_number(part) for part in text.split(":", 1)]
     if not all(0 <= number <= 1 for number in (found, *error)):
         raise ValueError
@@ -259,7 +259,7 @@ def resource(text: str) -> tuple[str, int, int | None]:
 
 
 def restriction(kind: str, text: str) -> Restriction:
-    """Read Triton's form, "model-repository,logging:admin-key=secret"; `kind` is Triton's word for what is restricted."""
+    """Read Triton's form, "model-repository,logging:admin-key=secret". kind: "api" or "protocol", Triton's word in errors."""
     names, colon, rest = text.partition(":")
     header, equals, value = rest.partition("=")
     apis = tuple(name.strip() for name in names.split(","))
@@ -289,7 +289,8 @@ def pattern(text: str) -> str:
 
 
 def header_pattern(text: str) -> re2._Regexp | None:
-    """Compile a pattern for RE2, as in Triton: it takes time proportional to a name, and either case unless it says (?-i)."""
+    """Compile a pattern for RE2, as Triton does: a search takes linear time and ignores case unless the pattern has (?-i).
+    Return None for an empty pattern."""
     options = re2.Options()
     options.log_errors = False
     return re2.compile(f"(?i){text}", options) if text else None

@@ -10,13 +10,15 @@ from serving.cli.trace_config import TraceSetting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceOptions:
-    """A source of models that a plugin's flags ask for, as places, "module:name".
+    """The source of models that a plugin's flags ask for. `source` and `frontends` are places, "module:name".
 
-    source: its serving.server.model_source.ModelSource, made with (server, options). frontends: a function of (source, options)
-    that returns the serving.frontends.frontend.Listening of each of its listeners by their names. settings: the values
-    of the flags, for the plugin alone. refusal: why clients may not load models over V2, where the source decides which models
-    there are; "" where --model-repository decides. hidden_variables: a regular expression for the names of environment
-    variables that no model sees; "" for none.
+    source: the class of the source, a serving.server.model_source.ModelSource; it is made with (server, options).
+    frontends: a function of (source, options) that returns the listeners of the source by name, each as a
+    serving.frontends.frontend.Listening.
+    settings: the values of the plugin's flags; only the plugin reads them.
+    refusal: the error for clients that try to load models over V2, if the source alone decides which models there are; "" if
+    --model-repository decides.
+    hidden_variables: a regular expression for the names of environment variables that no model sees; "" for none.
     """
 
     source: str
@@ -28,7 +30,7 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """Field names are tritonserver's flags with underscores; `serving.cli.command_line` says what each does."""
+    """The field names are the names of the flags, with underscores; `serving.cli.command_line` describes each flag."""
 
     model_repository: tuple[Path | RemoteAddress, ...]
     repository_cache_folder: Path | None = None
@@ -126,22 +128,22 @@ class Options:
     source: SourceOptions | None = None
 
     def metric_enabled(self, group: str) -> bool:
-        """Whether --metrics-config asks for a group of latencies; by default only for the counters."""
+        """Return whether --metrics-config turns on a group of latency metrics; by default only the counters are on."""
         return boolean(dict(self.metrics_config).get(group, str(group == "counter_latencies")))
 
     @property
     def histogram_latencies(self) -> bool | None:
-        """Whether models have a histogram of first responses; None where --metrics-config does not say."""
+        """Return whether models have a histogram of first responses; None if --metrics-config does not set it."""
         text = dict(self.metrics_config).get("histogram_latencies")
         return None if text is None else boolean(text)
 
     @property
     def summary_quantiles(self) -> list[float]:
-        """Return the quantiles of the latency summaries; the error that each allows is not used."""
+        """Return the quantiles of the latency summaries; their allowed errors are not used."""
         text = dict(self.metrics_config).get("summary_quantiles", "0.5,0.9,0.95,0.99,0.999")
         return [quantile(one) for one in text.split(",")]
 
     @property
     def cache_size(self) -> int:
-        """Return the bytes of the response cache; 0 without one."""
+        """Return the size of the response cache in bytes; 0 if there is no cache."""
         return next((int(value) for _, setting, value in self.cache_config if setting == "size"), 0)

@@ -1,7 +1,7 @@
-"""Says why a certificate and its key in PEM cannot be used, in a sentence for the person who made them.
+"""Loads a certificate and its key from PEM files. A sentence for the user says why they cannot be used.
 
-load_chain(context, certificate, key)       loads both; UnusablePem says what to do
-expiry(certificate)                         a sentence where it has expired, or is not valid yet
+load_chain(context, certificate, key)       loads both files; the text of UnusablePem says what to do
+expiry(certificate)                         returns a sentence if the certificate has expired, or is not valid yet
 """
 
 import datetime
@@ -21,7 +21,7 @@ _CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-
 
 
 class UnusablePem(Exception):
-    """One sentence."""
+    """The files cannot be used. The text is one sentence."""
 
 
 class _Encrypted(Exception):
@@ -29,7 +29,7 @@ class _Encrypted(Exception):
 
 
 def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Load a certificate and its key. UnusablePem where they cannot be used."""
+    """Load a certificate and its key into a context. UnusablePem if they cannot be used."""
     held, held_key = _read(certificate), _read(key)
     if b"-----BEGIN CERTIFICATE-----" not in held:
         raise UnusablePem(f"'{certificate}' has no certificate in PEM: {_what(held)}")
@@ -47,7 +47,7 @@ def load_chain(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
 
 
 def expiry(certificate: Path) -> str:
-    """Return a sentence where a certificate is not valid now; "" where it is."""
+    """Return a sentence if a certificate has expired, or is not valid yet; "" otherwise."""
     match = _CERTIFICATE.search(_read(certificate))
     try:
         found = _VALIDITY.search(ssl.PEM_cert_to_DER_cert(match[0].decode("ascii"))) if match else None
@@ -105,7 +105,7 @@ def _why(error: ssl.SSLError, certificate: Path, key: Path) -> str:
 
 
 def _moment(digits: bytes) -> datetime.datetime:
-    """Return a time of a certificate; years of two digits from 50 up are those of the last century."""
+    """Return a time in a certificate. Years of two digits from 50 on belong to the 20th century, the others to the 21st."""
     text = digits.decode()
     if len(text) == 12:
         text = ("19" if text >= "50" else "20") + text

@@ -12,7 +12,7 @@ Add = Callable[..., None]
 
 
 class PluginFlags(ABC):
-    """The flags of one plugin. tritonserver has none of them, so no abbreviation means one of them."""
+    """The flags of one plugin. An abbreviation of one of tritonserver's flags never means one of these."""
 
     @staticmethod
     @abstractmethod
@@ -22,5 +22,5 @@ class PluginFlags(ABC):
     @staticmethod
     @abstractmethod
     def take(parser: argparse.ArgumentParser, values: dict[str, Any]) -> tuple[SourceOptions | None, list[str]]:
-        """Remove the plugin's flags, and the server's flags that were given for them, from the values. Return the source of
-        models that they ask for, None without one, and warnings."""
+        """Remove from the values the plugin's flags, and the flags of the server that the plugin reads instead of the server.
+        Return the source of models that the flags ask for, or None, and warnings."""

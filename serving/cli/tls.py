@@ -1,4 +1,4 @@
-"""TLS for a frontend: the server's certificate and, where mutual, the authority that clients' certificates must come from."""
+"""TLS for a frontend: the server's certificate and, for mutual TLS, the authority that signs clients' certificates."""
 
 import logging
 import ssl
@@ -14,7 +14,7 @@ from serving.core.errors import invalid
 log = logging.getLogger(__name__)
 
 HANDSHAKE_TIMEOUT_S = 10.0
-SHUTDOWN_TIMEOUT_S = 3600.0  # to send the rest; a connection gives up earlier where its client takes too little
+SHUTDOWN_TIMEOUT_S = 3600.0  # limit for sending the rest; a connection ends earlier if its client takes too little
 
 
 class ListenerOptions(TypedDict, total=False):
@@ -27,7 +27,7 @@ class ListenerOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """--<protocol>-use-ssl and the flags that go with it. `mutual` turns TLS on by itself, as in Triton."""
+    """The values of --<protocol>-use-ssl and its companion flags. `mutual` alone turns TLS on, too, as in Triton."""
 
     protocol: str
     use_ssl: bool
@@ -64,7 +64,7 @@ class TlsFiles:
 
 
 def server_context(files: TlsFiles, application: str) -> ssl.SSLContext | None:
-    """Return the context of a listener that speaks `application` (an ALPN name); None without TLS.
+    """Return the context of a listener that speaks `application` (an ALPN name); None if TLS is off.
 
     INVALID_ARG for files that are missing or do not belong together.
     """
@@ -101,7 +101,7 @@ def _load(files: TlsFiles, what: str, load: Callable[[], None]) -> None:
 
 
 def listener_options(context: ssl.SSLContext | None) -> ListenerOptions:
-    """Return the arguments of a loop's `create_server` for this context; none without TLS."""
+    """Return the arguments of a loop's `create_server` for this context; an empty dict if TLS is off."""
     if context is None:
         return {}
     return {

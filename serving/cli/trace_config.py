@@ -1,4 +1,4 @@
-"""--trace-config: which requests are traced, where traces go, in tritonserver's syntax. Source: Triton, user_guide/trace.md."""
+"""--trace-config: which requests are traced, and where traces go. Source of the syntax: Triton, user_guide/trace.md."""
 
 import argparse
 from collections.abc import Iterable
@@ -27,7 +27,11 @@ DEPRECATED_TRACE_FLAGS = {
 
 @dataclass(frozen=True, slots=True)
 class TraceConfig:
-    """All settings. rate: one of so many requests is traced; 0 for only those that carry a context. count: -1 for no end."""
+    """All settings of mode=opentelemetry.
+
+    rate: one of `rate` requests is traced; if 0, only requests that carry a trace context are traced.
+    count: the number of requests to trace; -1 for no limit.
+    """
 
     timestamps: bool = False
     rate: int = 1000
@@ -70,7 +74,7 @@ def trace_setting(text: str) -> TraceSetting:
 
 
 def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
-    """Return the settings of mode=opentelemetry together; None where that mode is not asked for."""
+    """Return all settings of mode=opentelemetry; None unless the flags ask for that mode."""
     flat = {setting: value for mode, setting, value in settings if setting != "resource" and mode != "triton"}
     if flat.pop("mode", "") != "opentelemetry":
         return None
@@ -82,7 +86,7 @@ def read(settings: Iterable[TraceSetting]) -> TraceConfig | None:
 
 
 def levels(settings: Iterable[TraceSetting]) -> tuple[str, ...]:
-    """Return the levels that are traced; none where one flag says OFF."""
+    """Return the levels that are traced; no level if one flag says OFF."""
     given = {value for _, setting, value in settings if setting == "level"}
     return () if "OFF" in given else tuple(level for level in LEVELS if level in given)
 

@@ -1,5 +1,6 @@
-"""What packages add to the server beside its own rooms: flags, sources of models, frontends, protocols, formats of the log.
+"""Plugins: packages that add flags, sources of models, frontends, protocols and log formats to the server.
 
-`table.py` names the packages; each declares what it adds in its module `plugin`, as a `Plugin`. A package that is not there
-adds nothing, and no other room misses it. It imports the standard library alone, and every room may ask it.
+`table.py` lists the packages. The module `plugin` of each package declares its additions, as a `Plugin`. A listed package that
+does not exist adds nothing, and no other room needs it. This room imports only the standard library, and every room may import
+it.
 """

@@ -1,4 +1,4 @@
-"""The declaration of a plugin, and the import of the places that it names."""
+"""The declaration of a plugin, and the import of the objects that it names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,11 +8,11 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """What a package adds, as places, "module:name", that are imported when they are first needed.
+    """The additions of a package. Each is named as "module:name", its place, and imported when it is first needed.
 
-    flags: a serving.cli.plugin_flags.PluginFlags. remotes: how a server that speaks a protocol is asked, by the protocol's name
-    in a rollout (serving.traffic.remotes.protocols). log_formats: the logging.Formatter of a value of --log-format. compiled:
-    the modules that a request passes (serving.compiled).
+    flags: a serving.cli.plugin_flags.PluginFlags. remotes: clients for servers with other protocols, by the name that a rollout
+    uses for the protocol (serving.traffic.remotes.protocols). log_formats: a logging.Formatter for each new value of
+    --log-format. compiled: the names of the modules that are compiled (serving.compiled).
     """
 
     flags: str

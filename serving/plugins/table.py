@@ -1,4 +1,4 @@
-"""The table of plugins: the packages that may be there."""
+"""The table of plugins, and the packages that may provide one."""
 
 from importlib import import_module
 from importlib.util import find_spec

@@ -1,4 +1,4 @@
-"""The server without its protocols: the facade that every frontend calls, and by which models call other models.
+"""The server without its protocols: the facade that every frontend calls, and that models use to call other models.
 
-May import every room but the frontends. `serving.program` makes the one InferenceServer of the program.
+May import every room except the frontends. `serving.program` makes the only InferenceServer of the process.
 """

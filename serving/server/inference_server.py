@@ -40,7 +40,7 @@ from serving.traffic.rollout import Rollout
 
 log = logging.getLogger(__name__)
 
-FIRST_LIST_S = 1.0  # between two looks at repositories of which one has not answered yet
+FIRST_LIST_S = 1.0  # pause between two attempts to list the repositories, until each has been listed once
 
 VERSION = "0.1.0"  # as in pyproject.toml
 
@@ -64,7 +64,7 @@ EXTENSIONS = (
 
 
 def running_version() -> str:
-    """Return the version of the server's metadata, which names a build of compiled modules."""
+    """Return the version for the server's metadata, which also says whether compiled modules are used."""
     return with_build(VERSION, Compiled.used)
 
 
@@ -82,20 +82,20 @@ class InferenceServer:
         self._tracer = OpenTelemetryTrace.from_options(options)
         self._sampler = TrafficSampler(not (options.http_header_forward_pattern or options.grpc_header_forward_pattern))
         self._always_observed = self.request_log is not None or self._tracer is not None
-        self._observed = self._always_observed  # whether requests have observers beside traces in files
+        self._observed = self._always_observed  # whether requests have observers other than the trace file
         loop = asyncio.get_running_loop()
         self._manager = ModelRepositoryManager(options, loop, self, lambda: self.request_memory)
         self.rollouts = self._manager.rollouts
         self.rollouts.on_headers(self._choose_observed)
         self._started = False
-        self._complete = False  # the repositories have been listed, and their models were loaded, or failed
+        self._complete = False  # every repository was listed, and the first load of each model has ended
         self._stopping = False  # not ready any more
         self._draining = False  # requests are refused
         self._poller: asyncio.Task[None] | None = None
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def start(self) -> None:
-        """Load the models that the control mode asks for. With --exit-on-error, a model that fails raises ServingError."""
+        """Load the models that the control mode asks for. With --exit-on-error, raise ServingError if a model fails to load."""
         options = self.options
         for folder in self._manager.missing_repositories():
             log.error("failed to poll model repository '%s': there is no such folder; not ready until there is", folder)
@@ -127,7 +127,7 @@ class InferenceServer:
         return failures
 
     def stop(self) -> None:
-        """Be ready no more, and load and unload nothing; requests of open connections are still taken."""
+        """Report not ready from now on, and refuse to load models; clients' requests are still accepted."""
         self._stopping = True
         if self._poller is not None:
             self._poller.cancel()
@@ -141,7 +141,7 @@ class InferenceServer:
                 await self._manager.shutdown()
         except TimeoutError:
             log.warning("requests were still under way after %g s; ending without them", self.options.exit_timeout_secs)
-        finally:  # the log and the traces last, because the last requests still write to them
+        finally:  # the log and the traces are closed last, because the last requests still write to them
             if self.request_log is not None:
                 await asyncio.to_thread(self.request_log.close)
             if self._tracer is not None:
@@ -165,24 +165,24 @@ class InferenceServer:
 
     # -- health ----------------------------------------------------------------------------------------------------
     def live(self) -> bool:
-        """Return whether every model repository is there, as in Triton: without it nothing can be served."""
+        """Return whether every model repository exists, as in Triton: nothing can be served from a missing one."""
         return not self._manager.missing_repositories()
 
     def started(self) -> bool:
-        """Return whether start-up is done, and shutting down has not begun."""
+        """Return whether the start is complete, and the shutdown has not begun."""
         return self._started and not self._stopping
 
     def ready(self) -> bool:
-        """Live, start-up done, every repository listed once, not draining; with --strict-readiness also every model that should
-        be loaded is."""
+        """Return whether the server is ready: it is live and started, has listed every repository once, and does not stop. With
+        --strict-readiness every model that should be loaded must serve, too."""
         options = self.options
         if not self._started or not self._complete or self._stopping or not self.live():
             return False
         return not options.strict_readiness or self._manager.index.all_ready(options.ready_despite_new_models)
 
     def model_ready(self, name: str, version: str = "") -> bool:
-        """Return whether a model answers; False for an unknown one. MalformedVersion for a version that no model can have,
-        and for one that is no alias of a known model."""
+        """Return whether a model can answer; False for an unknown model. MalformedVersion for a version that no model can have,
+        and for a version that is no alias of a known model."""
         if version not in ("", "-1"):
             check_requested_version(version)
         try:
@@ -195,13 +195,13 @@ class InferenceServer:
         return complete and self._started and not self._stopping
 
     async def confirm_ready(self) -> bool:
-        """Return `ready`; with --strict-readiness also ask the models that have a check of their own."""
+        """Return the result of `ready`. With --strict-readiness, also ask the models that have a readiness check."""
         return self.ready() and (not self.options.strict_readiness or await self._manager.index.confirm_all_ready())
 
     def unready_reason(self, name: str, version: str = "") -> str:
-        """Return why a model that serves would not answer: its steps or its instances; "" where it would.
+        """Return why a loaded model cannot answer, because of its steps or its instances; "" if it can, or is not loaded.
 
-        Raises NotYet for a model that will be loaded in a moment.
+        Raises NotYet for a model that is about to be loaded.
         """
         try:
             model = self._manager.resolve(name, version)
@@ -213,7 +213,7 @@ class InferenceServer:
             return ""
 
     async def confirm_model_ready(self, name: str, version: str = "") -> bool:
-        """Return `model_ready`; also ask a model that has a check of its own."""
+        """Return the result of `model_ready`. Also ask the model, if it has a readiness check."""
 
         def current() -> CanConfirm | None:
             return self._manager.resolve(name, version) if self.model_ready(name, version) else None
@@ -258,7 +258,7 @@ class InferenceServer:
         return self._manager.knows(name)
 
     def resolved_version(self, name: str, version: str = "") -> int:
-        """Return the number of the version that answers; as in `infer` without one."""
+        """Return the number of the version that answers a request; "" means the default version, as in `infer`."""
         return self._manager.resolve(name, version).spec.version
 
     def ready_versions(self, name: str) -> list[int]:
@@ -266,11 +266,11 @@ class InferenceServer:
         return self._manager.ready_versions(name)
 
     def model_config(self, name: str, version: str = "") -> ModelConfig:
-        """Return the configuration in force, completed."""
+        """Return the configuration that the model uses, with its auto-completed fields."""
         return self._manager.resolve(name, version).config
 
     def answering_config(self, name: str, version: str = "") -> ModelConfig:
-        """Return the configuration by which a request for inference is read; where the model does not serve, count it."""
+        """Return the configuration for decoding an inference request. If the model does not serve, count the request."""
         return self._manager.resolve_counted(name, version).config
 
     def model_statistics(self, name: str = "", version: str = "") -> pb.ModelStatisticsResponse:
@@ -280,8 +280,8 @@ class InferenceServer:
         return answer
 
     def version_statistics(self, name: str = "", version: str = "") -> list[ModelStatistics]:
-        """Return the statistics of all versions that take requests, of those of a model, or of one."""
-        found = self._manager.index.statistics(ready=True)  # as in Triton they end with a model, and begin anew with it
+        """Return the statistics of versions that take requests: of all models, of one model, or of one version."""
+        found = self._manager.index.statistics(ready=True)  # an unloaded model has no statistics, as in Triton
         if not name:
             return found
         number, namespace = self._manager.resolve(name, version).statistics.key[1:]
@@ -292,12 +292,12 @@ class InferenceServer:
         ]
 
     def unserved_requests(self) -> Mapping[str, int]:
-        """Return, by the name of a model, the requests that were refused because none of its versions served."""
+        """Return model name -> number of requests that were refused because no version of the model served."""
         return self._manager.unserved
 
     def statistics(self, model: ModelIdentifier | None = None) -> list[ModelStatistics]:
-        """Return the live statistics of every version that takes requests or finishes some, of one model or of all, for the
-        metrics. Read, never write."""
+        """Return the live statistics of one model or of all models, for the metrics: of each version that takes requests or
+        still has some. The caller must not change them."""
         return self._manager.index.statistics(model)
 
     def all_statistics(self) -> list[ModelStatistics]:
@@ -305,24 +305,24 @@ class InferenceServer:
         return self._manager.index.all_statistics()
 
     def mismatches(self, name: str, after: int) -> list[Mismatch]:
-        """Return the worst mismatches that the shadow of a model's rollout keeps, of numbers above `after`; NOT_FOUND for an
-        unknown model."""
+        """Return those of the worst mismatches, kept by the shadow of a model's rollout, whose ids are above `after`. NOT_FOUND
+        for an unknown model."""
         rollout = self._manager.rollout(name)
         return [] if rollout is None or rollout.mirror is None else rollout.mirror.mismatches.after(after)
 
     def forget_mismatches(self, name: str, until: float) -> None:
-        """Forget the mismatches that the shadow of a model's rollout found until then (unix seconds); NOT_FOUND for an unknown
-        model."""
+        """Forget the mismatches that the shadow of a model's rollout found up to the time `until` (unix seconds). NOT_FOUND for
+        an unknown model."""
         rollout = self._manager.rollout(name)
         if rollout is not None and rollout.mirror is not None:
             rollout.mirror.mismatches.forget(until)
 
     def rollout(self, name: str) -> Rollout | None:
-        """Return the rollout of a model, None without one; NOT_FOUND for an unknown model."""
+        """Return the rollout of a model, or None if it has no rollout; NOT_FOUND for an unknown model."""
         return self._manager.rollout(name)
 
     async def refresh_memory(self) -> None:
-        """Wait until the memory of models in processes of their own is read anew, or has taken too long."""
+        """Measure the memory of model processes again; wait until that is done, or has taken too long."""
         await self._manager.refresh_memory()
 
     def custom_metrics(self) -> str:
@@ -331,13 +331,13 @@ class InferenceServer:
 
     @property
     def response_cache(self) -> ResponseCache | None:
-        """The cache that all models share, where there is one; for the metrics."""
+        """The response cache, which all models share, or None if there is no cache; for the metrics."""
         return self._manager.response_cache
 
     # -- inference -------------------------------------------------------------------------------------------------
     @property
     def tracing(self) -> bool:
-        """Return whether a trace may ask when its request was received."""
+        """Return whether traces need the times at which requests are received."""
         return self._trace_file.active or self._tracer is not None
 
     def infer(
@@ -348,12 +348,12 @@ class InferenceServer:
         headers: Mapping[str, str] | None = None,
         received: ReceiveTimes = None,
     ) -> None:
-        """Check the request against its model and queue it. A wrong request raises at once; any later error goes to the
-        request's responder. Never both.
+        """Check the request against its model and queue it. This raises for a wrong request; any later error goes to the
+        responder of the request. An error is never reported in both ways.
 
-        protocol, transport, headers: of a client's request, for the request log, traces and rollouts; left out where a model
-        asks.
-        received: see ReceiveTimes; only where `tracing`."""
+        protocol, transport, headers: the origin of a client's request, for the request log, traces and rollouts; left out if a
+        model sends the request.
+        received: see ReceiveTimes; given only if `tracing`."""
         if self._trace_file.active and protocol:
             safely("tracing a request", self._trace_file.observe, request, protocol, received)
         if self._observed and protocol:
@@ -370,7 +370,7 @@ class InferenceServer:
             try:
                 raise failure from None
             finally:
-                del failure  # it refers to this frame: the request would stay until the cycle collector runs
+                del failure  # it refers to this frame, and would keep the request until the cycle collector runs
 
     def _observe(
         self,
@@ -395,8 +395,8 @@ class InferenceServer:
         self._observed = self._always_observed or bool(self._sampler.samplings) or bool(self.rollouts.headers)
 
     async def sample(self, name: str, version: str, count: int, seconds: float) -> Sampling:
-        """Return the next `count` requests of a model with their answers, or those that come in `seconds`. version: "" for all
-        of its versions."""
+        """Return the next `count` requests of a model with their answers, or fewer if `seconds` pass first. version: "" for all
+        versions of the model."""
         model = self._manager.resolve(name, version)
         sampling = Sampling(name, model.spec.version if version else None, count)
         self._observed = True
@@ -408,12 +408,12 @@ class InferenceServer:
 
     # -- repository ------------------------------------------------------------------------------------------------
     async def list_repositories(self, ready: bool = False) -> list[IndexRow]:
-        """Return the repository index: models that are loaded and, unless only `ready` ones are asked for, that could be."""
+        """Return the repository index: if `ready`, only versions that are ready; else all models, loaded or in a repository."""
         index = self._manager.index
         return index.rows(ready, {} if ready else await asyncio.to_thread(index.on_disk))
 
     def known_models(self, ready: bool = False) -> list[IndexRow]:
-        """Return the part of the repository index that is or was loaded."""
+        """Return the rows of the repository index for models that are or were loaded."""
         return self._manager.index.rows(ready, {})
 
     async def load_model(
@@ -423,49 +423,50 @@ class InferenceServer:
         files: Mapping[str, bytes] | None = None,
         golden: Sequence[GoldenCheck] = (),
     ) -> LoadReport:
-        """Load or reload; returns when the model is ready. `config` overrides config.pbtxt (JSON, as Triton's `config`
-        parameter); `files` overrides the version folders ("file:1/model.onnx" -> content); `golden`: the new version has
-        to answer these first. Idempotent. LoadStopped where it fails at a step."""
+        """Load or reload a model; return when it is ready. Idempotent. LoadStopped if a step of the load fails.
+
+        config: JSON that overrides config.pbtxt, as Triton's parameter `config`. files: the files that override the version
+        folders ("file:1/model.onnx" -> content). golden: the requests that the new version has to answer before it serves."""
         self._refuse_unless_explicit()
         return await self._manager.loader.load(name, config, files, golden)
 
     def break_off_load(self, name: str) -> None:
-        """Let a load of the model that is under way fail, where it waits for the model's process or its golden requests."""
+        """Fail the model's load that is under way, if it waits for the model's process or for its golden requests."""
         self._refuse_unless_explicit()
         self._manager.loader.break_off(name)
 
     async def unload_model(self, name: str, unload_dependents: bool = False) -> None:
-        """Return when the model has begun to drain: it takes no new requests from here on."""
+        """Unload a model. Return when it has begun to drain, and so takes no new requests."""
         self._refuse_unless_explicit()
         await self._manager.loader.unload(name, unload_dependents)
 
     async def load_registered(self, name: str) -> None:
-        """Load a model of the server's source of models, as `load_model`."""
+        """Load a model of the server's ModelSource, as `load_model` does."""
         self._refuse_while_stopping()
         await self._manager.loader.load(name)
 
     async def unload_registered(self, name: str) -> None:
-        """Unload one, as `unload_model`."""
+        """Unload a model of the ModelSource, as `unload_model` does."""
         await self._manager.loader.unload(name)
 
     def break_off_registered(self, name: str) -> None:
-        """Let a load of one that is under way fail, as `break_off_load`."""
+        """Fail the load of a model of the ModelSource, as `break_off_load` does."""
         self._manager.loader.break_off(name)
 
     async def registered_drained(self, name: str) -> None:
-        """Wait until versions of a model that were taken out of service have answered their requests and are freed."""
+        """Wait until all versions of a model that were taken out of service have answered their requests and are freed."""
         await self._manager.drained(name)
 
     def forget_registered(self, name: str) -> None:
-        """Forget a model that is unloaded and drained, because names that come and go would be kept for ever."""
+        """Forget a model that is unloaded and drained. Otherwise the names of short-lived models would be kept for ever."""
         self._manager.forget(name)
 
     def model_processes(self, name: str, version: str = "") -> list[ModelProcess]:
-        """Return the processes of a version's instances; none where they run in the server's own."""
+        """Return the child processes of a version's instances; none if the instances run in the server's process."""
         return self._manager.processes(name, version)
 
     def downtimes_s(self, name: str, version: str = "") -> list[float]:
-        """Return for how many seconds the process of each of a version's instances has been gone; 0 for one that runs."""
+        """Return how many seconds the process of each instance of a version has been down; 0 for a process that runs."""
         return self._manager.downtimes_s(name, version)
 
     def _refuse_while_stopping(self) -> None:

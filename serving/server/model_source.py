@@ -1,13 +1,13 @@
-"""A source of models: it provides models beside --model-repository or in its place."""
+"""The interface of a source of models, which provides models in addition to --model-repository, or instead of it."""
 
 from abc import ABC, abstractmethod
 
 
 class ModelSource(ABC):
-    """Made with (server, options) where a plugin's flags ask for one (serving.cli.options.SourceOptions).
+    """A source is made with (server, options) if a plugin's flags ask for it (serving.cli.options.SourceOptions).
 
-    The program calls its methods once each, in this order. Each but `stop` and `close` may be cancelled where the server is to
-    end, and raises ServingError where it cannot start.
+    The program calls each method once, in this order. Each method except `stop` and `close` may be cancelled if the server has
+    to stop, and raises ServingError if it fails.
     """
 
     @abstractmethod
@@ -16,7 +16,7 @@ class ModelSource(ABC):
 
     @abstractmethod
     async def listening(self) -> None:
-        """Take note that all listeners are there."""
+        """All listeners accept connections now."""
 
     @abstractmethod
     async def start(self) -> None:
@@ -24,8 +24,8 @@ class ModelSource(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """Begin no more work."""
+        """Start no more work: the server stops."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free its resources, when the last request is answered."""
+        """Free the resources of the source. Called when the last request has been answered."""
