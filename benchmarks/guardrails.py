@@ -125,7 +125,7 @@ class Simulation:
 
 
 def seconds_to_find(fault: Behaviour, rate: float, weight: float, seed: int, after_s: int = 0) -> int | None:
-    """Return for how many seconds the candidate stays in; None where it does for longer than anybody waits."""
+    """Return for how many seconds the candidate stays in; None if it does for longer than anybody waits."""
     simulation = Simulation(rate, weight, seed)
     for second in range(after_s + PATIENCE_S):
         if simulation.second(second, fault if second >= after_s else _plain):

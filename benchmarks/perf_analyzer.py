@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def installed() -> bool:
-    """Whether the binary is unpacked and finds its libraries."""
+    """Return whether the binary is unpacked and finds its libraries."""
     with contextlib.suppress(OSError):
         ctypes.CDLL("libb64.so.0d")
         return BINARY.exists()

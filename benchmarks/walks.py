@@ -106,7 +106,7 @@ class Walk:
 
 
 def _resumes(frame: FrameType, code: CodeType) -> bool:
-    """Whether a generator or coroutine goes on, which was called before: the argument of RESUME is 0 at a beginning."""
+    """Return whether a generator or coroutine goes on, which was called before: the argument of RESUME is 0 at a beginning."""
     return bool(code.co_code[frame.f_lasti + 1] & 3)
 
 

@@ -57,7 +57,7 @@ class Case:
 
     @property
     def interpreted(self) -> bool:
-        """Whether Slipway is measured without compiled modules, too."""
+        """Return whether Slipway is measured without compiled modules, too."""
         return self.loads in ("simple", "identity") and self.encoding != "gRPC"
 
 

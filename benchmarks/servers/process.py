@@ -88,7 +88,7 @@ def process(
 
 
 def answers(ready: str | Request, address: str = "") -> bool:
-    """Whether a URL, or a request to "host:port", is answered with 200."""
+    """Return whether a URL, or a request to "host:port", is answered with 200."""
     try:
         if isinstance(ready, str):
             urllib.request.urlopen(ready, timeout=5).close()

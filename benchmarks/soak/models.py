@@ -54,7 +54,7 @@ def version_files(model: str, factor: float, folder: Path) -> dict[str, bytes]:
 
 
 def right(model: str, value: float, answer: float, factors: set[float]) -> bool:
-    """Whether a scaling model, or the ensemble of both, may have answered so."""
+    """Return whether a scaling model, or the ensemble of both, may have answered so."""
     if model == ENSEMBLE:
         return any(answer == value * first * second for first in factors for second in factors)
     return answer / value in factors

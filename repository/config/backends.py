@@ -1,7 +1,8 @@
-"""The table of backends: what both programs know of each.
+"""The table of backends: the facts about each that both programs use.
 
-`KINDS` has a `BackendKind` for each. By it the server imports its class and finds model files, the inspection tells files, the
-validation checks parameters, and the dashboard takes uploads, asks for rights and names formats.
+`KINDS` has a `BackendKind` for each backend. From it the server knows which class to import and which files are model files,
+the inspection recognizes files, the validation checks parameters, and the dashboard accepts uploads, asks for permissions and
+names formats.
 """
 
 import re
@@ -9,19 +10,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-Rule = tuple[re.Pattern[str], str]  # the pattern of a parameter's value, and the words for what is expected
+Rule = tuple[re.Pattern[str], str]  # the pattern of a parameter's value, and a message that names the expected value
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFormat:
     """A format of model files that a backend reads.
 
-    name: in reports and in the database. filename: of the file, or folder, in a version's folder. title: as people call it.
-    phrase: the same in a sentence, where that is not "a <title> file". suffixes: ends of the names that people give such files;
-    none where it is not uploaded.
-    content: what every file of it is made of. starts: the first bytes of every file of it, where no other format has them.
-    holds: a name in every archive of it, packed or not; what else is wrong with one, its reader says. packed: more ends of the
-    names of its archives, which others have too. platform: Triton's name for it.
+    name: the name of the format in reports and in the database. filename: the name of the model file, or folder, in a version's
+    folder. title: the name that people use. phrase: the title in a sentence, if that is not "a <title> file". suffixes: the
+    extensions of uploaded files of this format; () if the format cannot be uploaded.
+    content: the kind of content of every file of this format. starts: the first bytes of every file of this format, if no other
+    format begins with them. holds: the name of a member that every archive of this format has, packed or not; the reader of the
+    archive finds all other mistakes. packed: extensions of its archives that other formats have, too. platform: Triton's name.
     """
 
     name: str
@@ -40,7 +41,7 @@ class ModelFormat:
 class ParameterControl:
     """A parameter of a backend with an input of its own on the configuration page.
 
-    field: of the form. of_version: the name of the same setting of one version alone, "" for none.
+    field: the name of the form's field. of_version: the name of the same setting for a single version; "" if there is none.
     """
 
     key: str
@@ -56,14 +57,16 @@ class ParameterControl:
 class BackendKind:
     """A backend.
 
-    class_path: "<module>:<class>" of the Backend, which the server imports when a model first needs it. formats: that it
-    reads; the first one's file is its default. folder: in a version's folder it tells the backend, whatever lies beside it.
-    platforms: Triton's names, beside those of the formats. parameters: those that are numbers or switches, with their rules.
-    runs: those that have code run, and how, in a sentence; a switch where it is on. instance_counts: those that are the number
-    of instances, which changes without a reload. controls: those with inputs on the configuration page, under `title`.
-    settings_file: what a version's archive says how it is served in, where the configuration does not.
-    is_data: whether its files are data; those of any other backend count as code. own_process: whether its instances always run
-    in processes of their own. cpu_instances: how many Triton starts of a model where none are configured.
+    class_path: "<module>:<class>" of the Backend, which the server imports when a model first needs it. formats: the formats
+    that the backend reads; the file of the first format is the default model file. folder: a folder of this name in a version's
+    folder decides for this backend, whatever other files the version has. platforms: more of Triton's names of platforms, apart
+    from the names of the formats. parameters: the parameters that are numbers or switches, with their rules.
+    runs: the parameters that make code run, each with a sentence that says how; a switch counts only if it is on.
+    instance_counts: the parameters that set the number of instances, which changes without a reload. controls: the parameters
+    with inputs on the configuration page, under `title`. settings_file: the file in a version's archive that gives the settings
+    which the configuration leaves out. is_data: whether the model files are data; the files of any other backend count as code.
+    own_process: whether the instances always run in processes of their own. cpu_instances: the number of instances that Triton
+    starts on the CPU if the configuration gives none.
     """
 
     name: str
@@ -186,10 +189,10 @@ _DECLARED = (
                 suffixes=(".mar",),
                 content="zip",
                 holds="MAR-INF/MANIFEST.json",
-                packed=(".tar.gz", ".tgz"),  # of what torch-model-archiver writes with --archive-format tgz
+                packed=(".tar.gz", ".tgz"),  # the archives that torch-model-archiver writes with --archive-format tgz
             ),
         ),
-        folder="MAR-INF",  # of an archive that lies unpacked in the version's folder
+        folder="MAR-INF",  # an archive that was unpacked into the version's folder
         parameters={
             "torchserve.response_timeout_s": _SECONDS,
             "torchserve.startup_timeout_s": _SECONDS,
@@ -247,22 +250,23 @@ _DECLARED = (
 KINDS = {kind.name: kind for kind in _DECLARED}
 FORMATS = {one.name: one for kind in KINDS.values() for one in kind.formats}
 
-# platform -> the backend that runs it; "" where the server itself does.
+# platform -> the backend that runs it; "" if the server itself runs it.
 PLATFORMS = {
     **{platform: kind.name for kind in KINDS.values() for platform in kind.all_platforms},
     "ensemble": "",
 }
-# What lies in a version's folder -> the backend of a configuration that names none. The first that is there decides.
+# The name of a file or folder in a version's folder -> the backend, if the configuration names none. The first name that the
+# version has decides.
 BACKEND_OF_FILENAME = {
     **{kind.folder: kind.name for kind in KINDS.values() if kind.folder},
     **{one.filename: kind.name for kind in KINDS.values() for one in kind.formats},
 }
-# The end of the name that a person gave a model file -> the name that it has in a version's folder.
+# The extension of an uploaded model file -> the name of the file in a version's folder.
 FILENAME_OF_SUFFIX = {suffix: one.filename for one in FORMATS.values() for suffix in one.suffixes}
 FILENAME_OF_PACKED = {end: one.filename for one in FORMATS.values() for end in one.packed}
 
 
 def formats_text(is_data: bool) -> str:
-    """Return the formats that people upload, such as "ONNX (.onnx)", of backends whose files are data or of the others."""
+    """Return the formats that can be uploaded, such as "ONNX (.onnx)", of all backends with this value of `is_data`."""
     kinds = [kind for kind in KINDS.values() if kind.is_data is is_data]
     return ", ".join(f"{one.title} ({one.suffixes[0]})" for kind in kinds for one in kind.formats if one.suffixes)

@@ -1,7 +1,7 @@
-"""`slipway.class_names`: the names of an output's classes, by index, where no label file gives them.
+"""`slipway.class_names`: the names of an output's classes, by index, for outputs without a label file.
 
-{"probabilities": ["setosa", "versicolor", "virginica"]}; the server writes what a model's file says into the configuration
-in force.
+An example: {"probabilities": ["setosa", "versicolor", "virginica"]}. The server writes the names that it finds in a model file
+into the configuration that it serves.
 """
 
 import json
@@ -34,7 +34,7 @@ def set_class_names(config: ModelConfig, names: Mapping[str, Sequence[str]]) -> 
 
 
 def problem(value: Json, config: ModelConfig) -> str:
-    """Return what is wrong with a value, "" for nothing."""
+    """Return the mistake in a value; "" if there is none."""
     if not isinstance(value, dict) or not all(_is_list_of_names(names) for names in value.values()):
         return 'expected an object of lists of names, such as {"probabilities": ["cat", "dog"]}'
     unknown = sorted(value.keys() - {output.name for output in config.output})

@@ -1,12 +1,12 @@
-"""A configuration as one object: the text of a config.pbtxt, its message, and the questions that other rooms ask of both.
+"""A configuration as one object: the text of a config.pbtxt, its message, and the questions that other packages ask of both.
 
-Only the edges make a document (disk, form, REST, upload, the row of a release); the other rooms hand it on, and nobody changes
-it. An edit returns another document, whose text differs from the old text only where it must.
+Only the edges create a document (disk, form, REST, upload, the row of a release). All other packages pass it on unchanged.
+An edit returns another document, whose text differs from the old text only where it must.
 
-The number of the release in a text (`slipway.release`), by which a server says which release it serves, is written by the
-dashboard. People do not see it: a document does not have it, `stamped` writes it, `stamp_of` reads it.
+The dashboard writes the number of the release into the text (`slipway.release`), so that a server can report the release that
+it serves. People do not see that number: the text of a document does not contain it, `stamped` writes it, `stamp_of` reads it.
 
-A text with mistakes is a document, too. It serves no version and names none, and `message` raises its mistake.
+A text with mistakes is a document, too. Such a document serves no version and has no aliases, and `message` raises its mistake.
 """
 
 import re
@@ -39,7 +39,7 @@ from repository.core.json_types import JsonObject
 
 # A form, its job, the release and the next step of a rollout each read the same few texts.
 KEPT = 64
-KEPT_CHARACTERS = 1 << 15  # of one text; a larger one is read anew
+KEPT_CHARACTERS = 1 << 15  # the size of the largest text that is kept; a larger text is parsed each time
 
 _STAMP = SLIPWAY_PREFIX + RELEASE
 _LINE = f'parameters {{ key: "{_STAMP}" value {{ string_value: "%d" }} }}\n'
@@ -49,16 +49,16 @@ _WRITTEN = re.compile(
 
 
 def default_version(versions: Sequence[int], aliases: Mapping[str, int]) -> int:
-    """Return the version that answers where a request names none; 0 without versions."""
+    """Return the version that answers requests that name no version; 0 if there are no versions."""
     return aliases.get(DEFAULT_ALIAS, max(versions, default=0))
 
 
 class Served(NamedTuple):
-    """What a configuration serves of some versions.
+    """The versions of a model that a configuration serves, and their shares of the requests.
 
-    answers: the version that answers where a request names none and no policy shares the requests; 0 where nothing is served.
-    traffic: per cent of the requests without a version by the version, or the address of another server, that answers them; {}
-    where one answers all.
+    answers: the version that answers requests that name no version, if no policy shares them; 0 if nothing is served.
+    traffic: the versions, and addresses of other servers, that share the requests that name no version, each with its per cent;
+    {} if one version answers all of them.
     """
 
     versions: list[int]
@@ -68,7 +68,7 @@ class Served(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """text: as a person wrote it, without the number of its release. Made by `read`."""
+    """Created by `read`. text: the text as a person wrote it, without the number of its release."""
 
     text: str
 
@@ -87,14 +87,14 @@ class Document:
     # -- contents ----------------------------------------------------------------------------------------------------
     @cached_property
     def message(self) -> ModelConfig:
-        """The text as a message, which nobody may change; InvalidConfig, with line and column, for a text with mistakes."""
+        """The message of the text, which no caller may change. Raises InvalidConfig, with line and column, for a mistake."""
         if isinstance(self._parsed, InvalidConfig):
             raise self._parsed.with_traceback(None)
         return self._parsed
 
     @cached_property
     def mistake(self) -> InvalidConfig | None:
-        """Why the text is no configuration; None where it is one."""
+        """The mistake in the text; None if the text is a configuration."""
         return self._parsed if isinstance(self._parsed, InvalidConfig) else None
 
     @cached_property
@@ -110,12 +110,12 @@ class Document:
 
     @cached_property
     def places(self) -> Places:
-        """The places of its fields in the text."""
+        """The places of the fields in the text."""
         return Places(self.text)
 
     @cached_property
     def aliases(self) -> dict[str, int]:
-        """The names of versions."""
+        """The aliases: name -> version."""
         try:
             names = get_parameter(self.message, ALIASES, {})
         except InvalidConfig:
@@ -124,7 +124,7 @@ class Document:
 
     @cached_property
     def traffic(self) -> JsonObject | None:
-        """The traffic policy; None where the configuration has none, or an invalid one."""
+        """The traffic policy; None if the configuration has no policy or an invalid one."""
         try:
             policy = get_parameter(self.message, TRAFFIC)
         except InvalidConfig:
@@ -132,15 +132,15 @@ class Document:
         return policy if isinstance(policy, dict) and not traffic_problem(policy, self.message) else None
 
     def versions(self, there: Iterable[int]) -> list[int]:
-        """Return the versions that its version policy selects of those that are there."""
+        """Return the versions that the version policy selects from `there`, the versions that exist."""
         return [] if self.mistake else version_policy.select(self.message, there)
 
     def answers(self, there: Iterable[int]) -> int:
-        """Return the version that answers where a request names none; 0 where it serves none."""
+        """Return the version that answers requests that name no version; 0 if no version is served."""
         return default_version(self.versions(there), self.aliases)
 
     def served(self, there: Iterable[int]) -> "Served":
-        """Return what it serves of the versions that are there."""
+        """Return the served versions among `there`, the versions that exist."""
         versions = self.versions(there)
         answers = default_version(versions, self.aliases)
         return Served(versions, answers, self._shares(answers))
@@ -154,13 +154,13 @@ class Document:
 
     # -- problems ----------------------------------------------------------------------------------------------------
     def problems(self, name: str) -> list[Problem]:
-        """Return the rules that it breaks as the configuration of that model; see `validation`."""
+        """Return the rules that the document breaks as the configuration of the model `name`; see `validation`."""
         if name not in self._problems:
             self._problems[name] = validation.validate(self.message, name=name, complete=False)
         return self._problems[name]
 
     def misfits(self, file: ModelFile) -> list[Misfit]:
-        """Return where it contradicts a model file; see `file_check`."""
+        """Return the contradictions between the document and a model file; see `file_check`."""
         if file not in self._misfits:
             self._misfits[file] = misfits(self.message, file)
         return self._misfits[file]
@@ -174,41 +174,41 @@ class Document:
         return {}
 
     def line_of(self, field: str) -> int:
-        """Return the line of a field, or of the message that holds the field; 0 where the text has neither."""
+        """Return the line of a field, or of the message that contains the field; 0 if the text has neither."""
         place = self.places.locate(field)
         return place[0] if place else 0
 
     # -- comparison --------------------------------------------------------------------------------------------------
     def same_text(self, other: "Document") -> bool:
-        """Whether both texts differ in nothing but the end of the last line."""
+        """Return whether both texts are equal, apart from the end of the last line."""
         return self.text.rstrip("\n") == other.text.rstrip("\n")
 
     def same_meaning(self, other: "Document", versions: list[int]) -> bool:
-        """Whether clients notice no difference between two documents that serve these versions; see `meaning`."""
+        """Return whether both documents mean the same to clients if they serve `versions`; see `meaning`."""
         if self == other:
             return True
         one = self._meaning(versions)
         return self.same_text(other) if one is None else one == other._meaning(versions)
 
     def _meaning(self, versions: list[int]) -> Meaning | None:
-        """Return None for a text with mistakes."""
+        """Return the meaning of this document; None for a text with mistakes."""
         try:
             return meaning(self.message, versions)
         except (InvalidConfig, ValueError, TypeError, AttributeError, RecursionError):
             return None
 
     def effect_after(self, before: "Document") -> Effect:
-        """Return how a server that serves `before` takes this document; a text with mistakes is a reload."""
+        """Return the effect on a server that serves `before` and loads this document; "reload" if a text has mistakes."""
         return "reload" if self.mistake or before.mistake else effect(before.message, self.message)
 
     def changed_fields(self, before: "Document") -> list[str]:
-        """Return the outermost fields that differ, in the order of model_config.proto; [] where a text has mistakes."""
+        """Return the outermost fields that differ, in the order of model_config.proto; [] if a text has mistakes."""
         if self.mistake or before.mistake:
             return []
         one, other = ({field.name: value for field, value in each.message.ListFields()} for each in (before, self))
         return [field.name for field in ModelConfig.DESCRIPTOR.fields if one.get(field.name) != other.get(field.name)]
 
-    # -- edits: InvalidConfig where the text has mistakes ------------------------------------------------------------
+    # -- edits; they raise InvalidConfig if the text has mistakes -----------------------------------------------------
     def edited(self, change: Callable[[ModelConfig], object]) -> "Document":
         """Return the document after a change of its message, such as `lambda config: set_aliases(config, {})`."""
         wanted = ModelConfig()
@@ -224,7 +224,7 @@ class Document:
         return found if not found.mistake and found.message == wanted else Document.read(model_config.format(wanted))
 
     def with_aliases(self, aliases: Mapping[str, int]) -> "Document":
-        """Return a document with these names of versions and no others."""
+        """Return a document with these aliases and no others."""
         return self.edited(lambda config: set_aliases(config, aliases))
 
     def with_traffic(self, policy: JsonObject | None) -> "Document":
@@ -232,29 +232,29 @@ class Document:
         return self.edited(lambda config: set_traffic(config, None if policy is None else policy_of(policy)))
 
     def without_traffic(self) -> "Document":
-        """Return a document without a traffic policy; itself where it has mistakes."""
+        """Return a document without a traffic policy; the document itself if its text has mistakes."""
         return self if self.mistake else self.with_traffic(None)
 
     def pinned(self, versions: Iterable[int], there: Iterable[int]) -> "Document":
-        """Return a document that serves exactly these versions, also after others are published: it names them (`specific`).
+        """Return a document that serves exactly these versions; if the policy changes, the new policy names them (`specific`).
 
-        One that serves them already stays as it is, unless it serves all there are.
+        A document that serves exactly these versions already is returned unchanged, unless its policy is `all`.
         """
         return self.edited(lambda config: _pin(config, versions, there))
 
     def live(self, versions: Iterable[int], there: Iterable[int]) -> "Document":
-        """Return a document that serves these versions and those with a name; the highest of `versions` answers by default.
+        """Return a document that serves `versions` and each version with an alias; the highest of `versions` is the default.
 
-        It drops names of versions that are not there, because a server would refuse them.
+        Aliases of versions that do not exist are dropped, because a server would refuse them.
         """
         wanted, known = set(versions), set(there)
         named = {name: number for name, number in self.aliases.items() if number in known and name != DEFAULT_ALIAS}
         return self._answered(named, wanted | set(named.values()), max(wanted, default=0), known)
 
     def answered(self, versions: Iterable[int], answers: int, there: Iterable[int]) -> "Document":
-        """Return a document that serves exactly these versions; `answers` is the one for requests that name no version.
+        """Return a document that serves exactly these versions; `answers` answers the requests that name no version.
 
-        It keeps the other names of versions that are served.
+        The document keeps all aliases of served versions other than `default`.
         """
         served = set(versions)
         named = {name: number for name, number in self.aliases.items() if number in served and name != DEFAULT_ALIAS}
@@ -272,7 +272,7 @@ class Document:
     def merged(self, base: "Document", theirs: "Document") -> "Document | None":
         """Return `theirs` with the changes that this document made to `base`, merged by lines or else by fields.
 
-        None where both changed the same field, or a text has mistakes.
+        None if both changed the same field, or a text has mistakes.
         """
         if self.mistake or base.mistake or theirs.mistake:
             return None
@@ -284,7 +284,7 @@ class Document:
         return found if found and not found.mistake and found.message == wanted else theirs.with_message(wanted)
 
     def stamped(self, number: int) -> str:
-        """Return the text for config.pbtxt: the document's, with the number of its release as the last line."""
+        """Return the text for config.pbtxt: the text of the document, with the number of its release as the last line."""
         ended = self.text if not self.text or self.text.endswith("\n") else self.text + "\n"
         return ended + _LINE % number
 
@@ -295,7 +295,7 @@ def kept(text: str) -> Document:
 
 
 def stamp_of(text: str) -> int | None:
-    """Return the number of the release in a text; None where the text has none, or has mistakes."""
+    """Return the number of the release in a text; None if the text has no such number, or has mistakes."""
     try:
         return release_of(model_config.parse(text))
     except InvalidConfig:

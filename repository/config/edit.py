@@ -35,9 +35,9 @@ class _Element(NamedTuple):
 
 
 def edited(text: str, old: ModelConfig, new: ModelConfig) -> str:
-    """Return a text that means `new` and keeps of a text that means `old`, comments too, what need not change.
+    """Return a text that means `new`, made from a text that means `old`: whatever need not change stays, comments too.
 
-    An odd text may defeat the editor: see whether the result means `new`.
+    The editor may fail on an odd text: the caller checks whether the result means `new`.
     """
     if text and not text.endswith("\n"):
         text += "\n"
@@ -131,7 +131,7 @@ class _Editor:
         yield from map(self._deletion, written[1:])
 
     def _deletion(self, statement: Statement) -> _Edit:
-        """Delete the statement, and its line and the comment behind it where nothing else stands there."""
+        """Delete the statement; delete its whole line, with the comment at its end, if the line has no other statement."""
         begins = statement.start
         while begins and self.text[begins - 1] in _BLANK:
             begins -= 1
@@ -162,7 +162,7 @@ class _Editor:
         return _Edit(value.start + 1, value.start + 1, f"\n{indent}{text}")
 
     def _behind(self, anchor: Statement, text: str, indent: str) -> _Edit:
-        """Insert on the line below the anchor, after its comment; right after the anchor where its line has more statements."""
+        """Insert on the line below the anchor and its comment; right after the anchor if its line has more statements."""
         rest = _REST_OF_LINE.match(self.text, anchor.end)
         place = anchor.end if rest is None else rest.end() - rest[0].endswith("\n")
         return _Edit(place, place, f"\n{indent}{text}" + ("" if rest is not None else f"\n{indent}"))
@@ -193,7 +193,7 @@ def _has(message: Message, field: FieldDescriptor) -> bool:
 
 
 def _is_number(field: FieldDescriptor) -> bool:
-    """Whether a field is a single number or switch, which is set to 0 or false rather than removed."""
+    """Return whether a field is a single number or switch, which is set to 0 or false rather than removed."""
     plain = field.message_type is None and not field.is_repeated and not field.has_presence
     return plain and field.cpp_type not in (field.CPPTYPE_STRING, field.CPPTYPE_ENUM)
 
@@ -213,7 +213,7 @@ def _elements(field: FieldDescriptor, message: Message) -> list[_Element]:
 
 
 def _statement(field: FieldDescriptor, message: Message, indent: str, *, one_line: bool = False) -> str:
-    """Return the statements of one field, as protobuf writes them, without the last line's end."""
+    """Return the statements of one field, as protobuf writes them, without the end of the last line."""
     only = type(message)()
     if field.is_repeated:
         getattr(only, field.name).MergeFrom(getattr(message, field.name))

@@ -1,6 +1,6 @@
 """Checks whether a configuration fits a model file: contradictions that a server refuses, and those that fail requests.
 
-What the configuration leaves out is completed from the file first, as the server does.
+Before the check, the fields that the configuration leaves out are completed from the file, as the server does.
 """
 
 import re
@@ -16,10 +16,10 @@ _PART = re.compile(r"(?P<side>input|output)\[(?P<index>\d+)\]\.(?P<part>data_typ
 
 
 class ModelFile(NamedTuple):
-    """What is known of a version's model file: of `filename`, among the version's `files`.
+    """The known facts about a version's model file.
 
-    backend, filename: "" and files: empty where that is not known; signature: None where the file does not say its inputs and
-    outputs.
+    backend, filename: "" if unknown. files: the names of all files of the version; empty if unknown. signature: None if the
+    file does not declare its inputs and outputs.
     """
 
     backend: str = ""
@@ -29,7 +29,7 @@ class ModelFile(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """A contradiction between a configuration and a file. certain: a server refuses it; otherwise requests may fail."""
+    """A contradiction between a configuration and a file. certain: true if a server refuses it; else only requests may fail."""
 
     field: str
     message: str
@@ -37,7 +37,7 @@ class Misfit(NamedTuple):
 
 
 def misfits(config: ModelConfig, file: ModelFile) -> list[Misfit]:
-    """Return where a configuration contradicts a model file; [] for an ensemble, and for a file that was never inspected."""
+    """Return the contradictions between a configuration and a model file; [] for an ensemble, or a file never inspected."""
     named = backend_of(config)
     if is_ensemble(config) or _runs_another(config, file, named):
         return []
@@ -45,7 +45,7 @@ def misfits(config: ModelConfig, file: ModelFile) -> list[Misfit]:
 
 
 def _runs_another(config: ModelConfig, file: ModelFile, named: str) -> bool:
-    """Whether the configuration names another file of the version than the inspected one."""
+    """Return whether the configuration names another file of the version than the inspected one."""
     if config.cc_model_filenames:
         return True
     wanted = {config.default_model_filename} - {""} or {name for name, of in BACKEND_OF_FILENAME.items() if of == named}
@@ -83,7 +83,7 @@ def _tensors(config: ModelConfig, file: ModelFile) -> list[Misfit]:
 
 
 def _left_out(config: ModelConfig, field: str) -> bool:
-    """Whether a problem is a value that neither the configuration nor the file has, because a server may still find it."""
+    """Return whether `field` is absent in the configuration and the file, which is no contradiction: a server may find it."""
     if field in ("input", "output"):
         return not getattr(config, field)
     place = _PART.fullmatch(field)

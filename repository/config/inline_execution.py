@@ -1,7 +1,8 @@
 """`slipway.inline_below_us`: executions shorter than this run on the server's event loop itself, without a thread.
 
 100 by default: handing a batch to a thread and back costs about as much. 0: every execution runs on its instance's thread.
-Only backends that never wait for a device or run code of users do so (ONNX Runtime and PyTorch on the CPU).
+Only backends that neither wait for a device nor run code of users can execute on the event loop: ONNX Runtime and PyTorch,
+on the CPU.
 """
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -13,6 +14,6 @@ DEFAULT_US = 100
 
 
 def inline_below_us(config: ModelConfig) -> float:
-    """Return the bound that a validated configuration asks for, in microseconds."""
+    """Return the bound in a validated configuration, in microseconds."""
     value = get_parameter(config, PARAMETER)
     return float(value) if isinstance(value, int | float) else DEFAULT_US

@@ -1,11 +1,11 @@
 """A configuration in JSON, read as generously as protobuf's parser in C++ reads it for Triton's `config` parameter.
 
-protobuf's own reader in Python, `json_format`, refuses what the one in C++ takes, and clients of Triton send it. So this module
-reads the text and puts names and values into their strict form; what they mean `json_format` says (`ParseDict`).
+protobuf's own reader in Python, `json_format`, refuses forms that its reader in C++ accepts and that clients of Triton send.
+So this module reads the text and puts names and values into their strict form; `json_format` then reads them (`ParseDict`).
 
-Beyond JSON it takes keys without quotes, single quotes, commas after the last element, any escaped or control character in
-a string, a name given twice (the last one counts); enumerations in either case and with dashes, true and false as strings,
-one element where a list is expected, null in a list. Tried with tritonserver 2.51.
+In addition to JSON it accepts keys without quotes, single quotes, commas after the last element, any escaped or control
+character in a string, and a name given twice (the last one counts). It also accepts enumerations in either case and with
+dashes, true and false as strings, one element where a list is expected, and null in a list. Compared with tritonserver 2.51.
 """
 
 import json
@@ -29,11 +29,11 @@ _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
 
 
 class BadJson(ValueError):
-    """One sentence about the text."""
+    """A mistake in the text, as one sentence."""
 
 
 def parse_into(message: Message, text: str) -> None:
-    """Fill a message; BadJson for a text that does not fit it."""
+    """Fill a message from a text. Raise BadJson for a text that does not fit the message."""
     value = _for_message(cast(Descriptor, message.DESCRIPTOR), _Reader(text).whole())
     try:
         json_format.ParseDict(value, message, max_recursion_depth=MAX_DEPTH + 1)
@@ -77,7 +77,7 @@ class _Reader:
         self._at = found.end()
         try:
             number: int | float = json.loads(found.group())
-        except ValueError:  # more digits than Python converts
+        except ValueError:  # the number has more digits than Python converts
             raise BadJson("it holds a number of too many digits") from None
         return number
 
@@ -137,7 +137,7 @@ class _Reader:
             if not ended:
                 raise BadJson("a string does not end")
             parts.append(self._escaped())
-        # Two halves of a character outside the basic plane come as two escapes.
+        # A character outside the basic plane arrives as two escapes, one for each half.
         text = "".join(parts).encode("utf-16", "surrogatepass")
         try:
             return text.decode("utf-16")
@@ -162,7 +162,7 @@ class _Reader:
 
 
 def _for_message(descriptor: Descriptor, value: Json) -> JsonObject:
-    """Return the value with the names and values that `json_format` takes. It reports values that fit no field."""
+    """Return the value with the names and values that `json_format` accepts; `json_format` reports values that fit no field."""
     if not isinstance(value, dict):
         raise BadJson(f"expected an object in braces for a {descriptor.name}")
     fields = {name: field for field in descriptor.fields for name in (field.json_name, field.name)}

@@ -1,15 +1,15 @@
-"""Differences between two texts by lines, in time that grows with their length and not with its square.
+"""Differences between two texts by lines, in time that grows with the length of the texts and not with its square.
 
-The fewest changes are looked for, in the manner of Myers ("An O(ND) Difference Algorithm and Its Variations", 1986), while that
-takes no more than so many steps for each line; of texts that are further apart, what lies between their common beginning and
-their common end is one change.
+The search for the fewest changes follows Myers ("An O(ND) Difference Algorithm and Its Variations", 1986), with a limit on the
+number of steps. If two texts are too different for that limit, all lines between their common beginning and their common end
+count as one change.
 """
 
 from array import array
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-_STEPS = 20_000  # for the smallest text, and for each line
+_STEPS = 20_000  # the limit for the smallest text; each line adds _STEPS_OF_A_LINE
 _STEPS_OF_A_LINE = 16
 
 
@@ -39,9 +39,9 @@ def hunks(old: Sequence[str], new: Sequence[str]) -> list[Hunk]:
 
 
 def _path(old: Sequence[str], new: Sequence[str]) -> list[Hunk] | None:
-    """Return the single lines that are removed or added, in order; None where finding them takes too many steps."""
+    """Return the single lines that are removed or added, in order; None if finding them takes too many steps."""
     steps = _STEPS + _STEPS_OF_A_LINE * (len(old) + len(new))
-    rounds: list[array[int]] = []  # after so many changes: of each diagonal, the furthest line of the old text
+    rounds: list[array[int]] = []  # rounds[n]: the furthest line of the old text on each diagonal, after n changes
     while steps > 0:
         changes = len(rounds)
         furthest = array("i", bytes(array("i").itemsize * (changes + 1)))
@@ -65,7 +65,7 @@ def _before(furthest: "array[int]", index: int) -> tuple[int, bool]:
 
 
 def _traced(rounds: "list[array[int]]", index: int, x: int) -> list[Hunk]:
-    """Return the changes on the way to a diagonal; `x`: its line of the old text."""
+    """Return the changes on the path to a diagonal; `x`: the line of the old text that the path ends at."""
     found = []
     for changes in range(len(rounds), 0, -1):
         x, comes = _before(rounds[changes - 1], index)

@@ -1,13 +1,13 @@
-"""The file of --traffic-remotes: which other servers a server may call for a rollout, and the headers that each is sent.
+"""The file of --traffic-remotes: the other servers that a server may call for a rollout, and the headers to send to each.
 
 {"http://fastapi:8080": {}, "https://triton.internal:8443/team": {"headers": {"Authorization": "Bearer ..."}, "ca": "ca.pem"}}
 
-ca           the certificates that the server's own is checked against, in place of the machine's
-cert, key    what this side shows of itself where the server asks for it (mutual TLS)
+ca           the certificates that verify the listed server, in place of those that the machine trusts
+cert, key    the certificate that this server shows if the listed server asks for one (mutual TLS)
 
-The server calls by it, and the dashboard tells by it before whether an address is listed. Scheme, host and port must be equal,
-and the path must lie below the listed one. Names of files are below the folder of this one, or absolute. Headers are secrets:
-no message, log or `repr` shows them.
+The server calls only addresses that the file lists, and the dashboard uses the file to say in advance whether an address is
+listed. Scheme, host and port must be equal, and the path must lie below the listed path. Names of files are absolute, or
+relative to the folder of this file. Headers are secrets: no message, log or `repr` shows them.
 """
 
 import json
@@ -21,14 +21,14 @@ from urllib.parse import quote, urlsplit
 from repository.core.addresses import part_problem
 from repository.core.errors import RepositoryError
 
-MAX_BYTES = 1 << 20  # of the file
+MAX_BYTES = 1 << 20  # the largest size of the file
 _FILES = ("ca", "cert", "key")
 _PORTS = {"http": 80, "https": 443}
 _URL = re.compile(r"[\x21-\x5b\x5d-\x7e]{1,2000}")  # printable ASCII without spaces and the backslash
 _HOST = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\]")
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,200}")  # RFC 9110, section 5.6.2
 _VALUE = re.compile(r"[\t\x20-\x7e\xa0-\xff]{0,8000}")
-# What the client says itself about each request.
+# The headers that the HTTP client sets for each request.
 _OURS = frozenset(
     (
         *("connection", "content-length", "transfer-encoding", "content-encoding"),
@@ -47,7 +47,7 @@ class Address(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> "Address":
-        """Read a URL. RepositoryError for one without http or https, or that may name another server than it seems to."""
+        """Read a URL. Raise RepositoryError for a URL without http or https, or one that may mislead about its server."""
         if not isinstance(url, str) or not _URL.fullmatch(url):
             raise RepositoryError(
                 "expected the url of another server as http://host:port or https://host:port, with a path or without"
@@ -88,21 +88,21 @@ class Address(NamedTuple):
         return self.scheme == "https"
 
     def below(self, *parts: str) -> str:
-        """Return a path with these parts below this address. RepositoryError for a part that may lead elsewhere."""
+        """Return a path with these parts below this address. Raise RepositoryError for a part that may leave this path."""
         for part in parts:
             if wrong := part_problem(part):
                 raise RepositoryError(f"'{part[:80]}' cannot be asked for at {self}: expected {wrong}")
         return "".join((self.path, *(f"/{quote(part, safe='')}" for part in parts)))
 
     def lies_below(self, listed: "Address") -> bool:
-        """Whether this listed address covers another address."""
+        """Return whether this listed address covers another address."""
         same = self[:3] == listed[:3]
         return same and (self.path == listed.path or self.path.startswith(f"{listed.path}/"))
 
 
 @dataclass(frozen=True, slots=True)
 class ListedServer:
-    """One row of the file. ca, cert, key: names of files, "" for none: then the machine's certificates are trusted."""
+    """One row of the file. ca, cert, key: names of files, or "". Without `ca`, the certificates of the machine are trusted."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -114,7 +114,7 @@ class ListedServer:
 def read_listed(path: Path) -> dict[str, ListedServer]:
     """Return the rows of the file, by address.
 
-    RepositoryError, without anything of its content but the addresses, for what is wrong with it.
+    Raise RepositoryError for a mistake in the file. The message shows nothing of its content except addresses.
     """
     try:
         with path.open("rb") as file:
@@ -132,7 +132,7 @@ def read_listed(path: Path) -> dict[str, ListedServer]:
 
 
 def listed_for(address: Address, listed: Iterable[ListedServer]) -> ListedServer | None:
-    """Return the row that covers an address, the one with the longest path of several; None without one."""
+    """Return the row that covers an address; of several rows, the one with the longest path; None if no row covers it."""
     found = [one for one in listed if address.lies_below(one.address)]
     return max(found, key=lambda one: len(one.address.path), default=None)
 

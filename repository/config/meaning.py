@@ -1,4 +1,4 @@
-"""The meaning of a configuration to clients: which versions answer, by which names and how, whatever its text looks like."""
+"""The meaning of a configuration to clients: the versions that answer, their names and their settings, but not its text."""
 
 import json
 
@@ -8,20 +8,20 @@ from repository.config import version_settings
 from repository.config.model_config import SLIPWAY_PREFIX
 from repository.config.release import ALIASES, DEFAULT_ALIAS, aliases_of
 
-# A configuration in one form, which version answers by default, and its own parameters as values.
+# A normalized configuration, the version that answers by default, and the values of Slipway's own parameters.
 Meaning = tuple[ModelConfig, int, dict[str, object]]
 
 
 def meaning(config: ModelConfig, versions: list[int]) -> Meaning:
     """Return the meaning of a configuration that serves these versions.
 
-    Comments and the words of the version policy are nothing to them, and neither are a `default` that means the version which
-    answers anyhow and the settings of versions that are not served.
+    Four things do not count: comments, the form of the version policy, settings of versions that are not served, and an alias
+    `default` for the version that would answer without the alias.
     """
     plain = ModelConfig()
     plain.CopyFrom(config)
     plain.ClearField("version_policy")
-    plain.ClearField("name")  # always the folder's name
+    plain.ClearField("name")  # the name is always the name of the folder
     names = aliases_of(config)
     answers = names.get(DEFAULT_ALIAS, max(versions, default=0))
     own: dict[str, object] = {

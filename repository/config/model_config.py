@@ -1,7 +1,7 @@
 """config.pbtxt <-> the ModelConfig message, which is the configuration object throughout.
 
-The message comes from `tritonclient`; the text form is protobuf's own text format. What Triton has no field for lies in
-`parameters` under `slipway.<name>` as JSON, which stock Triton passes over.
+The message comes from `tritonclient`; the text form is protobuf's own text format. Settings that Triton has no field for are
+JSON values in `parameters`, under `slipway.<name>`, which stock Triton ignores.
 """
 
 import difflib
@@ -24,11 +24,11 @@ from repository.core.json_types import Json
 from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE
 
 MAX_CONFIG_BYTES = 4 << 20
-# Numbers, texts and messages of a configuration, those in lists and maps one by one: an input has four or five.
+# The most values in a configuration: numbers, texts and messages, and each element of a list or map. An input has four or five.
 MAX_VALUES = 65_536
 SLIPWAY_PREFIX = "slipway."
 
-# What one version may not decide for itself: these belong to the model.
+# The fields that no version may set for itself: they belong to the model.
 _NOT_IN_OVERLAY = ("name", "platform", "backend", "version_policy")
 OWN_SETTINGS = "version_settings"  # the parameter with settings of single versions, see `version_settings`
 _PARAMETERS_NOT_IN_OVERLAY = ("slipway.release", "slipway.aliases", "slipway.traffic", SLIPWAY_PREFIX + OWN_SETTINGS)
@@ -85,7 +85,7 @@ def _refuse_odd_values(config: ModelConfig) -> None:
 
 
 def values_of(message: Message) -> int:
-    """Return the number of values in a message, counting itself: numbers, strings, and inner messages with their values."""
+    """Return the number of values in a message: the message itself, its numbers and strings, and the values of its messages."""
     count = 1
     for field, value in message.ListFields():
         if field.message_type is None:
@@ -126,8 +126,9 @@ def _maps_to_messages(field: FieldDescriptor) -> bool:
 def read(model_dir: Path, version: int | None = None, custom: str = "") -> ModelConfig:
     """Return a model's configuration, with the overlay of `version` merged in where that version has one.
 
-    Without a config.pbtxt it is empty but for the name: the server completes it from the model file. An empty name
-    becomes the folder's. `custom` names a file in configs/ that takes config.pbtxt's place where the model has it.
+    Without a config.pbtxt the configuration contains only the name, and the server completes the rest from the model file.
+    An empty name becomes the name of the folder. `custom` names a file in configs/ that replaces config.pbtxt, if the model
+    has that file.
     """
     path = _chosen(model_dir, custom)
     config = parse_file(path) if is_there(path) else ModelConfig()
@@ -141,12 +142,12 @@ def read(model_dir: Path, version: int | None = None, custom: str = "") -> Model
 
 
 def is_there(path: Path) -> bool:
-    """Whether the path exists, as a file or not: reading refuses anything that is no file."""
+    """Return whether anything exists at the path, even if it is not a file: reading refuses everything but files."""
     return os.path.lexists(path)
 
 
 def has_config(model_dir: Path, custom: str = "") -> bool:
-    """Whether there is a configuration for `read` to read."""
+    """Return whether there is a configuration for `read` to read."""
     return is_there(_chosen(model_dir, custom))
 
 
@@ -156,13 +157,13 @@ def _chosen(model_dir: Path, custom: str) -> Path:
 
 
 def read_text(model_dir: Path) -> str | None:
-    """Return the text of config.pbtxt as a person wrote it; None without one."""
+    """Return the text of config.pbtxt as a person wrote it; None if there is no such file."""
     path = model_dir / CONFIG_FILE
     return _decoded(_content(path)) if is_there(path) else None
 
 
 def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:
-    """Lay one version's settings over the model's: numbers and lists replace, messages and maps merge."""
+    """Merge the settings of one version into those of the model: numbers and lists replace, messages and maps merge."""
     for field in _NOT_IN_OVERLAY:
         if _is_set(overlay, field):
             raise InvalidConfig(
@@ -178,14 +179,15 @@ def merge_overlay(config: ModelConfig, overlay: ModelConfig) -> None:
 
 
 def backend_of(config: ModelConfig) -> str:
-    """Return the backend that a configuration names, itself or by its platform; "" for an ensemble, or without either."""
+    """Return the backend that a configuration names, directly or by its platform; "" for an ensemble or if it names none."""
     return config.backend or PLATFORMS.get(config.platform, "")
 
 
 def runner(config: ModelConfig, version_dir: Path) -> tuple[str, str]:
-    """Return (backend, file name) of a version: as configured, completed from each other and from the files in its folder.
+    """Return (backend, file name) of a version, from its configuration, and otherwise from the files in its folder.
 
-    "" for a backend that nothing tells, and for a file name where none is given and no default one of that backend is there.
+    The backend is "" if neither names one. The file name is "" if none is configured and the folder has no default file of
+    the backend.
     """
     backend = backend_of(config)
     filename = config.default_model_filename or next(
@@ -204,7 +206,7 @@ def is_ensemble(config: ModelConfig) -> bool:
 
 
 def get_parameter(config: ModelConfig, name: str, default: Json = None) -> Json:
-    """Return the JSON value of `slipway.<name>`; the default where it is absent."""
+    """Return the JSON value of `slipway.<name>`; the default if the parameter is absent."""
     key = SLIPWAY_PREFIX + name
     if key not in config.parameters:
         return default
@@ -218,7 +220,7 @@ def get_parameter(config: ModelConfig, name: str, default: Json = None) -> Json:
 
 
 def _json_mistake(error: Exception) -> str:
-    """Return the place of a mistake in JSON and how to write it, as the end of a sentence; "" where it is not known."""
+    """Return the place of a mistake in JSON and the correct form, as the end of a sentence; "" if the place is unknown."""
     if not isinstance(error, json.JSONDecodeError):
         return ""
     what = error.msg[:1].lower() + error.msg[1:]
@@ -270,7 +272,7 @@ def _overlay_map(target: MutableMapping[str, Message], source: Mapping[str, Mess
     for key, value in source.items():
         if _maps_to_messages(field):
             target[key].CopyFrom(value)
-        else:  # a map of texts
+        else:  # the field is a map of texts
             target[key] = value
 
 
@@ -286,7 +288,7 @@ def _explained(error: text_format.ParseError, text: str) -> InvalidConfig:
     """Return the parser's error as one plain sentence."""
     line, column = error.GetLine() or 0, error.GetColumn() or 0
     message, field = _sentence(str(error))
-    if line and text.split("\n")[line - 1][: column - 1].endswith('"'):  # JSON between double quotes, most often
+    if line and text.split("\n")[line - 1][: column - 1].endswith('"'):  # usually JSON between double quotes
         message += """; a double quote ends a text: put single quotes around one with quotes inside, '{"key": 1}'"""
     place = f"line {line}, column {column}: " if line else ""
     return InvalidConfig(place + message, line=line, column=column, field=field)
@@ -315,7 +317,7 @@ def _meant(name: str, known: list[str]) -> str:
 
 
 def _fields_of(message: str) -> list[str]:
-    """Return the fields of a message of model_config.proto, by its name without the package ("ModelEnsembling.Step")."""
+    """Return the fields of a message of model_config.proto, named without the package, such as "ModelEnsembling.Step"."""
     outer, *inner = message.split(".")
     descriptor = ModelConfig.DESCRIPTOR.file.message_types_by_name[outer]
     for name in inner:

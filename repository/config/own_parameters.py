@@ -28,12 +28,12 @@ from repository.core.json_types import Json
 EXECUTION_TIMEOUT = "execution_timeout_s"
 ISOLATION = "isolation"
 
-Problem = Callable[[Json, ModelConfig], str]  # what is wrong with a value, as a sentence; "" for nothing
+Problem = Callable[[Json, ModelConfig], str]  # returns the mistake in a value, as a sentence; "" if there is none
 
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """The input of a parameter on the configuration page: for a number, or the switch that gives it the value `on`."""
+    """The input of a parameter on the configuration page: a field for a number, or a switch that sets the value `on`."""
 
     label: str
     hint: str
@@ -44,9 +44,9 @@ class Control:
 class OwnParameter:
     """A parameter.
 
-    values, means: its row in docs/configuration.md. built_in: whether a version is built anew for it, instead of taking it
-    while it serves. control: its input on the configuration page, which has a row of key and value for one without. apart:
-    whether it has other controls, there or on pages of its own.
+    values, means: the row of the parameter in docs/configuration.md. built_in: whether a new value rebuilds a version;
+    otherwise a serving version takes the new value. control: the input of the parameter on the configuration page; None means
+    a row with key and value. apart: whether the parameter has other controls, on that page or on pages of its own.
     """
 
     name: str
@@ -59,7 +59,7 @@ class OwnParameter:
 
 
 def _bounded(least: float, most: float, unit: str) -> Problem:
-    """Return the rule of a number within bounds."""
+    """Return the rule for a number within bounds."""
 
     def problem(value: Json, config: ModelConfig) -> str:
         if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
@@ -75,7 +75,7 @@ def _execution_timeout_problem(value: Json, config: ModelConfig) -> str:
     try:
         kind = KINDS.get(backend_of(config))
         apart = (kind and kind.own_process) or get_parameter(config, ISOLATION) == "process"
-    except InvalidConfig:  # a problem of that parameter
+    except InvalidConfig:  # the rule of that parameter reports it
         return ""
     if not apart:
         return 'expected slipway.isolation "process" beside it: only a process of its own can be ended by itself'

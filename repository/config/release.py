@@ -1,10 +1,10 @@
-"""`slipway.release` and `slipway.aliases`: which release a configuration belongs to, and names of versions.
+"""`slipway.release` and `slipway.aliases`: the release that a configuration belongs to, and names of versions.
 
-7                               the number of the release, from 1 on
-{"champion": 3, "default": 3}   names that stand wherever a version's number may: in paths, in gRPC's model_version, ...
+7                               the number of the release, from 1
+{"champion": 3, "default": 3}   names that clients may use in place of a version's number: in paths, in gRPC's model_version
 
-A request that names no version goes to the one that `default` means; without it to the highest, as in Triton. Both belong to
-the whole model, so that no version's overlay may set them, and a model that serves takes them in place.
+A request that names no version goes to the version that `default` names, or to the highest version, as in Triton. Both
+parameters belong to the whole model: no version's overlay may set them, and a serving model takes them without a reload.
 """
 
 import json
@@ -28,7 +28,7 @@ _MAX_NUMBER = 2**63 - 1
 
 
 def release_of(config: ModelConfig) -> int | None:
-    """Return the number of the release of a validated configuration; None where it has none."""
+    """Return the number of the release of a validated configuration; None if the configuration has no such number."""
     value = get_parameter(config, RELEASE)
     return cast(int, value) if _is_number(value) else None
 
@@ -52,17 +52,17 @@ def set_aliases(config: ModelConfig, aliases: Mapping[str, int]) -> None:
 
 
 def is_alias(text: str) -> bool:
-    """Whether a text has the form of an alias; no number has it."""
+    """Return whether a text has the form of an alias, which no number has."""
     return _ALIAS.fullmatch(text) is not None
 
 
 def release_problem(value: Json, config: ModelConfig) -> str:
-    """Return what is wrong with `slipway.release`, "" for nothing."""
+    """Return the mistake in the value of `slipway.release`; "" if there is none."""
     return "" if _is_number(value) else f"expected the number of a release, from 1 on, not {value!r}"
 
 
 def aliases_problem(value: Json, config: ModelConfig) -> str:
-    """Return what is wrong with `slipway.aliases` in itself, "" for nothing."""
+    """Return the mistake in the value of `slipway.aliases` alone; "" if there is none."""
     if not isinstance(value, dict):
         return 'expected an object such as {"champion": 3, "default": 3}'
     if len(value) > MAX_ALIASES:
@@ -76,7 +76,7 @@ def aliases_problem(value: Json, config: ModelConfig) -> str:
 
 
 def unserved_alias(config: ModelConfig, versions: Iterable[int]) -> str:
-    """Return what is wrong where an alias names a version other than those that serve, "" for nothing."""
+    """Return a message about an alias of a version that does not serve; "" if all aliases name serving versions."""
     served = sorted(versions)
     for name, version in sorted(aliases_of(config).items()):
         if version not in served:

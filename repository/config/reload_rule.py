@@ -1,7 +1,7 @@
-"""The reload rule: which changes of a configuration a serving model takes in place, and which make the server reload it.
+"""The reload rule: the changes of a configuration that a serving model takes without a reload, and those that need one.
 
-The server decides by this rule when it is asked to load a model again; the dashboard says by the same rule, before, what
-applying a change will do.
+The server applies this rule when a client asks to load a model again. The dashboard applies the same rule to say in advance
+what a change will do.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,8 @@ from repository.config.backends import KINDS
 from repository.config.model_config import SLIPWAY_PREFIX
 from repository.config.own_parameters import OWN_PARAMETERS
 
-# none: the same in another form. versions: some come or go, those that stay are not touched. reload: built beside the old.
+# none: the same configuration in another form. in_place: the serving model takes the change. versions: some versions are loaded
+# or unloaded, all others are untouched. reload: new versions are built while the old ones serve.
 Effect = Literal["none", "in_place", "versions", "reload"]
 
 _IN_PLACE = [key for kind in KINDS.values() for key in kind.instance_counts]
@@ -30,7 +31,7 @@ def effect(old: ModelConfig, new: ModelConfig) -> Effect:
 
 
 def _by_version(old: ModelConfig, new: ModelConfig) -> Iterator[tuple[ModelConfig, ModelConfig]]:
-    """Yield the old and new configuration of versions without settings of their own, and of each version that has some."""
+    """Yield the old and new configuration of the model, then those of each version that has settings of its own."""
     before, after = (version_settings.of_versions(config) for config in (old, new))
     yield old, new
     for number in {*before, *after}:
@@ -38,7 +39,7 @@ def _by_version(old: ModelConfig, new: ModelConfig) -> Iterator[tuple[ModelConfi
 
 
 def same_build(old: ModelConfig, new: ModelConfig) -> bool:
-    """Whether a version that was built for `old` can serve under `new`. An empty name is the folder's name."""
+    """Return whether a version that was built for `old` can serve under `new`. An empty name equals any name."""
     one, other = _built(old), _built(new)
     if not one.name or not other.name:
         one.name = other.name = ""
@@ -46,13 +47,15 @@ def same_build(old: ModelConfig, new: ModelConfig) -> bool:
 
 
 def _built(config: ModelConfig) -> ModelConfig:
-    """Return the configuration without the fields that a serving model takes in place."""
+    """Return the configuration without the fields that a serving model takes without a reload."""
     built = ModelConfig()
     built.CopyFrom(config)
     built.ClearField("version_policy")
     if not config.HasField("sequence_batching"):
         built.ClearField("dynamic_batching")
-    if not config.cc_model_filenames:  # with a file for each kind of GPU, the GPUs choose the file
+    if (
+        not config.cc_model_filenames
+    ):  # where each kind of GPU has a file, the instance groups decide which file is loaded
         built.ClearField("instance_group")
     for key in [key for key in built.parameters if key.startswith(SLIPWAY_PREFIX)]:
         own = OWN_PARAMETERS.get(key.removeprefix(SLIPWAY_PREFIX))

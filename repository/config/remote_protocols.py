@@ -1,13 +1,14 @@
-"""The protocols in which a rollout may ask a model on another server, declared in one table.
+"""The protocols in which a rollout may call a model on another server, declared in one table.
 
-The server imports what speaks each by its name (serving.traffic.remotes.protocols); the form of a rollout offers them.
+The server imports the client of each protocol by its name (serving.traffic.remotes.protocols). The form of a rollout offers
+these protocols.
 """
 
 from typing import Literal, NamedTuple
 
 
 class RemoteProtocolKind(NamedTuple):
-    """A protocol. title: as people call it. bodies: whether a policy has the `request` that is sent and the `response`."""
+    """A protocol. title: the name that people use. bodies: whether a policy gives the form of its requests and responses."""
 
     name: str
     title: str

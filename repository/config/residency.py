@@ -1,8 +1,8 @@
 """`slipway.residency`: when the weights of a model are in memory.
 
-{"mode": "pinned"}                          while the model is loaded; the default
-{"mode": "on_demand", "idle_seconds": 300}  from a request on, until none came for so long
-{"mode": "evictable"}                       until another model needs the room under a memory budget
+{"mode": "pinned"}                          as long as the model is loaded; the default
+{"mode": "on_demand", "idle_seconds": 300}  from the first request until no request arrived for `idle_seconds`
+{"mode": "evictable"}                       until another model needs the memory, where a memory budget limits both
 """
 
 from typing import NamedTuple, TypedDict, cast
@@ -24,7 +24,7 @@ class Residency(NamedTuple):
 
 
 class _Fields(TypedDict, total=False):
-    """The parameter's value, once `problem` has found nothing wrong with it."""
+    """The value of the parameter, after `problem` has found no mistake in it."""
 
     mode: str
     idle_seconds: float
@@ -34,13 +34,13 @@ ALWAYS = Residency()
 
 
 def residency_of(config: ModelConfig) -> Residency:
-    """Return the residency of a validated configuration. An ensemble has none: its steps have."""
+    """Return the residency of a validated configuration. An ensemble has no residency: the models of its steps have one."""
     value = get_parameter(config, PARAMETER)
     return ALWAYS if value is None or is_ensemble(config) else Residency(**cast(_Fields, value))
 
 
 def problem(value: Json, config: ModelConfig) -> str:
-    """Return what is wrong with the parameter's value, "" for nothing."""
+    """Return the mistake in the parameter's value; "" if there is none."""
     if not isinstance(value, dict):
         return 'expected an object such as {"mode": "on_demand", "idle_seconds": 300}'
     unknown = sorted(value.keys() - {"mode", "idle_seconds"})

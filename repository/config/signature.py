@@ -1,9 +1,10 @@
 """A model file's inputs and outputs: completes a configuration from them, and finds contradictions between the two.
 
-The server completes by this rule what it loads, and refuses what contradicts the file; the dashboard says by the same rule,
-before, what the server would say. The rules are Triton's (its ONNX Runtime backend): where inputs or outputs are missing and
-the first dimension of every tensor is variable, the model can batch: max_batch_size becomes 4 (or what --backend-config
-says) unless given, and a dynamic batcher is added unless another scheduler is chosen.
+The server completes the configurations that it loads by these rules, and refuses a configuration that contradicts the file.
+The dashboard applies the same rules to say in advance what the server will say. The rules are those of Triton's ONNX Runtime
+backend: if inputs or outputs are missing and the first dimension of every tensor is variable, the model can batch. Then
+max_batch_size becomes 4 (or the value of --backend-config) unless given, and a dynamic batcher is added unless the
+configuration chooses another scheduler.
 """
 
 import re
@@ -29,17 +30,18 @@ Entry: TypeAlias = mc.ModelInput | mc.ModelOutput
 """One tensor of a configuration."""
 
 DEFAULT_MAX_BATCH_SIZE = 4
-# The setting of --backend-config that takes its place; a parameter of the configuration while that is completed.
+# The setting of --backend-config that replaces the default of 4. It is a parameter of the configuration during the completion.
 DEFAULT_MAX_BATCH_SIZE_KEY = "default-max-batch-size"
 
-_NAMED = 20  # tensors in a sentence
+_NAMED = 20  # the most tensors that a message names
 _INDEXED = re.compile(r".+__([0-9]{1,9})")
 
 
 class TensorSignature(NamedTuple):
-    """One tensor of the file. `datatype` is "" and `shape` None where the file does not say; -1 is a variable size.
+    """One tensor of the file. `datatype` is "" and `shape` None if the file does not give them; -1 is a variable size.
 
-    inferred: the shape of an output of which the framework infers more than the file says; a configuration may say either.
+    inferred: the shape of an output that the framework infers, if it is more precise than the file. A configuration may give
+    either shape.
     """
 
     name: str
@@ -60,7 +62,7 @@ class TensorObject(TypedDict):
 
 
 class SignatureObject(TypedDict):
-    """A Signature in JSON, without fields that have their defaults."""
+    """A Signature in JSON, without fields whose values are the defaults."""
 
     inputs: list[TensorObject]
     outputs: list[TensorObject]
@@ -73,9 +75,10 @@ class SignatureObject(TypedDict):
 class Signature:
     """The inputs and outputs that a model file declares.
 
-    max_batch_size: the value to complete with in place of the default, where the format knows one. batch_limit: the largest
-    batch that the model takes; 0 for no limit. ordered: a configuration may name the tensors by their order (PyTorch).
-    example: the file knows no more than one example, so that other datatypes and shapes may do as well (TorchScript).
+    max_batch_size: the value that the format gives for max_batch_size, in place of the default; None if it gives none.
+    batch_limit: the largest batch that the model takes; 0 for no limit. ordered: whether a configuration may name the tensors
+    by their order (PyTorch). example: whether the signature comes from a single example, so that the model may take other
+    datatypes and shapes, too (TorchScript).
     """
 
     inputs: tuple[TensorSignature, ...]
@@ -87,8 +90,8 @@ class Signature:
 
     @property
     def can_batch(self) -> bool:
-        """Whether the first dimension of every tensor is variable, as far as the file says. Inputs that may be left out keep
-        what the file gives them, and without any other nothing tells how many rows a request has."""
+        """Return whether the first dimension of every tensor is variable or unknown. Optional inputs do not count: at least one
+        input must be required, because otherwise nothing shows how many rows a request has."""
         inputs = [tensor for tensor in self.inputs if not tensor.optional]
         every = (*inputs, *self.outputs)
         return bool(inputs) and all(tensor.shape is None or tensor.shape[:1] == (-1,) for tensor in every)
@@ -148,7 +151,7 @@ def _tensor_of(stored: TensorObject) -> TensorSignature:
 
 
 def complete(config: ModelConfig, signature: Signature) -> list[Problem]:
-    """Fill missing fields of `config`, in place; return its contradictions to the file, in the order of its fields."""
+    """Fill in the missing fields of `config` itself. Return its contradictions to the file, in the order of its fields."""
     problems: list[Problem] = []
     if variable_batch.asked(config):
         signature = signature.with_variable_batch()
@@ -255,7 +258,7 @@ def _fill(path: str, entry: Entry, tensor: TensorSignature, max_batch_size: int,
     dims = shape[1:] if max_batch_size > 0 else shape
     entry.dims.extend(dims or (1,))
     if not dims and max_batch_size > 0:
-        entry.reshape.SetInParent()  # dims are never empty: one element for each row, reshaped to [batch]
+        entry.reshape.SetInParent()  # dims may not be empty: give each row one element, and reshape to [batch]
 
 
 def _check(field: str, entry: Entry, tensor: TensorSignature, max_batch_size: int, what: str) -> Iterator[Problem]:
@@ -276,8 +279,9 @@ def _check(field: str, entry: Entry, tensor: TensorSignature, max_batch_size: in
     dims = list(entry.reshape.shape if reshaped else entry.dims)
     full = [-1, *dims] if max_batch_size > 0 else dims
     if tensor.shape == () and set(full) == {1}:
-        return  # the notation for a scalar of a model without batching
-    # As in Triton: an input's dims may be more precise than the file's, an output's may not, and neither may be less precise.
+        return  # dims of ones are the notation for a scalar
+    # As in Triton: the dims of an input may be more precise than those of the file, the dims of an output may not. Neither may
+    # be less precise.
     loose = what == "input"
     if not any(_fits(full, shape, loose) for shape in (tensor.shape, tensor.inferred) if shape is not None):
         batch = ", the batch dimension included" if max_batch_size > 0 else ""
@@ -292,7 +296,7 @@ def _fits(given: Sequence[int], expected: Sequence[int], loose: bool) -> bool:
 
 
 def _unfed(config: ModelConfig, signature: Signature) -> Iterator[Problem]:
-    """Yield the inputs of the model that neither a client nor the scheduler sends."""
+    """Yield a problem if the model has inputs that neither a client nor the scheduler sends."""
     fed = {entry.name for entry in config.input} | set(fed_by_scheduler(config))
     missing = [tensor.name for tensor in signature.inputs if not tensor.optional and tensor.name not in fed]
     if missing:
@@ -314,7 +318,7 @@ def fed_by_scheduler(config: ModelConfig) -> Iterable[str]:
 
 # -- names -------------------------------------------------------------------------------------------------------------
 def renamed(signature: Signature, config: ModelConfig) -> tuple[Signature, list[Problem]]:
-    """Return an ordered signature with the configuration's names, matched by index or by order."""
+    """Return an ordered signature with the names of tensors in the configuration, matched by index or by order."""
     inputs, wrong_inputs = _renamed(signature.inputs, config.input, "input", "forward takes")
     outputs, wrong_outputs = _renamed(signature.outputs, config.output, "output", "forward returns")
     return replace(signature, inputs=inputs, outputs=outputs), wrong_inputs + wrong_outputs
@@ -336,7 +340,7 @@ def _renamed(
 
 
 def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
-    """Return the position of each configured tensor: by the file's names, else by NAME__INDEX, else in the given order.
+    """Return the position of each configured tensor: by the names in the file, else by NAME__INDEX, else in the given order.
 
     Source: Triton's pytorch_backend, README "Model Configuration" and naming conventions.
     """
@@ -348,23 +352,23 @@ def positions(names: Sequence[str], arguments: Sequence[str]) -> list[int]:
 
 
 def indexed(names: Sequence[str]) -> list[int] | None:
-    """Return the indexes of names that all end in __INDEX; None where one does not."""
+    """Return the indexes of names that all end in __INDEX; None if one name does not."""
     matches = [_INDEXED.fullmatch(name) for name in names]
     return [int(match[1]) for match in matches if match] if all(matches) else None
 
 
 def datatype_name(data_type: int) -> str:
-    """Return the protocol's name of a configuration's datatype: "FP32", "BYTES" for TYPE_STRING."""
+    """Return the name that the protocol uses for a datatype of a configuration: "FP32", or "BYTES" for TYPE_STRING."""
     name = mc.DataType.Name(data_type).removeprefix("TYPE_")
     return "BYTES" if name == "STRING" else name
 
 
 def config_type(datatype: str) -> int:
-    """Return the configuration's value for a datatype of the protocol."""
+    """Return the value in a configuration for a datatype of the protocol."""
     return int(mc.DataType.Value(f"TYPE_{'STRING' if datatype == 'BYTES' else datatype}"))
 
 
 def _quoted(names: Iterable[str]) -> str:
-    """Return the first names for a sentence, because all of them in each of many sentences would be too long."""
+    """Return the first names for a message: a message with all names would be too long."""
     first = [f"'{name}'" for name in islice(names, _NAMED + 1)]
     return ", ".join([*first[:_NAMED], "..."] if len(first) > _NAMED else first) or "none"

@@ -1,7 +1,7 @@
 """`slipway.step_retries`: how often an ensemble repeats a step that fails, and how long one attempt may take.
 
-`{"<model of a step>": {"retries": 3, "timeout_ms": 5000}}`. Only that step runs again: what was before it stays as it is. Steps
-that are not named are tried once, for as long as they take.
+`{"<model of a step>": {"retries": 3, "timeout_ms": 5000}}`. Only the failed step runs again: the results of earlier steps are
+kept. A step that is not named runs once, without a timeout.
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ _LEAST = {"retries": 0, "timeout_ms": 1}
 
 
 class StepRetry(NamedTuple):
-    """retries: attempts after the first. timeout_ms: of each attempt; 0 for none."""
+    """retries: the number of attempts after the first. timeout_ms: the timeout of each attempt; 0 for no timeout."""
 
     retries: int
     timeout_ms: int
@@ -37,7 +37,7 @@ def _number(said: Json, key: str) -> int:
 
 
 def problem(value: Json, config: ModelConfig) -> str:
-    """Return what is wrong with the parameter's value, "" for nothing."""
+    """Return the mistake in the parameter's value; "" if there is none."""
     if not isinstance(value, dict):
         return f'expected an object {{"<model of a step>": {{"retries": 1, "timeout_ms": 1000}}}}, not {value!r}'
     models = {step.model_name for step in config.ensemble_scheduling.step}

@@ -1,9 +1,8 @@
 """Reads the text of a person's config.pbtxt: the places of fields, the comments, the difference between two texts.
 
-What a text means is read by protobuf's own parser (`model_config.parse`), and this module reads only texts that it accepts.
-That parser is not enough for a page that points at a line, and for an edit that leaves the rest of the text alone: the message
-that it returns knows neither where a field stood nor how it was written, and has no comments; its tokenizer tells the line and
-column of a mistake alone.
+protobuf's own parser (`model_config.parse`) reads the meaning of a text, and this module reads only texts that the parser
+accepts. The parser is not enough for a page that points at a line, nor for an edit that keeps the rest of the text. The message
+that it returns has no places of fields, no spelling and no comments, and it gives the line and column of mistakes only.
 """
 
 import ast
@@ -15,7 +14,7 @@ from typing import NamedTuple
 
 from repository.core.python_source import syntax_tree
 
-# A quote that is not closed ends with its line: so each character is read once, in texts with mistakes too.
+# A quote that is not closed ends with its line, so that each character is read once, in texts with mistakes too.
 _TOKEN = re.compile(
     r"""(?P<comment>\#[^\n]*)|(?P<string>"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)"""
     r"""|(?P<mark>[{}<>\[\]:,;])|(?P<word>[^\s{}<>\[\]:,;\#"']+)"""
@@ -34,7 +33,7 @@ class Value:
 
 @dataclass(slots=True)
 class Statement:
-    """text[start:end] is one `name: value`, with a closing comma or semicolon; `value_start` is where its value begins."""
+    """text[start:end] is one `name: value`, with a closing comma or semicolon. Its value begins at `value_start`."""
 
     name: str
     start: int
@@ -45,7 +44,7 @@ class Statement:
 
 
 def statements(text: str) -> list[Statement]:
-    """Return the top-level fields of a text that `parse` accepts, in its order."""
+    """Return the top-level fields of a text that `parse` accepts, in the order of the text."""
     return _Reader(text).fields("")
 
 
@@ -56,7 +55,7 @@ def comments(text: str) -> list[str]:
 
 
 def dropped_comments(old: str, new: str) -> list[str]:
-    """Return the comments of the old text that the new one no longer has, in the old one's order."""
+    """Return the comments of the old text that the new text lacks, in the order of the old text."""
     left = Counter(comments(new))
     dropped = []
     for comment in comments(old):
@@ -73,7 +72,7 @@ def line_starts(text: str) -> list[int]:
 
 
 class _Named(NamedTuple):
-    """The statements of one name in one message: the offset of the first, and the values of all."""
+    """The statements with one name in one message: the offset of the first statement, and the values of all."""
 
     place: int
     values: list[Value]
@@ -92,7 +91,8 @@ class Places:
     def locate(self, path: str) -> tuple[int, int] | None:
         """Return line and column, from 1, of the field of a path such as `input[0].dims[1]`.
 
-        Where the field is absent, return those of the message that would hold it; None where the text has no part of the path.
+        For an absent field, return the line and column of the message that would contain it; None if the text has no part of
+        the path.
         """
         if self._top is None:
             self._top = statements(self._text)
@@ -119,7 +119,7 @@ class Places:
         return line, place - self._starts[line - 1] + 1
 
     def _named(self, level: list[Statement]) -> dict[str, _Named]:
-        known = self._names.get(id(level))  # an id is unique while the tree of statements lives
+        known = self._names.get(id(level))  # an id is unique as long as the tree of statements exists
         if known is None:
             known = self._names[id(level)] = {}
             for statement in level:
@@ -127,7 +127,7 @@ class Places:
         return known
 
     def _chosen(self, values: list[Value], part: re.Match[str]) -> Value | None:
-        """Return the value of a list by its index, or the entry of a map by its key (a number in brackets is either)."""
+        """Return the value of a list by its index, or the entry of a map by its key. A number in brackets may be either."""
         if part["key"] is None and int(part["index"]) < len(values) and entry_key(self._text, values[0]) is None:
             return values[int(part["index"])]
         known = self._keys.get(id(values))
@@ -145,7 +145,7 @@ def _inner(values: list[Value]) -> list[Statement] | None:
 
 
 def entry_key(text: str, value: Value) -> str | int | None:
-    """Return the key of a map's entry as written; None for a value that is no entry."""
+    """Return the key of a map entry as written; None for a value that is no map entry."""
     for statement in value.fields or []:
         if statement.name == "key" and statement.values:
             literal = text[statement.values[0].start : statement.values[0].end]
@@ -167,7 +167,7 @@ def _value_of_entry(entry: Value) -> list[Value]:
 
 
 class _Reader:
-    """One pass over the tokens. protobuf's parser has accepted the text, so there are no errors to report."""
+    """Reads the tokens once. protobuf's parser has accepted the text, so that the reader has no errors to report."""
 
     def __init__(self, text: str) -> None:
         self.tokens = [match for match in _TOKEN.finditer(text) if not match["comment"]]

@@ -1,10 +1,11 @@
-"""`slipway.text_generation`: how the OpenAI-compatible routes call a model that generates text.
+"""`slipway.text_generation`: the way in which the OpenAI-compatible routes call a model that generates text.
 
     {"prompt_input": "text_input", "output": "text_output", "begin": "", "message": "{role}: {content}\\n",
      "reply": "assistant: "}
 
-are the defaults. A chat becomes a prompt of `begin`, one `message` for each message (or an object: one for each role) and
-`reply`. A model that makes its own prompt names the input that takes the messages, as JSON: {"messages_input": ...}.
+are the defaults. A chat becomes a prompt: `begin`, then `message` for each message of the chat, then `reply`. `message` may be
+an object with a text for each role. A model that builds its prompt itself declares the input that takes the messages as JSON:
+{"messages_input": ...}.
 """
 
 from collections.abc import Iterable, Mapping
@@ -33,13 +34,13 @@ class TextGeneration:
 
 
 def text_generation(config: ModelConfig) -> TextGeneration | None:
-    """Return the declaration of a validated configuration; None where the model does not generate text."""
+    """Return the declaration of a validated configuration; None if the model does not generate text."""
     value = get_parameter(config, PARAMETER)
     return _declared(value) if isinstance(value, dict) else None
 
 
 def problem(value: Json, config: ModelConfig) -> str:
-    """Return what is wrong with a declaration, "" for nothing. Tensors are checked where the configuration names some."""
+    """Return the mistake in a declaration; "" if there is none. Tensors are checked if the configuration has some."""
     fields = TextGeneration.__dataclass_fields__
     if not isinstance(value, dict):
         return 'expected an object such as {"prompt_input": "text_input", "output": "text_output"}'
@@ -63,7 +64,7 @@ def _message_problem(message: Json) -> str:
 
 
 def _declared(value: JsonObject) -> TextGeneration:
-    """Return the declaration with its defaults. A model that takes messages takes no prompt, unless it says so."""
+    """Return the declaration with its defaults. With `messages_input`, the default of `prompt_input` is ""."""
     no_prompt: JsonObject = {"prompt_input": ""}
     fields = no_prompt | value if value.get("messages_input") else value
     return TextGeneration(**cast("dict[str, str]", fields))

@@ -1,19 +1,19 @@
-"""`slipway.traffic`: how requests that name no version are shared between the version that answers them and a candidate.
+"""`slipway.traffic`: how a stable version and a candidate share the requests that name no version.
 
 {"rollout": "r-7f3c", "candidate": 4, "weight": 5, "sticky": {"header": "x-user"}}
 
-rollout     a server keeps its figures, its breach and the arm of each client under this name; another name starts
-            without them
+rollout     the name under which a server keeps the figures of a rollout, its breach and the arm of each client; a new name
+            starts without them
 candidate   a version that is served, or a model on another server (a Remote)
-stable      a Remote; by default the version that answers without a policy
+stable      a Remote; by default the version that would answer without a policy
 weight      per cent of the requests that the candidate answers
-sticky      requests with the same key stay on one arm: a header's value, a parameter's, or the request's id; keys move from
-            stable to the candidate only while the weight grows
+sticky      requests with the same key stay on one arm; the key is the value of a header or parameter, or the id of the
+            request; while the weight grows, keys move only from stable to the candidate
 shadow      the candidate gets a copy of this per cent of the requests that stable answers, and the answers are compared
-guardrails  limits that take the candidate out, by figures of at least `min_samples` requests in `window_s` seconds that
-            differ by more than chance explains on a share `alpha` of days
+guardrails  limits; the candidate gets no more requests if it breaks one, by figures of at least `min_samples` requests in
+            `window_s` seconds. `alpha` is the share of days on which chance alone may break a limit
 
-The policy belongs to the whole model, so that no version's overlay may set it, and a model that serves takes it in place.
+The policy belongs to the whole model: no version's overlay may set it, and a serving model takes it without a reload.
 """
 
 import json
@@ -42,21 +42,21 @@ METRICS = {
 }
 STICKY = ("header", "parameter", "id")
 MAX_GUARDRAILS = 20
-MAX_DEPTH = 50  # of objects and lists in each other
+MAX_DEPTH = 50  # the most levels of nested objects and lists
 
 _EXAMPLE = 'an object such as {"rollout": "r-1", "candidate": 4, "weight": 5}'
 _NAME = re.compile(r"[a-z0-9_.-]{1,64}", re.ASCII)
 _HEADER = re.compile(r"[a-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
-_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # characters that UTF-8 or some database cannot hold
+_NO_TEXT = re.compile("[\0\ud800-\udfff]")  # characters that UTF-8 or a database cannot store
 _MAX_NUMBER = 2**63 - 1
-_MAX_TEXT = 4096  # characters of a URL or a query
+_MAX_TEXT = 4096  # the most characters of a URL or a query
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A model on another server. url: "http://host:port[/path]". model: its name there, "" for the model's own. version: ""
-    leaves the choice to that server. request, response: of a protocol that takes them: what is sent, with
-    "$INPUT" in place of the tensor of that name, and where in the answer each output stands."""
+    """A model on another server. url: "http://host:port[/path]". model: the name of the model on that server; "" for the name
+    of the local model. version: "" lets that server choose. request, response: only for a protocol that has them: the body
+    to send, with "$INPUT" in place of the tensor INPUT, and the path of each output in the answer."""
 
     url: str
     protocol: str = "v2"
@@ -69,7 +69,7 @@ class Remote:
 
 @dataclass(frozen=True, slots=True)
 class Sticky:
-    """The value by which a request keeps its arm. by: one of STICKY. name: of the header (lower case) or parameter."""
+    """The value that ties a request to its arm. by: one of STICKY. name: the name of the header (lower case) or parameter."""
 
     by: str
     name: str = ""
@@ -86,7 +86,7 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Shadow:
-    """share: per cent of stable's requests. absolute, relative: tolerances of numbers. keep: None for private inputs."""
+    """share: per cent of stable's requests. absolute, relative: tolerances for numbers. keep: None if inputs are private."""
 
     share: float = 0.0
     absolute: float = 1e-4
@@ -100,8 +100,9 @@ class Guardrail:
     """One limit of the candidate, relative to stable. metric: one of METRICS.
 
     errors: the share of failed requests may be larger by `margin`. latency: the `quantile` may be `ratio` times as long.
-    disagreement: the share of mirrored requests answered beyond the tolerance, or failed, at most `limit`.
-    prometheus: `ratio` times the value, of the metric `name` of this server, or of the two queries of the Prometheus at `url`.
+    disagreement: at most `limit`, as a share of the mirrored requests, may fail or differ by more than the tolerance.
+    prometheus: the value may be `ratio` times as large; it is the metric `name` of this server, or the results of two queries
+    to the Prometheus at `url`.
     """
 
     metric: str
@@ -137,19 +138,19 @@ class TrafficPolicy:
 
     @property
     def urls(self) -> tuple[str, ...]:
-        """Return the URLs that are called on other servers: of remotes and of guardrails."""
+        """Return the URLs of other servers that the policy calls, for remotes and for guardrails."""
         return (*(remote.url for remote in self.remotes), *(one.url for one in self.guardrails if one.url))
 
 
 # -- read and written ----------------------------------------------------------------------------------------------------
 def traffic_of(config: ModelConfig) -> TrafficPolicy | None:
-    """Return the policy of a validated configuration, None without one."""
+    """Return the policy of a validated configuration; None if it has no policy."""
     value = get_parameter(config, PARAMETER)
     return policy_of(value) if isinstance(value, dict) else None
 
 
 def policy_of(value: JsonObject) -> TrafficPolicy:
-    """Return the policy of a value in which `traffic_problem` finds nothing wrong."""
+    """Return the policy of a value in which `traffic_problem` finds no mistake."""
     fields = dict(value)
     candidate, stable, sticky, shadow = (fields.pop(name, None) for name in ("candidate", "stable", "sticky", "shadow"))
     guardrails = cast(list[JsonObject], fields.pop("guardrails", []))
@@ -189,7 +190,7 @@ def set_traffic(config: ModelConfig, policy: TrafficPolicy | None) -> None:
 
 
 def as_json(policy: TrafficPolicy) -> JsonObject:
-    """Return the value of the parameter, without fields that have their defaults."""
+    """Return the value of the parameter, without fields whose values are the defaults."""
     value: JsonObject = {"rollout": policy.rollout, "candidate": _arm_json(policy.candidate)}
     if policy.stable is not None:
         value["stable"] = _arm_json(policy.stable)
@@ -227,13 +228,13 @@ def _changed(one: Remote | Shadow | Keep | Guardrail, plain: Remote | Shadow | K
     return {name: value for name in type(one).__slots__ if (value := getattr(one, name)) != getattr(plain, name)}
 
 
-# -- what is wrong with it -----------------------------------------------------------------------------------------------
-# What of a value is wrong, as the end of a sentence that begins with "expected"; "" for nothing.
+# -- mistakes ------------------------------------------------------------------------------------------------------------
+# Returns the value that was expected, as the end of a sentence that begins with "expected"; "" for a valid value.
 Check = Callable[[Json], str]
 
 
 def traffic_problem(value: Json, config: ModelConfig) -> str:
-    """Return what is wrong with `slipway.traffic` in itself, "" for nothing."""
+    """Return the mistake in the value of `slipway.traffic` alone; "" if there is none."""
     if not isinstance(value, dict):
         return f"expected {_EXAMPLE}"
     if wrong := _unsuitable(value):
@@ -253,7 +254,7 @@ def traffic_problem(value: Json, config: ModelConfig) -> str:
 
 
 def _unsuitable(value: Json) -> str:
-    """Return why some part of a value could not be written, shown or stored wherever the policy goes; "" for nothing."""
+    """Return why a part of a value cannot be written, shown or stored; "" if all parts can."""
     waiting = [(value, 1)]
     while waiting:
         one, depth = waiting.pop()
@@ -269,7 +270,7 @@ def _unsuitable(value: Json) -> str:
 
 
 def unserved_candidate(config: ModelConfig, versions: Iterable[int]) -> str:
-    """Return why the candidate is no version that serves beside the stable one; "" where it is."""
+    """Return why the candidate cannot serve next to the stable version; "" if it can, or is on another server."""
     policy = traffic_of(config)
     if policy is None or not isinstance(policy.candidate, int):
         return ""
@@ -289,7 +290,7 @@ def unserved_candidate(config: ModelConfig, versions: Iterable[int]) -> str:
 
 
 def _inner_problem(value: JsonObject) -> str:
-    """Return what is wrong in the objects of a policy."""
+    """Return the mistake in the objects of a policy; "" if there is none."""
     for name in ("stable", "candidate"):
         arm = value.get(name)
         if isinstance(arm, dict) and (wrong := _remote_problem(name, arm)):
@@ -307,22 +308,22 @@ def _inner_problem(value: JsonObject) -> str:
 
 
 def _fields_of(guardrail: JsonObject) -> Mapping[str, Check]:
-    """Return the fields that a guardrail of its metric may have."""
+    """Return the fields that a guardrail with this metric may have."""
     names = METRICS.get(str(guardrail.get("metric")))
     return _GUARDRAIL if names is None else {name: _GUARDRAIL[name] for name in ("metric", *names)}
 
 
 def _aliases(config: ModelConfig) -> JsonObject:
-    """Return the aliases; {} where they are invalid."""
+    """Return the aliases; {} if they are invalid."""
     try:
         value = get_parameter(config, ALIASES)
-    except InvalidConfig:  # a problem of that parameter
+    except InvalidConfig:  # the rule of that parameter reports it
         return {}
     return value if isinstance(value, dict) else {}
 
 
 def _fields(name: str, value: JsonObject, checks: Mapping[str, Check], required: tuple[str, ...]) -> str:
-    """Return what is wrong with an object's fields; `name`: its path, "" for the policy itself."""
+    """Return the mistake in the fields of an object; "" if there is none. `name`: the path of the object; "" for the policy."""
     inside = f"'{name}': " if name else ""
     for key in value:
         if key not in checks:
@@ -337,7 +338,7 @@ def _fields(name: str, value: JsonObject, checks: Mapping[str, Check], required:
 
 
 def _number(low: float, high: float, *, above: bool = False, whole: bool = False) -> Check:
-    """Return the check of a number from `low` (or above it) to `high`."""
+    """Return the check for a number from `low` (with `above`, greater than `low`) to `high`."""
     kind = "a whole number" if whole else "a number"
     wrong = f"{kind} {'above' if above else 'from'} {low:g} {'and at most' if above else 'to'} {high:,.10g}"
 
@@ -470,7 +471,7 @@ def _arm_problem(value: Json) -> str:
 
 
 def _guardrail_problem(guardrail: Guardrail, policy: TrafficPolicy) -> str:
-    """Return what is wrong with a guardrail beside the others of its policy."""
+    """Return the contradiction between a guardrail and its policy, or between its fields; "" if there is none."""
     if guardrail.metric == "disagreement" and policy.shadow is None:
         return "disagreement is counted where answers are compared: give 'shadow' with a 'share'"
     if guardrail.metric == "prometheus":
@@ -509,8 +510,8 @@ _PARTS = {"policy": _POLICY, "remote": _REMOTE, "shadow": _SHADOW, "keep": _KEEP
 
 
 def wrong_value(part: str, name: str, value: Json) -> str:
-    """Return the expected value as the end of a sentence, such as "a number from 0 to 100"; "" for a valid one.
+    """Return the expected value as the end of a sentence, such as "a number from 0 to 100"; "" for a valid value.
 
-    part: where it stands: policy, remote, shadow, keep or guardrail. name: of its field there.
+    part: the object that contains the value: policy, remote, shadow, keep or guardrail. name: the name of its field.
     """
     return _PARTS[part][name](value)

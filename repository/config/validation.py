@@ -1,7 +1,7 @@
 """The rules of a model configuration. Each broken rule is reported with its field and one sentence.
 
-Source of the rules: Triton's core, model_config_utils.cc, and its docs/user_guide/model_configuration.md; those about
-file names, sizes and backend parameters are ours.
+Source of the rules: model_config_utils.cc of Triton's core, and Triton's docs/user_guide/model_configuration.md. The rules
+about file names, sizes and backend parameters are Slipway's own.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,16 +18,16 @@ from repository.core.errors import InvalidConfig, InvalidName, Problem, UnsafePa
 from repository.core.layout import check_name, relative_path
 
 MAX_INSTANCES = 1024
-MAX_ELEMENTS = 1 << 40  # of one tensor of one request: more than any machine holds
+MAX_ELEMENTS = 1 << 40  # the most elements of one tensor of one request: more than the memory of any machine
 
 _Declared: TypeAlias = mc.ModelInput | mc.ModelSequenceBatching.State  # declares the datatype of a warm-up input
 
 
 def validate(config: ModelConfig, *, name: str = "", complete: bool = True) -> list[Problem]:
-    """Return all problems of a configuration; none means that it is valid.
+    """Return all problems of a configuration; an empty list means that it is valid.
 
-    `name` is the model's folder. With complete=False what the server completes from the model file (backend, inputs,
-    outputs, datatypes, dims) may be missing.
+    `name` is the name of the model's folder. With complete=False, fields that the server completes from the model file may be
+    missing: backend, inputs, outputs, datatypes, dims.
     """
     problems = _problems(config, name, complete)
     known = set(problems)
@@ -136,7 +136,7 @@ def _dims(field: str, dims: Iterable[int], what: str) -> Iterator[Problem]:
 
 
 def _reshape(field: str, kind: str, tensor: mc.ModelInput | mc.ModelOutput, max_batch_size: int) -> Iterator[Problem]:
-    """Require that dims and reshape hold as many elements between every two variable-size dims."""
+    """Require that dims and reshape have the same number of elements between every two dims of variable size."""
     dims, shape = list(tensor.dims), list(tensor.reshape.shape)
     if not shape and max_batch_size == 0:
         yield Problem(f"{field}.reshape", f"{kind} '{tensor.name}' needs a batch dimension to be reshaped to nothing")
@@ -207,7 +207,7 @@ def _warmup(config: ModelConfig) -> Iterator[Problem]:
     known: dict[str, _Declared | None] = {tensor.name: tensor for tensor in config.input}
     if (
         known
-    ):  # a sample may hold inputs that the sequence batcher adds; control inputs declare their datatypes elsewhere
+    ):  # a sample may contain inputs that the sequence batcher adds; control inputs declare their datatypes elsewhere
         known |= dict.fromkeys(tensor.name for tensor in config.sequence_batching.control_input)
         known |= {state.input_name: state for state in config.sequence_batching.state}
     for index, sample in enumerate(config.model_warmup):

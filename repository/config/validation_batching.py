@@ -32,7 +32,7 @@ def _dynamic_batching(config: ModelConfig) -> Iterator[Problem]:
         given = batching.default_priority_level
         yield Problem("dynamic_batching.default_priority_level", f"expected 1 to {levels}, not {given}")
     for level in sorted(batching.priority_queue_policy):
-        if levels and not 1 <= level <= levels:  # without levels they are ignored, as in Triton
+        if levels and not 1 <= level <= levels:  # without priority levels, such policies are ignored, as in Triton
             wrong = f"priority level {level}: expected 1 to {levels}"
             yield Problem(f"dynamic_batching.priority_queue_policy[{level}]", wrong)
     if batching.preserve_ordering:
@@ -48,7 +48,7 @@ def _preferred(field: str, sizes: Iterable[int], limit: int) -> Iterator[Problem
 
 
 def _preserved_order(batching: mc.ModelDynamicBatching) -> Iterator[Problem]:
-    """Refuse settings that lose the order: priorities, and delayed requests after a timeout."""
+    """Yield a problem for settings that lose the order of requests: priorities, and requests delayed after a timeout."""
     if batching.priority_levels > 1:
         yield Problem("dynamic_batching.priority_levels", "preserve_ordering allows one priority level only")
     policies = {"default_queue_policy": batching.default_queue_policy}

@@ -1,4 +1,4 @@
-"""Rules about ensembles: each tensor is written once, read by a step, and reachable from the inputs."""
+"""Rules about ensembles: each tensor is written once, is read by a step, and can be computed from the inputs."""
 
 from collections.abc import Iterator
 
@@ -64,7 +64,7 @@ def _data_flow(config: ModelConfig) -> Iterator[Problem]:
 
 
 def _run(config: ModelConfig) -> tuple[set[str], set[int]]:
-    """Return the tensors that exist when no further step can run, and the steps that still wait then."""
+    """Return the tensors that exist when no further step can run, and the steps that could not run."""
     missing = [set(step.input_map.values()) for step in config.ensemble_scheduling.step]
     readers: dict[str, list[int]] = {}
     for index, tensors in enumerate(missing):

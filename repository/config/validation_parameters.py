@@ -1,4 +1,4 @@
-"""Rules about optimization and parameters: those that a backend reads as numbers or switches, and Slipway's own."""
+"""Rules about optimization and parameters: parameters that a backend reads as numbers or switches, and Slipway's own."""
 
 import difflib
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def _own(config: ModelConfig, key: str) -> Iterator[Problem]:
 
 
 def unknown_parameters(config: ModelConfig) -> Iterator[Problem]:
-    """Yield unknown parameters that begin with `slipway.`: misspelt ones, or those of another release of Slipway."""
+    """Yield unknown parameters that begin with `slipway.`: misspelt names, or parameters of another release of Slipway."""
     for key in sorted(config.parameters):
         name = key.removeprefix(SLIPWAY_PREFIX)
         if name != key and name not in OWN_PARAMETERS:

@@ -1,7 +1,7 @@
-"""`slipway.variable_batch`: true where an ONNX model that was exported for one row should take any number of rows.
+"""`slipway.variable_batch`: true if an ONNX model that was exported for one row should take any number of rows.
 
-The server then reads a first dimension of 1 as a variable one, in the model's inputs and outputs, and has ONNX Runtime do so;
-the file stays as it is. Whether a model bears it the inspection tries.
+The server and ONNX Runtime then treat a first dimension of 1 as variable, in the inputs and outputs of the model. The file
+stays unchanged. The inspection tries whether a model works with more than one row.
 """
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -15,7 +15,7 @@ KEY = SLIPWAY_PREFIX + PARAMETER
 
 
 def asked(config: ModelConfig) -> bool:
-    """Whether a configuration asks for it. A value that is no JSON counts as false, because validation reports it."""
+    """Return whether the parameter is true. A value that is no JSON counts as false, because validation reports it."""
     try:
         return get_parameter(config, PARAMETER, False) is True
     except InvalidConfig:
@@ -23,7 +23,7 @@ def asked(config: ModelConfig) -> bool:
 
 
 def problem(value: Json, config: ModelConfig) -> str:
-    """Return what is wrong with a value, "" for nothing."""
+    """Return the mistake in a value; "" if there is none."""
     if not isinstance(value, bool):
         return f"expected true or false, not {value!r}"
     if value and backend_of(config) not in ("", "onnxruntime"):

@@ -6,9 +6,9 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 
 def select(config: ModelConfig, available: Iterable[int]) -> list[int]:
-    """Return the versions to serve of those available, ascending.
+    """Return the available versions that the configuration selects, ascending.
 
-    Without a policy that is the latest, as in Triton. `latest {}` selects none, because its number is 0.
+    Without a policy, the latest version is selected, as in Triton. `latest {}` selects no version, because its number is 0.
     """
     versions = sorted(available)
     policy = config.version_policy

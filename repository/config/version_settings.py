@@ -2,7 +2,7 @@
 
 {"2": {"max_batch_size": 8, "instance_group": [{"count": 2}]}}
 
-Each is a part of a ModelConfig in protobuf's JSON, and is laid over the settings in that version's `slipway.pbtxt`. The
+Each value is a part of a ModelConfig in protobuf's JSON. It overrides the settings in the `slipway.pbtxt` of that version. The
 parameter is part of the model's configuration, so that each release has its own value, and a load request carries it.
 """
 
@@ -63,16 +63,16 @@ def set_settings(config: ModelConfig, settings: Mapping[int, ModelConfig]) -> No
 
 
 def for_version(config: ModelConfig, version: int | None) -> ModelConfig:
-    """Return the configuration of a version; None is any version without settings. InvalidConfig as `settings_of`."""
+    """Return the configuration of a version; None means any version without settings. Raises InvalidConfig as `settings_of`."""
     if KEY not in config.parameters:
         return config
     return _laid_over(config, settings_of(config).get(version) if version is not None else None)
 
 
 def as_served(config: ModelConfig, number: int, folder: Path) -> ModelConfig:
-    """Return the configuration of a version: the model's, overlaid by slipway.pbtxt of its folder, then by its settings here.
+    """Return the configuration of a version: the model's, with slipway.pbtxt of its folder and then its settings merged in.
 
-    InvalidConfig where either cannot be read.
+    Raise InvalidConfig if slipway.pbtxt or the settings cannot be read.
     """
     overlay = folder / OVERLAY_FILE
     if not model_config.is_there(overlay):
@@ -93,7 +93,7 @@ def _laid_over(config: ModelConfig, own: ModelConfig | None) -> ModelConfig:
 
 
 def problem(value: Json, config: ModelConfig) -> str:
-    """Return what is wrong with the parameter's value in itself, "" for nothing."""
+    """Return the mistake in the parameter's value alone; "" if there is none."""
     try:
         settings_of(config)
     except InvalidConfig as error:
@@ -102,7 +102,7 @@ def problem(value: Json, config: ModelConfig) -> str:
 
 
 def of_versions(config: ModelConfig) -> dict[int, ModelConfig]:
-    """Return the configuration of each version that has settings of its own; {} where the parameter is invalid."""
+    """Return the configuration of each version that has settings of its own; {} if the parameter is invalid."""
     try:
         return {number: _laid_over(config, own) for number, own in settings_of(config).items()}
     except InvalidConfig:

@@ -27,7 +27,7 @@ def leads_into(path: Path, folder: Path) -> bool:
 
 
 def part_problem(text: str) -> str:
-    """Return why a text cannot be one part of an address' path, as the end of a sentence; "" where it can.
+    """Return why a text cannot be one part of an address' path, as the end of a sentence; "" if it can.
 
     Percent-encoding would allow any text. But some servers and proxies decode more than the parts, or read a parameter behind
     ";", and then open another path.

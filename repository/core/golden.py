@@ -85,7 +85,7 @@ class OutputVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of comparing an answer. detail: the first reason why it failed; "" where it passed."""
+    """The result of comparing an answer. detail: the first reason why it failed; "" if it passed."""
 
     outputs: list[OutputVerdict]
 

@@ -9,5 +9,5 @@ def with_build(version: str, compiled: bool) -> str:
 
 
 def is_compiled(version: str) -> bool:
-    """Whether a server of this version runs compiled modules."""
+    """Return whether a server of this version runs compiled modules."""
     return version.endswith(_COMPILED)

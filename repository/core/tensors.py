@@ -82,7 +82,7 @@ def read_tensor(row: object) -> Tensor:
 
 
 def is_tensor_name(value: object) -> bool:
-    """Whether a value can name a tensor. The character NUL is not allowed, because databases refuse it."""
+    """Return whether a value can name a tensor. The character NUL is not allowed, because databases refuse it."""
     return isinstance(value, str) and value != "" and "\0" not in value
 
 
@@ -126,7 +126,7 @@ def from_binary(name: str, datatype: str, content: bytes) -> list[Element]:
 
 
 def in_json(tensor: Tensor) -> bool:
-    """Whether V2's JSON can carry the tensor; otherwise it is sent as binary data."""
+    """Return whether V2's JSON can carry the tensor; otherwise it is sent as binary data."""
     if tensor.datatype == "BYTES":
         return _texts(tensor) is not None
     if tensor.datatype in FLOATS:

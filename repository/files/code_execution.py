@@ -171,7 +171,7 @@ def _is_plain_ensemble(config: ModelConfig) -> bool:
 
 
 def _overlaid(config: ModelConfig, number: int, folder: Path) -> ModelConfig | None:
-    """Return the configuration of the version; None where its settings cannot be read, because then no server loads it."""
+    """Return the configuration of the version; None if its settings cannot be read, because then no server loads it."""
     try:
         return version_settings.as_served(config, number, folder)
     except InvalidConfig:
@@ -235,7 +235,7 @@ def _unknown(number: int, folder: Path, read: set[str], data: DataFiles | None) 
 
 
 def code_in(name: str, path: Path | None = None) -> str:
-    """Return why a file can be code, by its name or, with a path, by its content; "" where neither tells."""
+    """Return why a file can be code, by its name or, with a path, by its content; "" if neither tells."""
     suffix = _CODE_NAME.search(PurePosixPath(name).name)
     if suffix:
         return f"files that end in {suffix[0].lower()} can hold code"

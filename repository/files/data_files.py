@@ -67,7 +67,7 @@ class DataFiles:
         self._left = _READ_BYTES
 
     def has(self, name: str, path: Path) -> bool:
-        """Whether a file is known to be data: its name has a proof, and its content passes."""
+        """Return whether a file is known to be data: its name has a proof, and its content passes."""
         proof = _proof_of(name)
         if proof is None:
             return False
@@ -86,9 +86,9 @@ def _proof_of(name: str) -> "Callable[[BinaryIO, int], bool] | None":
 
 # -- texts -------------------------------------------------------------------------------------------------------------
 def _is_json(file: BinaryIO, size: int) -> bool:
-    """Whether a file begins an object or array and holds JSON's tokens alone: no names, calls or operators, so no program.
+    """Return whether a file begins an object or array and contains only tokens of JSON: no names, calls or operators.
 
-    Lines of JSON pass as well.
+    Such a file is no program. A file with one JSON value on each line passes, too.
     """
     content = _text_bytes(file, size)
     return content is not None and _holds_tokens(content)
@@ -106,7 +106,7 @@ def _holds_tokens(content: bytes) -> bool:
 
 
 def _is_text(file: BinaryIO, size: int) -> bool:
-    """Whether a file is text for people or a tokenizer: without control characters, and no script, pickle or Python."""
+    """Return whether a file is text for people or a tokenizer: without control characters, and no script, pickle or Python."""
     content = _text_bytes(file, size)
     if content is None or content.startswith(b"#!") or _is_pickle(content):
         return False
@@ -129,7 +129,7 @@ def _text_bytes(file: BinaryIO, size: int) -> bytes | None:
 
 
 def _is_tar(content: bytes) -> bool:
-    """Whether a file begins with a header of tar, by its checksum, because it may have no other mark."""
+    """Return whether a file begins with a header of tar, by its checksum, because it may have no other mark."""
     try:
         tarfile.TarInfo.frombuf(content[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -138,7 +138,7 @@ def _is_tar(content: bytes) -> bool:
 
 
 def _is_python(content: bytes) -> bool:
-    """Whether a text may be a program: it parses as Python, and does more than name things and write values down.
+    """Return whether a text may be a program: it parses as Python, and does more than name things and write values down.
 
     Of a long text only the beginning is parsed; where that is Python, the rest may do more. A text with an encoding of its
     own, or nested too deeply to be parsed, counts as a program too.
@@ -163,18 +163,18 @@ def _is_python(content: bytes) -> bool:
 
 
 def _is_idle(node: ast.AST) -> bool:
-    """Whether a node does nothing. Assigning to an attribute does: it may replace the method behind a later `+` or `[]`."""
+    """Return whether a node has no effect. An assignment to an attribute may replace the method of a later `+` or `[]`."""
     replaces = isinstance(node, ast.Attribute) and not isinstance(node.ctx, ast.Load)
     return isinstance(node, _IDLE) and not replaces
 
 
 # -- pickles -----------------------------------------------------------------------------------------------------------
 def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
-    """Whether an unpickler, called as often as possible, would import an object and call it; True for one too long to tell.
+    """Return whether an unpickler, called until the end of the content, would import an object and call it.
 
-    The steps are followed by the depth and marks of the stack, without values: so words for a tokenizer, most of which are
-    steps of a pickle, soon need an item that no earlier step has left. Steps that an unpickler would refuse for their values
-    pass. goes_on: this is only the beginning of a file.
+    The function returns True for a pickle with too many steps. It follows the depth and the marks of the stack, without values.
+    The words of a tokenizer are mostly steps of a pickle, too, but they soon need an item that no earlier step left on the
+    stack. Steps that an unpickler would refuse only for their values pass. goes_on: whether more content follows.
     """
     stack: list[bool] = []  # whether each item is a mark
     imports = at = 0
@@ -194,7 +194,7 @@ def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
 
 
 def _apply_step(stack: list[bool], step: pickletools.OpcodeInfo) -> bool:
-    """Take the items that a step needs from the stack, and put its results there; False where they are missing."""
+    """Take the items that a step needs from the stack, and put its results there; False if they are missing."""
     needs = step.stack_before
     if pickletools.markobject in needs:
         if True not in stack:
@@ -241,7 +241,7 @@ def _begins(*starts: bytes) -> Callable[[BinaryIO, int], bool]:
 
 
 def _is_safetensors(file: BinaryIO, size: int) -> bool:
-    """Whether a file is eight bytes of a length, a header in JSON of that length, and numbers."""
+    """Return whether a file is eight bytes of a length, a header in JSON of that length, and numbers."""
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(size - 8, _HEADER_BYTES):
         return False
@@ -254,7 +254,7 @@ def _is_safetensors(file: BinaryIO, size: int) -> bool:
 
 
 def _is_sentencepiece(file: BinaryIO, size: int) -> bool:
-    """Whether a file is a vocabulary of SentencePiece: pieces (field 1), each with its length, then its settings."""
+    """Return whether a file is a vocabulary of SentencePiece: pieces (field 1), each with its length, then its settings."""
     if size > _TEXT_BYTES:
         return False
     content = file.read(_TEXT_BYTES)
@@ -289,7 +289,7 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _ends_as_zip(file: BinaryIO, size: int) -> bool:
-    """Whether a file ends with the record from which zip archives are read, which may begin with any bytes."""
+    """Return whether a file ends with the record from which zip archives are read, which may begin with any bytes."""
     file.seek(max(0, size - _ZIP_END_BYTES), os.SEEK_SET)
     return _ZIP_END in file.read(_ZIP_END_BYTES)
 

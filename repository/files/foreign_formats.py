@@ -326,7 +326,7 @@ BY_NAME = {one.name: one for one in FOREIGN_FORMATS}
 
 
 def may_hold_model(path: str) -> bool:
-    """Whether a file, by its name, may be a model, or the configuration of the files beside it."""
+    """Return whether a file, by its name, may be a model, or the configuration of the files beside it."""
     name = PurePosixPath(path).name.lower()
     return name in MODEL_NAMES or name.endswith(MODEL_ENDINGS)
 
@@ -360,7 +360,7 @@ def stand_in_for_text(text: str) -> ForeignFormat | None:
 
 
 def by_head(head: bytes) -> ForeignFormat | None:
-    """Return the kind of a file by its first HEAD_BYTES; None where they do not tell."""
+    """Return the kind of a file by its first HEAD_BYTES; None if they do not tell."""
     return next((one for one in FOREIGN_FORMATS if any(_fits(head, start) for start in one.starts)), None)
 
 
@@ -369,7 +369,7 @@ def _fits(head: bytes, start: Sequence[tuple[int, str]]) -> bool:
 
 
 def by_zip_names(names: Sequence[str]) -> ForeignFormat | None:
-    """Return the kind of a zip archive by its names; None where it may be a model, or hold one."""
+    """Return the kind of a zip archive by its names; None if it may be a model, or hold one."""
     return next((one for one in FOREIGN_FORMATS if one.zip_holds and _holds(names, one)), None)
 
 

@@ -163,7 +163,7 @@ def _copy_file(source: Path, target: Path, progress: Progress) -> None:
 
 
 def same_disk(one: Path, other: Path) -> bool:
-    """Whether renames and hard links work between two folders."""
+    """Return whether renames and hard links work between two folders."""
     return one.stat().st_dev == other.stat().st_dev
 
 

@@ -69,7 +69,7 @@ class RemoteRepository:
         return self._listed.get(name, ())
 
     def is_copied(self, name: str) -> bool:
-        """Whether the copy is that of the last listing."""
+        """Return whether the copy is that of the last listing."""
         return name in self._copied and self._copied[name] == self._listed.get(name)
 
     # -- the network -------------------------------------------------------------------------------------------------

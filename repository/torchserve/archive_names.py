@@ -15,7 +15,7 @@ def archives_in(folder: Path) -> list[str]:
 
 
 def is_address(url: str) -> bool:
-    """Whether a url is an address, not the name of a file in the store."""
+    """Return whether a url is an address, not the name of a file in the store."""
     return _ADDRESS.fullmatch(url) is not None
 
 

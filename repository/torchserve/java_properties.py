@@ -54,7 +54,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _is_continued(line: str) -> bool:
-    """Whether a line ends with an odd number of backslashes."""
+    """Return whether a line ends with an odd number of backslashes."""
     return (len(line) - len(line.rstrip("\\"))) % 2 == 1
 
 

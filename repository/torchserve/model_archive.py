@@ -109,12 +109,12 @@ def read_description(path: Path) -> tuple[Manifest, ModelSettings]:
 
 
 def looks_like_one(path: Path) -> bool:
-    """Whether something of a store is meant as an archive: a file with its suffix, or a folder with a manifest."""
+    """Return whether something of a store is meant as an archive: a file with its suffix, or a folder with a manifest."""
     return path.is_file() or (path / MANIFEST).is_file() or any(path.glob(f"*/{MANIFEST}"))
 
 
 def is_other_tar(path: Path) -> bool:
-    """Whether a file that is not damaged holds no manifest. Reading a damaged one raises."""
+    """Return whether a file that is not damaged holds no manifest. Reading a damaged one raises."""
     try:
         with _opened(path) as archive:
             return MANIFEST not in archive.sizes
@@ -143,7 +143,7 @@ def read_file(path: Path, name: str) -> bytes:
 
 
 def _names(source: bytes, name: str) -> bool:
-    """Whether a source's code uses a name; comments and texts do not count."""
+    """Return whether a source's code uses a name; comments and texts do not count."""
     if name.encode() not in source:
         return False
     try:

@@ -57,7 +57,7 @@ class TorchServeOptions:
     # -- models ----------------------------------------------------------------------------------------------------
     model_store: Path | None = None
     workflow_store: Path | None = None
-    managed: bool = False  # registered through TorchServe's APIs; False where --model-repository says what serves
+    managed: bool = False  # registered through TorchServe's APIs; False if --model-repository says what serves
     load_models: tuple[str, ...] = ()  # "all", or each [name=]archive, of --models too
     models: ModelsSettings = field(default_factory=dict)
     model_snapshot: ModelsSettings | None = None  # of a snapshot: what is loaded instead of load_models

@@ -34,7 +34,7 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUpVersion:
-    """One version. registered: it serves at the start, with `workers` of them; None where no setting says how many."""
+    """One version. registered: it serves at the start, with `workers` of them; None if no setting says how many."""
 
     model: str
     version: str

@@ -129,7 +129,7 @@ def overlay(
 
 
 def workers_in_archive(said: ModelSettings) -> tuple[int, int] | None:
-    """Return the least and the most workers that an archive asks for; None where it does not, or not both."""
+    """Return the least and the most workers that an archive asks for; None if it does not, or not both."""
     least, most = said.min_workers or 0, said.max_workers or 0
     return (least, most) if 0 < least <= most else None
 

@@ -12,7 +12,7 @@ _PROGRAM = b"serving.workers.program"
 
 
 def is_frontend_worker(pid: int) -> bool:
-    """Whether a process is a frontend worker of some server."""
+    """Return whether a process is a frontend worker of some server."""
     try:
         return _PROGRAM in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

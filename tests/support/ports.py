@@ -24,7 +24,7 @@ class _Reserved:
         self._ports: set[int] = set()
 
     def take(self, port: int) -> bool:
-        """Reserve a port; False where it has been given out, here or elsewhere."""
+        """Reserve a port; False if it has been given out, here or elsewhere."""
         if self._process != os.getpid():  # the locks of a process are not those of one that it forks
             path = Path(tempfile.gettempdir(), f"slipway-test-ports-{os.getuid()}")
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)

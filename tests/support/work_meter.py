@@ -68,7 +68,7 @@ def _calls_of(call: Callable[[], Any]) -> int:
 
 
 def grows_evenly(work: Callable[[int], Callable[[], Any]], n: int) -> bool:
-    """Whether four times as much takes about four times the work, and not sixteen times."""
+    """Return whether four times as much takes about four times the work, and not sixteen times."""
     work_of(work(n))  # what is done once: caches, imports
     few, many = (work_of(work(count)) for count in (n, 4 * n))
     assert few > 0
