@@ -28,8 +28,8 @@ class ModelSummary:
     """One model in a list.
 
     state: ready, asleep (the next request loads it), loading, unloading, unloaded, failed, or degraded: a wanted version is not
-    ready, a load failed while older versions serve, or the model serves although it should not. reason: of a degraded or failed
-    state. warning: about a ready model, such as instances that run on the CPU because there is no GPU.
+    ready, a load failed while older versions serve, or the model serves although it should not. reason: why the state is
+    degraded or failed. warning: a problem of a ready model, such as instances that run on the CPU because there is no GPU.
     """
 
     model: Model
@@ -58,7 +58,7 @@ class ModelSummary:
 
     @property
     def rolling_out(self) -> bool:
-        """Whether the wanted release belongs to an unfinished rollout, which has its own way back."""
+        """True if the wanted release belongs to an unfinished rollout, which has its own way back."""
         rollout = self.wanted.rollout if self.wanted is not None else None
         return rollout is not None and rollout.ended_at is None
 
@@ -70,7 +70,7 @@ class ModelSummary:
 
     @property
     def live_versions(self) -> list[int]:
-        """The versions that answer clients now: without the candidate of a shadow."""
+        """The versions that answer clients now. The candidate of a shadow rollout is not one of them."""
         release = self.serving or self.wanted
         return release.without_shadow(self.loaded_versions) if release is not None else self.loaded_versions
 
@@ -99,7 +99,8 @@ class ModelSummary:
 class Standing(NamedTuple):
     """The fields by which lists of models are counted, filtered and sorted. They are few, because there may be many models.
 
-    state, backend: as in ModelSummary. serves: whether a version answers now, even if the model is degraded or loads another.
+    state, backend: as in ModelSummary. serves: whether a version answers now, even if the model is degraded or loads another
+    version.
     """
 
     pk: int
@@ -168,7 +169,7 @@ def wanted_versions_of_all() -> dict[str, list[int]]:
 
 
 class _Report(NamedTuple):
-    """A server's report of one version. word: choices.version_word."""
+    """A server's report of one version. word: the result of choices.version_word."""
 
     version: int
     state: str
@@ -182,7 +183,7 @@ class _Newest(TypedDict):
 
 def _with_parts(models: QuerySet[Model]) -> "QuerySet[WithAnnotations[Model, _Newest]]":
     newest = Release.objects.filter(model=OuterRef("pk"), continues=None).order_by("-number")
-    # No list shows a fingerprint, which is long.
+    # A fingerprint is long, and no list shows it.
     return models.defer("fingerprint").annotate(newest_release=Subquery(newest.values("pk")[:1]))
 
 
@@ -304,7 +305,7 @@ def _judge(desired: str, wanted: list[int], states: list[_Report], error: str) -
     asleep = {state.version for state in states if state.word == "asleep"}
     if (
         ModelStatus.LOADING in reported and not error
-    ):  # after an error it stays failed during retries, until it is ready
+    ):  # after an error the model stays failed during retries, until it is ready
         return "loading", ""
     if wanted and set(wanted) <= ready | asleep and not error:
         return ("ready" if set(wanted) & ready else "asleep"), ""

@@ -18,7 +18,7 @@ _VERBS = {DesiredState.LOADED: ("model.load", "Load"), DesiredState.UNLOADED: ("
 
 
 def model_load(*, model: Model, actor: Actor) -> Model:
-    """Have `watch` load the model; it retries a model that failed.
+    """Record that the model should be loaded, so that `watch` loads it or retries a load that failed.
 
     Forbidden: the actor may not operate. Conflict: no version is published.
     """
@@ -29,7 +29,7 @@ def model_load(*, model: Model, actor: Actor) -> Model:
 
 
 def model_unload(*, model: Model, actor: Actor) -> Model:
-    """Have `watch` unload the model; requests under way are finished first. Forbidden: the actor may not operate."""
+    """Record that `watch` should unload the model after its present requests. Forbidden: the actor may not operate."""
     return _want(model, DesiredState.UNLOADED, actor)
 
 
@@ -90,7 +90,7 @@ def model_delete(*, model: Model, actor: Actor, confirm_name: str) -> None:
     """Delete an unloaded model with all its files.
 
     confirm_name: must be the model's name, else Invalid. Conflict: the model is loaded, or a job moves its files. StorageFull:
-    auth.json, which tokens with the model's name need, cannot be written.
+    auth.json, from which the model's name is removed, cannot be written.
     """
     require(actor, Right.OPERATE)
     if confirm_name != model.name:
@@ -126,7 +126,7 @@ def _refuse_served(model: Model) -> None:
 
 
 def last_number_ever(name: str) -> int:
-    """Return the highest version number of deleted models of this name, because numbers are never reused; 0 for none."""
+    """Return the highest version number that deleted models of this name had, or 0. Numbers are never reused."""
     entries = AuditEntry.objects.filter(action="model.delete", model_name=name)
     numbers = (entry.before.get("last_number") for entry in entries)
     return max((number for number in numbers if isinstance(number, int)), default=0)
