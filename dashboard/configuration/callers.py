@@ -1,4 +1,4 @@
-"""The ensembles that call a model, and what would fail in them with other tensors: said before these come to serve."""
+"""Finds the ensembles that call a model, and the faults that they would have if the model's tensors changed."""
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -17,22 +17,22 @@ from repository.config.document import Document
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """An ensemble that calls a model. troubles: what would fail in it, clauses without a full stop; [] where it goes on."""
+    """An ensemble that calls a model. troubles: the faults that it would have, as clauses; [] if it would still work."""
 
     name: str
     troubles: list[str]
 
 
 def callers_of(name: str) -> list[str]:
-    """Return the names of the ensembles of which a step is the model."""
+    """Return the names of the ensembles that have the model as a step."""
     return [ensemble for ensemble, _ in _calls(name)]
 
 
 def callers_after(model: Model, after: Signature, served: Callable[[], Collection[int]]) -> list[Caller]:
-    """Return the ensembles that call a model, and what of them fails once it has other tensors.
+    """Return the ensembles that call a model, with the faults that they would have if the model's tensors changed.
 
-    after: the tensors of what answers then where a step names no version; a side without any is not known. served: asked
-    for the versions that are served then, where a step may name one.
+    after: the tensors of the version that will answer steps that name no version; an empty list of inputs or outputs means that
+    they are unknown. served: returns the versions that will be served; called only if an ensemble calls the model.
     """
     calls = _calls(model.name)
     if not calls:
@@ -46,7 +46,7 @@ def callers_after(model: Model, after: Signature, served: Callable[[], Collectio
 
 
 def callers_of_release(model: Model, release: Release) -> list[Caller]:
-    """Return the same for going back to a release."""
+    """Return the ensembles that call a model, with the faults that they would have if the model went back to a release."""
     version = model.versions.filter(number=release.answers).first()
     return callers_after(model, served_signature(release.document, version), lambda: release.versions)
 
@@ -69,7 +69,7 @@ def _steps(text: str, name: str) -> list[ModelEnsembling.Step]:
 def _troubles(
     step: ModelEnsembling.Step, before: Signature, after: Signature, now: Collection[int], then: Collection[int]
 ) -> Iterator[str]:
-    if step.model_version > 0:  # it goes on with the version that it names
+    if step.model_version > 0:  # the step keeps calling the version that it names
         if step.model_version in now and step.model_version not in then:
             yield f"it calls version {step.model_version}, which is not served any more"
         return
@@ -86,7 +86,7 @@ def _troubles(
 def _changed(
     kind: str, verb: str, names: Collection[str], before: dict[str, TensorRow], after: dict[str, TensorRow]
 ) -> Iterator[str]:
-    """Yield what is wrong with the tensors that a step maps. verb: what the ensemble does with them."""
+    """Yield the faults of the tensors that a step maps. verb: "sends" or "takes", for what the ensemble does with them."""
     for name in sorted(names):
         row, was = after.get(name), before.get(name)
         if row is None:

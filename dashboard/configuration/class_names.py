@@ -1,4 +1,4 @@
-"""The names of an output's classes, kept with a model for everybody: `slipway.class_names` of its configuration."""
+"""Names the classes of an output for everybody, in the parameter `slipway.class_names` of the model's configuration."""
 
 from collections.abc import Sequence
 
@@ -15,10 +15,10 @@ MAX_NAMES = 5_000
 
 @repository_errors()
 def class_names_set(*, model: Model, actor: Actor, output: str, names: Sequence[str]) -> Release:
-    """Make a release in which an output's classes have these names, by index; none takes the names away.
+    """Make a release in which an output's classes have these names, by index; an empty list removes the names.
 
-    Conflict: a label file names them, or the model has no configuration yet. Invalid: too many names, or there is no such
-    output. Otherwise as for `config_apply`.
+    Conflict: a label file names the classes, or the model has no configuration yet. Invalid: too many names, or there is no
+    such output. It also raises the errors of `config_apply`.
     """
     require(actor, Right.OPERATE)
     newest = newest_release(model)

@@ -1,4 +1,4 @@
-"""What another version means for clients: the tensors of what answers now beside its own, and which requests it refuses."""
+"""Compares another version or release with the version that answers now: its tensors, and the requests that it would refuse."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from dashboard.releases.signatures import answering_version, refused_requests, t
 
 
 class TensorPair(NamedTuple):
-    """A tensor as each side has it; None where that has no such one."""
+    """A tensor in two signatures, `a` and `b`; None in a signature that lacks the tensor."""
 
     kind: Literal["input", "output"]
     name: str
@@ -27,10 +27,11 @@ class TensorPair(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ForClients:
-    """What changes for clients that name no version when something else answers them than the version of now.
+    """The changes for clients that name no version if another version or release answered them.
 
-    then: what that is, "version 3" or "release 2". refused: why requests that `now` answers are refused then, clauses; [] where
-    they go on. changes: sentences without a full stop. pairs: the tensors of both.
+    now: the version that answers now. then: the name of the other side, "version 3" or "release 2". refused: the reasons why
+    requests that `now` answers would be refused, as clauses; [] if none would be. changes: sentences without a full stop.
+    pairs: the tensors of both.
     """
 
     now: Version
@@ -45,7 +46,7 @@ class ForClients:
 
 
 def for_clients(model: Model, number: int, after: Signature) -> ForClients | None:
-    """Return what a version with those tensors changes; None where it answers already, or nothing does."""
+    """Return the changes if version `number`, with these tensors, answered; None if it answers now, or no version does."""
     now = answering_version(model)
     if now is None or now.number == number:
         return None
@@ -53,9 +54,9 @@ def for_clients(model: Model, number: int, after: Signature) -> ForClients | Non
 
 
 def for_clients_of_release(model: Model, release: Release) -> ForClients | None:
-    """Return what going back to a release changes; None where nothing answers now.
+    """Return the changes of going back to a release; None if no version answers now.
 
-    It may bring back another configuration of the same version, which names other tensors."""
+    The release may have another configuration of the same version, with other tensors."""
     served = serving_release(model) or wanted_release(model)
     if served is None:
         return None
@@ -74,7 +75,7 @@ def _compared(now: Version, then: str, before: Signature, after: Signature) -> F
 
 
 def _refused_shapes(pairs: list[TensorPair]) -> Iterator[str]:
-    """Yield why shapes that inputs could have are refused then."""
+    """Yield a clause for each input that would refuse shapes that it accepts now."""
     for pair in pairs:
         if pair.kind == "input" and pair.a and pair.b and pair.a["datatype"] == pair.b["datatype"] != "":
             was, now = pair.a["shape"], pair.b["shape"]
@@ -83,7 +84,7 @@ def _refused_shapes(pairs: list[TensorPair]) -> Iterator[str]:
 
 
 def tensor_pairs(a: Signature, b: Signature) -> list[TensorPair]:
-    """Return the tensors of both, inputs first, each once and in the order of the first that has it."""
+    """Return the tensors of both signatures, each once: inputs before outputs, and tensors of `a` before those only in `b`."""
     found = []
     sides: tuple[tuple[Literal["input", "output"], list[TensorRow], list[TensorRow]], ...] = (
         ("input", a.get("inputs", []), b.get("inputs", [])),

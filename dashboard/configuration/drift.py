@@ -27,9 +27,9 @@ _NOTHING: Fingerprint = {"config": "", "files": {}}
 
 
 def drift_check(seen: dict[int, Fingerprint] | None = None) -> list[str]:
-    """Compare every model's folder with its adopted fingerprint, store the differences, and return these models' names.
+    """Compare every model's folder with its adopted fingerprint, store the differences, and return the names of changed models.
 
-    seen: the fingerprints of the caller's last check by model id, which is updated. With it a changed file is hashed once.
+    seen: the fingerprints of the caller's last check by model id. They are updated, so that a changed file is hashed only once.
     """
     seen = {} if seen is None else seen
     publishing = Upload.objects.filter(state=UploadState.PUBLISHING).values("model_name")
@@ -52,12 +52,12 @@ def _taken_back(model: Model) -> bool:
 
 
 def _look(model: Model, previous: Fingerprint | None = None) -> tuple[Fingerprint, list[str]]:
-    """Store the differences of a model's folder from its adopted fingerprint; return the folder's fingerprint and them."""
+    """Return the present fingerprint of a model's folder and its differences from the adopted one, which are stored."""
     recorded = adopted_fingerprint(model)
     current = _fingerprint(model, previous or recorded)
     sentences = drift.compare(recorded, current)
     if sentences != model.drift:
-        # The update does nothing where somebody adopted or published meanwhile; the next look will see that.
+        # The update changes nothing if somebody adopted or published meanwhile; the next check compares again.
         Model.objects.filter(pk=model.pk, fingerprint=model.fingerprint).update(drift=sentences)
     return current, sentences
 
@@ -69,10 +69,10 @@ def _fingerprint(model: Model, previous: Fingerprint) -> Fingerprint:
 
 @repository_errors()
 def drift_adopt(*, model: Model, actor: Actor) -> Release:
-    """Adopt the folder on disk as a release: its text, new folders as versions, missing ones as archived.
+    """Adopt the folder on disk as a release: its text, new folders as versions, and missing versions as archived.
 
-    Forbidden: the actor may not operate, or not upload code, for nobody has inspected the files. Invalid: the text on disk is
-    no valid configuration.
+    Forbidden: the actor may not operate, or may not upload code, which is needed because nobody has inspected the files.
+    Invalid: the text on disk is no valid configuration.
     """
     require(actor, Right.OPERATE)
     return _adopt(model, actor)
@@ -82,14 +82,15 @@ def _adopt(model: Model, actor: Actor) -> Release:
     require(actor, Right.UPLOAD_CODE)
     with transaction.atomic():
         model = Model.locked(model.pk)
-        # The text is read under the lock, because it is written again below: a later edit would be overwritten.
+        # The text is read under the lock, because it is written again below and would overwrite an edit made in between.
         document = traffic_adopted(model, current_document(model), _adoptable(model.name))
         document_check(model=model, document=document, with_files=False)  # the files may have changed, too
         known = model.releases.exists()
         recorded, (found, sentences) = adopted_fingerprint(model), _look(model)
         _adopt_versions(model, actor)
-        # The text in a new file: a server keeps what it was told to load in place of the folder's own (releases.overrides)
-        # until the model's files change, as Triton does. A folder without a text stays without one.
+        # The text gets a new stamp, and so a new file: a server keeps the text of a load request in place of the text
+        # in the folder (releases.overrides) until the model's files change, as Triton does. A folder without a text
+        # stays without one.
         release = release_make(
             model=model,
             actor=actor,
@@ -113,7 +114,7 @@ def _adopt(model: Model, actor: Actor) -> Release:
 
 
 def _adoptable(name: str) -> Document:
-    """Return the document of config.pbtxt on disk, an empty one without a file. InvalidConfig: the file is no text."""
+    """Return the document of config.pbtxt on disk, an empty one if there is no file. InvalidConfig: the file is not text."""
     found = on_disk(name)
     if found.problem:
         raise InvalidConfig(found.problem)
@@ -122,7 +123,7 @@ def _adoptable(name: str) -> Document:
 
 @repository_errors()
 def drift_overwrite(*, model: Model, actor: Actor) -> Release:
-    """Write the newest release's text over the one on disk. Files of versions are not brought back by this."""
+    """Write the newest release's text over the text on disk. This does not bring back files of versions."""
     require(actor, Right.OPERATE)
     with transaction.atomic():
         model = Model.locked(model.pk)
@@ -138,7 +139,8 @@ def drift_overwrite(*, model: Model, actor: Actor) -> Release:
 def drift_give_way(*, model: Model, actor: Actor) -> None:
     """Overwrite a text that was changed by hand, for an act that cannot wait until a person looks at it.
 
-    In a transaction of its own: whoever is killed afterwards has kept that text in the audit trail.
+    It commits a transaction of its own, so that the audit trail keeps the overwritten text even if the process is killed
+    afterwards.
     """
     require(actor, Right.OPERATE)
     with transaction.atomic():
@@ -163,7 +165,7 @@ def _write_over(model: Model, release: Release, actor: Actor) -> None:
 
 @repository_errors()
 def model_adopt(*, name: str, actor: Actor) -> Model:
-    """Make a model of a folder that somebody copied into the repository. It is not loaded by that.
+    """Make a model of a folder that somebody copied into the repository. The model is not loaded.
 
     Forbidden: the actor may not upload code. NotFound: there is no such folder. Conflict: it is managed already.
     """

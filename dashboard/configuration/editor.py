@@ -30,9 +30,10 @@ KINDS = (("AUTO", "whatever there is"), ("CPU", "CPU"), ("GPU", "GPU"), ("MODEL"
 def editor_context(
     document: Document, applied: Document | None = None, archive: ModelArchive | None = None
 ) -> dict[str, object]:
-    """Return the context of configuration/config_editor.html for a configuration to begin with.
+    """Return the context of configuration/config_editor.html for the configuration that it shows first.
 
-    applied: the one that changes are told against, where that is another one. archive: says what the text leaves out.
+    applied: the configuration that changes are compared with, by default `document`. archive: the settings of the model's
+    archive apply where the text has none.
     """
     original = document if applied is None else applied
     settings = [row for row in archive.settings if row.meaning] if archive else []
@@ -66,7 +67,7 @@ def editor_context(
 
 
 def base_release(request: HttpRequest) -> int | None:
-    """Return the number of the release that a form was made from; None where the form sends none, 0 for what is no number."""
+    """Return the number of the release that a form was made from; None if the form sends nothing, 0 if it sends no number."""
     given = request.POST.get("base_release", "")
     if not given:
         return None
@@ -74,9 +75,9 @@ def base_release(request: HttpRequest) -> int | None:
 
 
 def preview_of(request: HttpRequest, model_name: str, arriving: Arriving | None = None) -> services.ConfigPreview:
-    """Return the preview of a request's JSON, {"text"} or {"base", "fields"}. Invalid: it sends something else.
+    """Return the preview of a request's JSON, {"text"} or {"base", "fields"}. Invalid: the body is no JSON object.
 
-    arriving: the version that is to be published with it.
+    arriving: the version that is to be published with the configuration.
     """
     try:
         given = json.loads(request.body)
@@ -93,7 +94,7 @@ def preview_of(request: HttpRequest, model_name: str, arriving: Arriving | None 
 
 
 def preview_response(found: services.ConfigPreview, refused: str, **beside: str) -> JsonResponse:
-    """Answer with a preview. refused: the right that the person lacks, and why; "" for none. beside: further keys of a page."""
+    """Answer with a preview. refused: the right that the person lacks, and why; "" for none. beside: more keys for a page."""
     said = {
         field.name: getattr(found, field.name)
         for field in fields(found)
@@ -105,6 +106,6 @@ def preview_response(found: services.ConfigPreview, refused: str, **beside: str)
 
 
 def refusal_for(request: HttpRequest, needs: list[Need]) -> str:
-    """Return the needed right that the person lacks, and why, as a sentence; "" for none."""
+    """Return the right that the person lacks for these needs, and why, as a sentence; "" if they lack none."""
     missing = unmet(needs, actor_of(request).rights())
     return sentence(refusal(missing)) if missing else ""

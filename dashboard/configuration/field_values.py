@@ -27,7 +27,7 @@ def whole(field: str, value: object, least: int = -(1 << 31)) -> int:
 
 
 def number(field: str, value: object) -> float | int:
-    """Return a number; a whole one as int, so that it is written without a point."""
+    """Return a number; a whole number as int, so that it is written without a decimal point."""
     text = str(value).strip()
     if isinstance(value, bool) or not re.fullmatch(r"-?[0-9]{1,15}(\.[0-9]{1,9})?", text):
         raise FieldError(field, f"expected a number, not '{text[:40]}'")
@@ -54,7 +54,7 @@ def truth(value: object) -> bool:
 
 
 def named(field: str, value: object, prefix: str, enum: "EnumTypeWrapper") -> int:
-    """Return the enum value of a name, with its prefix or without."""
+    """Return the enum value of a name that is given with or without its prefix."""
     name = str(value).upper().removeprefix(prefix)
     try:
         return int(enum.Value(prefix + name))
@@ -64,7 +64,7 @@ def named(field: str, value: object, prefix: str, enum: "EnumTypeWrapper") -> in
 
 
 def rows(field: str, given: object) -> list[dict[str, object]]:
-    """Return the rows of a list."""
+    """Return a list of objects. FieldError: the value is something else."""
     if not isinstance(given, list) or not all(isinstance(item, dict) for item in given):
         raise FieldError(field, "expected a list of objects")
     return given

@@ -1,7 +1,8 @@
 """Converts between a configuration and the fields of a form.
 
-`Fields` has one field for each control of the form. What is laid over a configuration may have numbers and lists of numbers as
-text, as a browser sends them ("8, 16"). What it leaves out stays as it is; so does what the form has no field for.
+`Fields` has one field for each control of the form. Fields that are written into a configuration may hold numbers and lists of
+numbers as text, as a browser sends them ("8, 16"). Fields that are left out change nothing, and the form changes nothing that
+it has no field for.
 """
 
 from collections.abc import Callable, Mapping
@@ -48,7 +49,7 @@ SCALARS = {
     "priority_levels": Scalar("dynamic_batching.priority_levels", _from_zero),
     "default_priority_level": Scalar("dynamic_batching.default_priority_level", _from_zero),
 }
-# form field -> its path in the configuration; the longest prefix wins.
+# form field -> its path in the configuration. If several paths are prefixes of a given path, the longest one counts.
 PATHS: dict[str, str] = {
     **{name: scalar.path for name, scalar in SCALARS.items()},
     "batching": "dynamic_batching",
@@ -88,11 +89,11 @@ class TensorFields(TypedDict):
     """An input or an output."""
 
     name: str
-    data_type: str  # "FP32"; of the configuration, so a text is "STRING"
+    data_type: str  # the name in the configuration without TYPE_, such as "FP32"; a text is "STRING"
     dims: list[int]
     reshape: list[int] | None
-    optional: NotRequired[bool]  # of an input
-    label_filename: NotRequired[str]  # of an output
+    optional: NotRequired[bool]  # only inputs have it
+    label_filename: NotRequired[str]  # only outputs have it
 
 
 class QueueFields(TypedDict):
@@ -111,7 +112,7 @@ class LevelFields(QueueFields):
 
 
 class Fields(RunningFields, total=False):
-    """A configuration as the fields of a form: these and SCALARS; none for a text with mistakes."""
+    """A configuration as the fields of a form: the fields below and those of SCALARS; no fields if the text has mistakes."""
 
     batching: bool  # whether there is a dynamic batcher
     queue_timeout_microseconds: int  # 0 is none
@@ -128,7 +129,7 @@ class Fields(RunningFields, total=False):
 
 
 def field_for(path: str) -> str:
-    """Return the form field that shows a path of the configuration; "" for none.
+    """Return the form field that shows a path of the configuration; "" if no field does.
 
     A path inside an item gives the path of the item's field: "input[0].dims" is "inputs[0].dims".
     """
@@ -197,7 +198,7 @@ def _tensor_fields(tensor: mc.ModelInput | mc.ModelOutput) -> TensorFields:
 
 
 def apply_fields(config: ModelConfig, fields: Mapping[str, object]) -> None:
-    """Lay fields over a configuration, in place.
+    """Write fields into a configuration.
 
     fields: names of Fields with their values, as JSON or as text. FieldError: an unknown name, or a value of the wrong type.
     """
@@ -230,7 +231,7 @@ def _apply_batching(config: ModelConfig, fields: Mapping[str, object]) -> None:
 
 
 def _apply_scalar(config: ModelConfig, scalar: Scalar, name: str, given: object) -> None:
-    """Write a value, unless its message is absent."""
+    """Write a value, unless the message that would hold it is absent."""
     where, _, last = scalar.path.rpartition(".")
     if where and not config.HasField(where):
         return
@@ -298,7 +299,7 @@ def _apply_version_policy(config: ModelConfig, fields: Mapping[str, object]) -> 
 
 
 def _apply_latest(config: ModelConfig, fields: Mapping[str, object]) -> None:
-    """Set the number of latest versions. Without a policy 1 is not written, because an absent policy means the latest one."""
+    """Set the number of latest versions. If there is no policy, 1 is not written: that is what an absent policy means."""
     count = whole("version_policy_latest", fields.get("version_policy_latest", 1), least=1)
     absent = config.version_policy.WhichOneof("policy_choice") is None
     if not absent or count != 1:
@@ -313,7 +314,7 @@ def _apply_items(
     given: object,
     apply: "Callable[[str, Item, Mapping[str, object]], None]",
 ) -> None:
-    """Replace the items of a list. Each keeps the fields that the form lacks, from the old item of its name or else place."""
+    """Replace the items of a list. Fields that the form lacks are kept from the old item of the same name, else index."""
     old = list(items)
     by_name = {item.name: item for item in old}
     made = []

@@ -15,7 +15,7 @@ from repository.config.signature import Signature, TensorSignature
 from repository.core.errors import RepositoryError
 from repository.core.layout import OVERLAY_FILE
 
-# Formats whose files declare their signature: for old versions without a stored one, the recorded tensors are the file's.
+# Formats whose files declare their signature. For an old version without a stored signature, its recorded tensors are used.
 _SELF_DESCRIBING = ("onnx", "torch_export")
 
 
@@ -53,7 +53,7 @@ def file_of_upload(upload: Upload) -> ModelFile:
 def served_misfits(
     model: Model | None, document: Document, published: Iterable[int], arriving: Arriving | None = None
 ) -> list[Misfit]:
-    """Return the contradictions between a configuration and the files of the versions that it would serve, with their numbers.
+    """Return the contradictions between a configuration and the files of the versions that it would serve, with the numbers.
 
     published: the numbers of the model's versions.
     """
@@ -79,7 +79,7 @@ def _of_one(folder: Path | None, number: int, document: Document, file: ModelFil
 
 
 def _merged(found: Mapping[int, Iterable[Misfit]]) -> list[Misfit]:
-    """Return the misfits of several versions; equal ones once, with all their numbers."""
+    """Return the misfits of several versions; equal misfits become one, which names all their versions."""
     numbers: dict[Misfit, list[int]] = {}
     for number, problems in found.items():
         for problem in problems:
@@ -91,7 +91,7 @@ def _merged(found: Mapping[int, Iterable[Misfit]]) -> list[Misfit]:
 
 
 def _recorded(version: Version) -> Signature | None:
-    """Return the signature of an old version without a stored one, as a configuration completed it, which is less exact."""
+    """Return the signature of an old version from its recorded tensors, which a configuration may have completed."""
 
     def tensors(rows: Iterable[TensorRow]) -> tuple[TensorSignature, ...]:
         return tuple(TensorSignature(row["name"], row["datatype"], tuple(row["shape"])) for row in rows)

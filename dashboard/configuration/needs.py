@@ -1,7 +1,7 @@
-"""The rights that publishing a version or changing a configuration takes, and why. Services and their pages ask here.
+"""Decides which rights a publication or a change of a configuration needs, and why. Services and their pages ask here.
 
-A change of what is served, or of a configuration, takes the right to operate. A change after which code would run that does not
-run now (repository.files.code_execution) takes the right to upload code.
+A change of what is served, or of a configuration, needs the right to operate. A change that makes code run which does not run
+now (repository.files.code_execution) needs the right to upload code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +17,7 @@ from repository.core.layout import OVERLAY_FILE
 from repository.files import code_execution
 from repository.files.code_execution import Contents, Finding
 
-_TOLD = 3  # reasons that one refusal names
+_TOLD = 3  # the most reasons that one refusal names
 _NEXT = {
     Right.OPERATE: "Leave that out, or ask somebody who may",
     Right.UPLOAD_CODE: "Leave that out, or ask an administrator",
@@ -55,18 +55,18 @@ def refusal(missing: Sequence[Need]) -> str:
 
 # -- a configuration ---------------------------------------------------------------------------------------------------
 def config_needs(*, model_name: str, current: Document, document: Document) -> list[Need]:
-    """Return the rights that replacing `current` by `document` takes, with the files in the repository."""
+    """Return the rights that replacing `current` by `document` needs, given the model's files in the repository."""
     there = contents(model_name)
     return code_needs(runs(document, there) - runs(current, there))
 
 
 def runs(document: Document, there: Contents) -> frozenset[Finding]:
-    """Return the code that a model runs under a configuration; none for a text with mistakes, which no server loads."""
+    """Return the code that a model runs under a configuration; nothing if the text has mistakes, because no server loads it."""
     return frozenset() if document.mistake else code_execution.runs(document.message, there)
 
 
 def contents(model_name: str) -> Contents:
-    """Return the files of a model in the repository; none where it has no folder."""
+    """Return the files of a model in the repository; no files if it has no folder."""
     return code_execution.contents_of(managed_repository().model_dir(model_name))
 
 
@@ -75,12 +75,12 @@ def code_needs(findings: Iterable[Finding]) -> list[Need]:
 
 
 def code_of_version(model_name: str, document: Document, number: int) -> list[str]:
-    """Return the code that one version runs under a configuration, as sentences, which a later restore compares."""
+    """Return the code that one version runs under a configuration, as sentences. A later restore compares them."""
     return sorted(finding.sentence for finding in _runs_for(number, document, contents(model_name)))
 
 
 def restore_needs(*, version: Version, document: Document, folder: Path) -> list[Need]:
-    """Return the rights that restoring a version from `folder` takes under the present configuration.
+    """Return the rights that restoring a version from `folder` needs under the present configuration.
 
     Code that the version ran when it was published needs no right again.
     """
@@ -104,9 +104,9 @@ def publication_needs(
     folder: Path,
     changes_service: bool,
 ) -> list[Need]:
-    """Return the rights that publishing the files in `folder` as version `number` takes under a configuration.
+    """Return the rights that publishing the files in `folder` as version `number` needs under a configuration.
 
-    current: the model's newest release, None for a new model. changes_service: the model is loaded or made live by it.
+    current: the model's newest release, None for a new model. changes_service: whether the model is loaded or made live by it.
     """
     name = upload.model_name
     before = contents(name)
@@ -153,5 +153,5 @@ def _arriving(
 
 
 def beside_files(upload: Upload) -> dict[str, Path]:
-    """Return the upload's files for the folder of the model, beside its versions, by name."""
+    """Return the upload's files that belong in the model's folder, next to the folders of versions, by name."""
     return {name: upload.folder / path for name, path in upload.contents.get("model_files", {}).items()}

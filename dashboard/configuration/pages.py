@@ -25,7 +25,7 @@ HISTORY = 30
 
 
 class Conflicting(NamedTuple):
-    """The conflict of a person's text with a newer release. merged: both changes in one text, "" where they touch."""
+    """The conflict of a person's text with a newer release. merged: one text with both changes; "" if the changes overlap."""
 
     release: int
     by: str
@@ -45,7 +45,7 @@ def model_configuration(request: HttpRequest, name: str) -> HttpResponse:
 def _page(
     request: HttpRequest, name: str, typed: Document | None = None, error: DashboardError | None = None
 ) -> HttpResponse:
-    """typed: the text that was refused with `error`; the form keeps it, and the release that it was made from."""
+    """Show the page. typed: the text that was refused with `error`; the form still shows it, for the same base release."""
     head = model_context(name, "configuration")
     model = head["model"]
     release = newest_release(model)
@@ -86,10 +86,10 @@ def _conflict(error: Outdated, typed: Document) -> Conflicting:
 
 @requires(Right.OPERATE)
 def _apply(request: HttpRequest, name: str) -> HttpResponse:
-    """Apply the posted text; where it is refused, show it again with the reason."""
+    """Apply the posted text; if it is refused, show it again with the reason."""
     model = select.model_get(name)
     text = request.POST.get("text")
-    if text is None:  # an empty one is a configuration, too
+    if text is None:  # an empty text is a configuration, too
         return _page(request, name, error=Invalid("the form came without a text; load the page again"))
     document = Document.read(text.replace("\r\n", "\n"))
     try:

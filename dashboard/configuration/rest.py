@@ -1,4 +1,4 @@
-"""Configurations over REST: preview, apply; what was changed by hand, adopted or written over."""
+"""Configurations over REST: previewing and applying them, and adopting or overwriting changes by hand."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework.request import Request
@@ -29,7 +29,7 @@ class Config(Endpoint):
 
     @extend_schema(request=serializers.ConfigChangeSerializer, responses=serializers.ConfigSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Applies a text. With base_release, a 409 says that somebody else was faster."""
+        """Applies a text. With base_release, the answer is 409 if the configuration has another text by now."""
         model = select.model_get(name)
         data = data_of(request, serializers.ConfigChangeSerializer)
         config_apply(model=model, actor=self.actor, document=Document.read(data.pop("text")), **data)
@@ -42,7 +42,7 @@ class ClassNames(Endpoint):
 
     @extend_schema(request=serializers.ClassNamesSerializer, responses=serializers.ConfigSerializer)
     def put(self, request: Request, name: str) -> Response:
-        """Names the classes of an output for everybody, by index, as a release that is taken in place."""
+        """Names the classes of an output for everybody, by index, in a release that needs no reload."""
         model = select.model_get(name)
         class_names_set(model=model, actor=self.actor, **data_of(request, serializers.ClassNamesSerializer))
         return _config(model)
@@ -54,7 +54,7 @@ class ConfigPreview(Endpoint):
 
     @extend_schema(request=serializers.ConfigPreviewRequestSerializer, responses=serializers.ConfigPreviewSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """What a text or a form would be as a configuration, what is wrong with it, and what applying it would do."""
+        """The configuration that a text or a form makes, its problems, and the effect of applying it."""
         data = data_of(request, serializers.ConfigPreviewRequestSerializer)
         base, document = (Document.read(data[key]) if key in data else None for key in ("base", "text"))
         found = config_preview(model_name=name, base=base, document=document, fields=data.get("fields"))
@@ -67,7 +67,7 @@ class DriftAdopt(Endpoint):
 
     @fieldless(responses=serializers.ConfigSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Takes what was changed on disk as it is."""
+        """Adopts the changes on disk as a release."""
         model = select.model_get(name)
         drift_adopt(model=model, actor=self.actor)
         return _config(model)
@@ -79,7 +79,7 @@ class DriftOverwrite(Endpoint):
 
     @fieldless(responses=serializers.ConfigSerializer)
     def post(self, request: Request, name: str) -> Response:
-        """Writes the adopted text over what was changed on disk."""
+        """Writes the adopted text over the text on disk."""
         model = select.model_get(name)
         drift_overwrite(model=model, actor=self.actor)
         return _config(model)
@@ -104,6 +104,6 @@ class ModelAdopt(Endpoint):
 
     @fieldless(responses={201: ModelSummarySerializer})
     def post(self, request: Request, name: str) -> Response:
-        """Takes a folder that was copied into the repository under management. It is not loaded by that."""
+        """Makes a model of a folder that was copied into the repository. The model is not loaded."""
         model_adopt(name=name, actor=self.actor)
         return summary_response(name, status=201)

@@ -1,7 +1,7 @@
 """The fields of a form for running a model: residency, isolation, response cache, warm-up, and its parameters by key.
 
-What Slipway adds lies in `parameters` as JSON, under names that begin with `slipway.`; those with controls of their own are
-no rows of the list of parameters, and those that the dashboard writes itself are no fields at all.
+Slipway's own settings are `parameters` with names that begin with `slipway.` and values in JSON. Those that have controls of
+their own are not in the list of parameters, and those that the dashboard writes itself have no field at all.
 """
 
 import json
@@ -27,7 +27,7 @@ _APART = {
     *(control.key for control in _OF_BACKENDS),
 }
 _MODES = ("", "pinned", "on_demand", "evictable")
-_VALUES_OF_A_SAMPLE = 4  # for each input: itself, its datatype, its dims and its content
+_VALUES_OF_A_SAMPLE = 4  # the values of each input: the input itself, its datatype, its dims and its content
 _CONTENTS = ("zeros", "random", "own")
 
 PATHS: dict[str, str] = {
@@ -55,8 +55,8 @@ class ParameterFields(TypedDict):
 
 
 class RunningFields(TypedDict, total=False):
-    """Beside these a field for each of CONTROLS: a number or None, or whether a switch is on; and for each control of a
-    backend's: its text, "" where nothing is said, or whether a switch is on."""
+    """The fields for running a model. In addition there is a field for each of CONTROLS (a number or None, or whether the
+    switch is on) and for each control of a backend (its text, "" if unset, or whether the switch is on)."""
 
     residency: str  # "", "pinned", "on_demand" or "evictable"
     residency_idle_seconds: float | None
@@ -124,7 +124,7 @@ def _warmup_fields(config: ModelConfig, sample: mc.ModelWarmup) -> WarmupFields:
 
 
 def apply_running(config: ModelConfig, fields: Mapping[str, object]) -> None:
-    """Write these fields into a configuration, in place. FieldError: a value of the wrong type."""
+    """Write these fields into a configuration. FieldError: a value of the wrong type."""
     if "parameters" in fields:
         _apply_parameters(config, fields["parameters"])
     _apply_residency(config, fields)
@@ -153,7 +153,7 @@ def _optional(field: str, value: object) -> float | int | None:
 
 
 def _set(config: ModelConfig, name: str, value: Json) -> None:
-    """Write a parameter of Slipway's; None removes it."""
+    """Write a parameter that Slipway defines; None removes it."""
     key = SLIPWAY_PREFIX + name
     if value is None:
         config.parameters.pop(key, None)
@@ -206,7 +206,7 @@ def _apply_parameters(config: ModelConfig, given: object) -> None:
 
 
 def _apply_warmups(config: ModelConfig, given: object) -> None:
-    """Write the samples, matched by place; inputs of a sample whose content stays are kept."""
+    """Write the samples over the present ones in order; a sample whose content does not change keeps its inputs."""
     made: list[mc.ModelWarmup] = []
     samples = rows("warmups", given)
     if len(samples) * len(config.input) * _VALUES_OF_A_SAMPLE > MAX_VALUES:
@@ -241,7 +241,7 @@ def _fill(config: ModelConfig, sample: mc.ModelWarmup, content: str, field: str)
             made = sample.inputs[tensor.name]
             made.data_type = tensor.data_type
             made.dims[:] = _sizes(tensor)
-            # Random bytes are no text, so a text is empty.
+            # Random bytes are not valid text, so texts stay empty.
             if content == "random" and tensor.data_type != mc.TYPE_STRING:
                 made.random_data = True
             else:
@@ -249,5 +249,5 @@ def _fill(config: ModelConfig, sample: mc.ModelWarmup, content: str, field: str)
 
 
 def _sizes(tensor: mc.ModelInput) -> list[int]:
-    """Return the dims of a sample: one element where any size is taken."""
+    """Return the dims of a sample: 1 for each dim of any size."""
     return [max(dim, 1) for dim in tensor.dims]

@@ -8,7 +8,7 @@ from dashboard.configuration.needs import Need
 
 
 class ConfigSerializer(serializers.Serializer[Any]):
-    """The text of the newest release, the form's view of it, and what was changed on disk since."""
+    """The text of the newest release, its form fields, and the changes on disk since then."""
 
     release = serializers.IntegerField()
     text = serializers.CharField()
@@ -37,7 +37,7 @@ class ClassNamesSerializer(serializers.Serializer[Any]):
 
 
 class ConfigPreviewRequestSerializer(serializers.Serializer[Any]):
-    """Either `text`, or `fields` (configuration/fields.py) laid over `base`."""
+    """Either `text`, or `fields` (configuration/fields.py) to write into `base`."""
 
     text = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)
     base = serializers.CharField(required=False, allow_blank=True, trim_whitespace=False)

@@ -1,6 +1,6 @@
 """Previews and applies configurations.
 
-What is stored is the text as a person wrote it, with the stamp of its release; the form (fields.py) is another view of it.
+The text is stored as a person wrote it, with the stamp of its release. The form (fields.py) is another view of the text.
 """
 
 from collections.abc import Mapping
@@ -50,7 +50,7 @@ class ConfigPreview:
     changed_fields: list[str] = field(default_factory=list)  # outermost fields of the configuration
     dropped_comments: list[str] = field(default_factory=list)
     effect: str = "none"  # a key of EFFECTS
-    needs: list[Need] = field(default_factory=list)  # rights that applying it takes beside the right to operate
+    needs: list[Need] = field(default_factory=list)  # rights that applying it needs in addition to the right to operate
 
     @property
     def valid(self) -> bool:
@@ -70,11 +70,12 @@ def config_preview(
     fields: Mapping[str, object] | None = None,
     arriving: Arriving | None = None,
 ) -> ConfigPreview:
-    """Return the preview of a document, or of form fields laid over `base`.
+    """Return the preview of a document, or of form fields written into `base`.
 
-    base: the one that is edited, by default the model's current one. The diff is against the current text; for a model that
-    does not exist yet against `base`. A configuration with mistakes raises nothing: they are in `problems`. arriving: the
-    version that is to be published with it, whose file alone it must fit: which others go on to be served is not decided yet.
+    base: the document that is edited, by default the model's current one. The diff is against the current text, or against
+    `base` if the model does not exist yet. Mistakes of the configuration are not raised; they are in `problems`. arriving: the
+    version that is to be published with the configuration. The configuration must then fit only the file of that version,
+    because it is not decided yet which other versions stay served.
     """
     model = Model.objects.filter(name=model_name).first()
     current = current_document(model) if model else (base or NOTHING)
@@ -110,7 +111,7 @@ def config_preview(
 def config_apply(
     *, model: Model, document: Document, actor: Actor, summary: str = "", base_release: int | None = None
 ) -> Release:
-    """Validate a document, make a release of it, and return that; the newest one where the text is the same.
+    """Validate a document, and return a new release with it; return the newest release if the text is the same.
 
     base_release: the number of the release whose text the person edited. Invalid, with its problems: a server would refuse the
     text. Outdated: another text came since. Conflict: the file was changed by hand, or the text changes what a rollout decides.
@@ -149,8 +150,8 @@ def document_check(
 ) -> None:
     """Raise Invalid, with the problems, for a configuration that a server would refuse.
 
-    arriving: the version that is to be published with it. with_files: whether it must fit the files of the versions that it
-    would serve.
+    arriving: the version that is to be published with the configuration. with_files: whether the configuration must fit the
+    files of the versions that it would serve.
     """
     go_on()
     mistake = document.mistake
@@ -168,7 +169,7 @@ def document_check(
 
 
 def _from_fields(base: Document, fields: Mapping[str, object]) -> tuple[Document, list[Problem]]:
-    """Return `base` with the fields laid over it; `base` itself, and the problem, where a field is wrong."""
+    """Return `base` with the fields written into it; if a field is wrong, return `base` itself and the problem."""
     if base.mistake is not None:
         return base, []
     try:
@@ -180,7 +181,7 @@ def _from_fields(base: Document, fields: Mapping[str, object]) -> tuple[Document
 
 
 def _mistake(document: Document) -> list[Problem]:
-    """Return the mistake of a text as a problem; [] without one."""
+    """Return the mistake of a text as a problem; [] if it has none."""
     error = document.mistake
     if error is None:
         return []
@@ -201,10 +202,10 @@ def _check(
     published: list[int],
     arriving: Arriving | None = None,
 ) -> list[Problem]:
-    """Return broken rules as errors, and versions that the policy names and that are not published as a warning.
+    """Return broken rules as errors, and versions that the policy names but that are not published as a warning.
 
-    published: the numbers of the model's versions. A name of a version that would not be served is an error, for a server
-    refuses it.
+    published: the numbers of the model's versions. An alias or a candidate of a version that would not be served is an error,
+    because a server refuses it.
     """
     config = document.message
     problems = [_problem(document, found.field, found.message) for found in document.problems(name)]
@@ -219,7 +220,7 @@ def _check(
         message = f"there is no published version {numbers}"
         problems.append(_problem(document, path, message, severity="warning"))
     if there and not any(problem.severity == "error" for problem in problems):
-        # Publishing has versions with a name served.
+        # A publication lets versions with an alias stay served.
         served = there if arriving else version_policy.select(config, there)
         for parameter, unserved in (("aliases", unserved_alias), ("traffic", unserved_candidate)):
             if wrong := unserved(config, served):
@@ -228,7 +229,7 @@ def _check(
 
 
 def _files_check(document: Document, misfits: list[Misfit]) -> list[Problem]:
-    """Return certain misfits to the model files as errors, and possible ones as warnings."""
+    """Return misfits between a configuration and model files: certain ones as errors, possible ones as warnings."""
     return [
         _problem(document, field, message, severity="error" if certain else "warning")
         for field, message, certain in misfits
@@ -245,10 +246,10 @@ def _summary(before: Document, after: Document) -> str:
 
 
 def refuse_outdated(*, model: Model, base_release: int | None) -> None:
-    """Raise Conflict, with both texts, where another text than that of `base_release` is the model's by now.
+    """Raise Outdated, with both texts, if the model's text is not that of `base_release` any more.
 
-    base_release: the number of the release that a person's text was made from; 0 for none, None where that is not known.
-    Releases that were made since with the same text, or as further steps of the same rollout, are no others.
+    base_release: the number of the release that a person's text was made from; 0 if there was none, None if it is not known.
+    Later releases that have the same text, or differ only in the weight of a rollout, do not count.
     """
     newest = newest_release(model)
     if base_release is None or base_release == (newest.number if newest else 0):

@@ -10,7 +10,7 @@ from repository.config.signature import Entry, datatype_name
 
 
 def served_signature(document: Document, version: Version | None) -> Signature:
-    """Return the tensors by which the server checks requests: the configuration's, or the version's where it names none."""
+    """Return the tensors by which the server checks requests: those in the configuration, else those of the version's file."""
     declared = declared_signature(document)
     own: Signature = version.signature if version is not None else {}
     return {
@@ -20,7 +20,7 @@ def served_signature(document: Document, version: Version | None) -> Signature:
 
 
 def declared_signature(document: Document) -> Signature:
-    """Return the tensors of a configuration in the form of requests; none for a text with mistakes."""
+    """Return the tensors of a configuration in the form of requests; none if the text has mistakes."""
     config = ModelConfig() if document.mistake else document.message
     batch = [-1] if config.max_batch_size > 0 else []
     return {

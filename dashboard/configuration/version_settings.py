@@ -1,7 +1,7 @@
-"""The settings of one version, which replace the model's: shown with the source of each value, and changed.
+"""Shows and changes the settings of one version, which replace the settings of the model.
 
-It is a part of the model's configuration (`slipway.version_settings`), so that every change is kept and going back brings
-the settings back.
+The settings are part of the model's configuration (`slipway.version_settings`), so that every change is recorded and going back
+restores them.
 """
 
 from collections.abc import Mapping
@@ -29,8 +29,8 @@ _QUEUE = "queue_max_size"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One setting of a version. own: the value of this version alone, None without one. otherwise: the value without it, None
-    where the server decides. said_by: the source of that."""
+    """One setting of a version. own: the value of this version alone; None if there is none. otherwise: the value that applies
+    without `own`; None if the server decides. said_by: the source of `otherwise`."""
 
     name: str
     label: str
@@ -50,7 +50,7 @@ _FIELDS = {
 
 @repository_errors()
 def fields_of_version(version: Version) -> list[Field]:
-    """Return what can be said of a version, in the order of the form."""
+    """Return the settings that a version can have, in the order of the form."""
     own, base = _own(version), _without_own(version)
     model, overlay = _model_config(version), _overlay(version)
     archive, kind = _of_archive(version), _kind(version)
@@ -82,10 +82,10 @@ def versions_with_settings(model: Model) -> list[int]:
 def version_settings_apply(
     *, version: Version, fields: Mapping[str, object], actor: Actor, base_release: int | None = None
 ) -> Release:
-    """Make a release in which a version is served with these settings; None, or an empty text, leaves one to the model.
+    """Make a release in which a version is served with these settings; None or "" leaves a setting to the model.
 
-    What `fields` leaves out stays as it is. Invalid: a value that cannot be; Conflict: the version is archived; otherwise as
-    for `config_apply`.
+    Settings that `fields` leaves out do not change. Invalid: a value is impossible. Conflict: the version is archived. It also
+    raises the errors of `config_apply`.
     """
     require(actor, Right.OPERATE)
     model = version.model
@@ -137,7 +137,7 @@ def _without_own(version: Version) -> ModelConfig:
 
 
 def _of_archive(version: Version) -> Mapping[str, int | None]:
-    """Return the settings that the archive itself says; {} for one that cannot be read."""
+    """Return the settings in the archive of a version; {} if there is no archive or it cannot be read."""
     found = reader_in(managed_repository().version_dir(version.model.name, version.number))
     try:
         return found[0].said_settings(found[1]) if found else {}
@@ -198,7 +198,7 @@ def _set_parameter(said: ModelConfig, key: str, number: int | None) -> None:
 
 
 def _set_instances(version: Version, said: ModelConfig, number: int | None) -> None:
-    """Return an instance group with this count, and the kind of the model's first group."""
+    """Set one instance group with this count, otherwise like the model's first group; None removes it."""
     groups = list(_without_own(version).instance_group)
     said.ClearField("instance_group")
     if number is not None:
