@@ -21,14 +21,14 @@ from repository.core.golden import OutputVerdict, Tolerance, compare, read_expec
 from repository.core.json_types import JsonObject
 from repository.core.tensors import Tensor, from_binary, read_tensor, tensor_json
 
-BUDGET_S = 120.0  # for all requests of one run; the rest is reported as not run
+BUDGET_S = 120.0  # the time for all requests of one run; requests after it are reported as not run
 
 _connections = ServerConnections()
 
 
 @dataclass(frozen=True, slots=True)
 class GoldenResult:
-    """The result of one golden request. detail: why it failed, or the largest deviation. version: the one that answered."""
+    """The result of one golden request. detail: why it failed, or the largest deviation. version: the version that answered."""
 
     name: str
     passed: bool
@@ -103,7 +103,7 @@ def _run(example: Example, name: str, version: str, actor: Actor) -> GoldenResul
 def _ask(example: Example, name: str, version: str, actor: Actor) -> Answer:
     try:
         text, binary = request_body(read_request(example.request))
-    except InvalidExample as error:  # it was kept before the rule existed
+    except InvalidExample as error:  # the example was kept before the rule existed
         return Answer([], refusal=error.message)
     headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(text))}
     client = ServerClient(server_get(LOCAL), _connections)
@@ -122,7 +122,7 @@ def _refusal(status: int, body: bytes) -> str:
 
 
 def _read_answer(body: bytes, length: str) -> Answer:
-    """Read a V2 answer with outputs in its JSON or in binary form behind it. DashboardError: it does not follow V2."""
+    """Read a V2 answer with outputs in its JSON, or in binary form after the JSON. DashboardError: it does not follow V2."""
     size = int(length) if length.isdigit() else len(body)
     try:
         head = orjson.loads(body[:size])

@@ -42,7 +42,7 @@ def golden_checks(model: Model) -> list[JsonObject]:
 
 
 def golden_json(example: Example) -> JsonObject:
-    """Return a golden request as JSON. Tensors are formatted anew, because PostgreSQL returns 1e30 as a 31-digit integer.
+    """Return a golden request as JSON. Tensors are formatted again, because PostgreSQL returns 1e30 as a 31-digit integer.
 
     A request that was kept before a rule existed is sent unchanged, and the server reports its fault.
     """

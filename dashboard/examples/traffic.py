@@ -28,7 +28,7 @@ _connections = ServerConnections()
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A client's request in the form of an example. inputs: in words. expected: the answer that the client got."""
+    """A client's request in the form of an example. inputs: its tensors in words. expected: the answer that the client got."""
 
     version: int
     inputs: str
@@ -46,10 +46,9 @@ class Sampling:
 
 
 def traffic_sample(*, model: Model, actor: Actor, count: int, seconds: int, consent: bool) -> Sampling:
-    """Wait for the next requests of clients to a model, and return them with their answers: `count`, or fewer when the time is
-    over.
+    """Wait for the next `count` requests of clients to a model, and return them with their answers; fewer after `seconds`.
 
-    An audit entry is written before the actor sees any. consent: the actor confirms that they may see such data.
+    An audit entry is written before the actor sees any request. consent: the actor confirms that they may see such data.
     Forbidden: the actor may not operate. Invalid: no consent, or more than MAX_COUNT or MAX_SECONDS. Unavailable: the server
     does not answer, or the model is not ready.
     """
