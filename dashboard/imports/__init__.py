@@ -1,6 +1,7 @@
-"""The one room that knows TorchServe: its model stores are imported, its archives shown, its protocols offered.
+"""The one room that knows TorchServe: it imports model stores, shows archives and offers TorchServe's protocols.
 
-`plugin` declares what the room adds to others: archives that are shown (archives) and protocols of the bundled server
-(bundled_server). An import finds the archives of a store (sources) and publishes each as an upload is (publishing), by a job
-(services, jobs); from `manage.py import_torchserve`, from a page and over REST. The room imports `uploads` and what is below.
+`plugin` declares the parts that other rooms use: the reader of archives (archives) and the protocols of the bundled server
+(bundled_server). An import is a job (services, jobs), which a person starts with `manage.py import_torchserve`, on a page or
+over REST. It finds the archives of a store (sources) and publishes each of them like an upload (publishing). The room imports
+`uploads` and the rooms below.
 """

@@ -1,4 +1,4 @@
-"""Reads TorchServe's archives for the pages of uploads and versions; nothing of them runs."""
+"""Reads TorchServe's archives for the pages of uploads and versions. No code in them is run."""
 
 import json
 from collections.abc import Mapping
@@ -13,11 +13,11 @@ from repository.core.json_types import Json
 from repository.torchserve import model_archive
 from repository.torchserve.model_archive import FOLDER, ModelSettings
 
-TEXT_BYTES = 64 << 10  # of a file that is shown
+TEXT_BYTES = 64 << 10  # the most bytes that are shown of a file
 FILES_MOST = 500
-_VALUE_MOST = 300  # characters of a setting
+_VALUE_MOST = 300  # the most characters that are shown of a setting
 _TEXTS = (".py", ".txt", ".json", ".yaml", ".yml", ".md", ".cfg", ".ini", ".toml", ".csv", ".sh")
-# Keys of model-config.yaml that decide how the model is served -> what they are here.
+# Keys of model-config.yaml that decide how the model is served -> their meaning in Slipway.
 _MEANINGS = {
     "batchSize": "the largest batch",
     "maxBatchDelay": "milliseconds that a request may wait for company: the queue delay",
@@ -100,7 +100,7 @@ def _text(path: Path, name: str) -> ShownText:
 
 
 def _settings(settings: ModelSettings) -> list[Setting]:
-    """Return the keys: first those that decide how it is served, then those without a meaning here, then the handler's own."""
+    """Return the settings: first those that Slipway can honour, then others of TorchServe, then those of the handler."""
     order = [*_MEANINGS, *settings.unserved]
     keys = [*(key for key in order if key in settings.whole), *(key for key in settings.whole if key not in order)]
     return [
@@ -115,7 +115,7 @@ def _settings(settings: ModelSettings) -> list[Setting]:
 
 
 def _written(value: Json) -> str:
-    """Return a value as YAML has it, cut."""
+    """Return a value as text, nested values as YAML, cut to _VALUE_MOST characters."""
     nested = isinstance(value, dict | list)
     scalar = value if isinstance(value, str) else json.dumps(value)
     text = yaml.safe_dump(value, sort_keys=False, allow_unicode=True).strip() if nested else scalar

@@ -1,4 +1,4 @@
-"""TorchServe's protocols at the bundled server: its flags, where it listens, and where its clients ask it."""
+"""TorchServe's protocols on the bundled server: the flag that starts them, their listeners, and the address for clients."""
 
 import os
 from collections.abc import Mapping
@@ -17,11 +17,11 @@ from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.parameters import WORKFLOW
 from repository.torchserve.properties import InvalidProperties
 
-_ANYWHERE = ("0.0.0.0", "::", "[::]")  # a listener's address that no client asks
+_ANYWHERE = ("0.0.0.0", "::", "[::]")  # addresses for a listener, to which clients cannot connect
 
 
 class TorchServe(ServerAddition):
-    """The server with SLIPWAY_TORCHSERVE_CONFIG, which is read before anything starts."""
+    """Starts the server with the file of SLIPWAY_TORCHSERVE_CONFIG, which is read before any process starts."""
 
     def flags(self) -> Mapping[str, object]:
         return {} if settings.TORCHSERVE_CONFIG is None else {"--ts-config": settings.TORCHSERVE_CONFIG}
@@ -55,7 +55,7 @@ class TorchServe(ServerAddition):
         return found
 
     def working_folder(self) -> Path | None:
-        """TorchServe's key file and logs lie in the folder in which it runs."""
+        """Return the folder in which the server runs; there it writes TorchServe's key file and logs."""
         if settings.TORCHSERVE_CONFIG is None:
             return None
         folder: Path = settings.DATA_DIR / "torchserve"
@@ -85,7 +85,7 @@ class Predictions(ClientProtocol):
         return f"{'https' if address.tls else 'http'}://{host}:{address.port}"
 
     def facts(self, document: Document) -> Mapping[str, bool]:
-        """workflow: the model is an ensemble that was made of a workflow."""
+        """Return facts about a model. workflow: whether it is an ensemble that was made from a workflow."""
         try:
             return {"workflow": WORKFLOW in document.message.parameters}
         except InvalidConfig:

@@ -1,4 +1,4 @@
-"""Importing as a kind of job; params {"store": what was asked for}."""
+"""The kind of job that imports a set-up; its params are {"store": StoreParams}."""
 
 from dashboard.imports.services import KIND, import_run
 from dashboard.jobs.kinds import Kind

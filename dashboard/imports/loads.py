@@ -11,23 +11,23 @@ from dashboard.releases.selectors import lives_of, newest_release
 from dashboard.servers.selectors import ANSWERING, servers
 from dashboard.shared.choices import DesiredState, ReleaseState, ServerStatus
 
-SILENCE = timedelta(seconds=60)  # in which a server that starts, or starts again, has answered
+SILENCE = timedelta(seconds=60)  # a server that starts, or starts again, answers within this time
 _LOADED = {"desired_state": DesiredState.LOADED}
 _ENDED = (ServerStatus.DOWN, ServerStatus.STOPPED)
 
 
 @dataclass(slots=True)
 class Loads:
-    """The loads that an import waits for, by the bundled server's word. `waiting`: names of models, in their order."""
+    """The loads that an import waits for, as the bundled server reports them. waiting: names of models, in order."""
 
     waiting: list[str]
     began: datetime = field(default_factory=timezone.now)
     answered: datetime | None = None
 
     def take_finished(self) -> list[tuple[str, list[int], str]]:
-        """Return the models that have loaded, or failed to, since the last call: name, versions, and why not ("" for loaded).
+        """Return the name, versions and error ("" if loaded) of each model that loaded or failed to load since the last call.
 
-        A model that somebody unloads or deletes meanwhile is waited for no longer, and not among them.
+        A model that somebody unloads or deletes meanwhile is neither waited for nor returned.
         """
         wanted = {row.name: newest_release(row) for row in Model.objects.filter(name__in=self.waiting, **_LOADED)}
         lives = {life.release.pk: life for life in lives_of(row for row in wanted.values() if row is not None)}
@@ -46,7 +46,7 @@ class Loads:
         return found
 
     def nobody_loads(self) -> bool:
-        """Whether no server is there to load them: it had ended before, or has not answered for SILENCE."""
+        """Return whether no server will load the models: it had ended before, or has not answered for SILENCE."""
         state = getattr(servers().first(), "state", None)
         if state is None or (state.state in _ENDED and not self.answered):
             return True
@@ -57,7 +57,7 @@ class Loads:
 
 
 def to_wait_for(names: Iterable[str]) -> Loads:
-    """Return the loads of those models that are to be served."""
+    """Return the loads of those of the named models that should be loaded."""
     once = list(dict.fromkeys(names))
     wanted = set(Model.objects.filter(name__in=once, **_LOADED).values_list("name", flat=True))
     return Loads([name for name in once if name in wanted])

@@ -1,4 +1,4 @@
-"""Importing a model store of TorchServe's: choosing an allowed folder or archives, what would be taken, and the way on."""
+"""Pages that import a TorchServe model store: choosing an allowed folder or archives, a preview, and continuing an import."""
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -15,7 +15,7 @@ from dashboard.web.pages import act
 
 @get("models/import", Right.UPLOAD_CODE)
 def store_import(request: HttpRequest) -> HttpResponse:
-    """?folder=: looks at that folder first."""
+    """Show the page of imports; with ?folder= also a preview of that folder."""
     return _page(request, request.GET.get("folder", ""))
 
 

@@ -1,4 +1,4 @@
-"""What TorchServe adds to the dashboard."""
+"""The parts that TorchServe adds to the dashboard."""
 
 from dashboard.plugins.plugin import ModelSource, Plugin
 

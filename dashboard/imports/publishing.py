@@ -1,7 +1,7 @@
 """Imports one archive: it is published in the same steps as an upload, and its version says that it was imported.
 
-An import may run any number of times: it continues the upload that a killed import has begun, whatever its state, and leaves a
-version that is there already as it is.
+An import may be run any number of times: it continues the upload that a killed import began, whatever the upload's state, and
+does not change a version that already exists.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ class ImportContext:
 
 
 class _Part(JobContext):
-    """The work of a job on one upload. It ends before the job is cancelled, because no upload is left half-way."""
+    """The part of a job that works on one upload. A cancelled job stops only after it, so that no upload is left half-way."""
 
     def __init__(self, whole: JobContext, upload: Upload) -> None:
         super().__init__(whole.job)
@@ -68,12 +68,12 @@ class _Part(JobContext):
 
 
 def shown_version(label: str) -> str:
-    """Return an archive's version, cut as the database has it."""
+    """Return an archive's version, cut to the length that the database stores."""
     return label[:100]
 
 
 def label_of(version: Version) -> str:
-    """Return the name by which TorchServe's users know a version; "" where it is no archive."""
+    """Return the name by which TorchServe's users know a version; "" if the version is no archive."""
     if version.format != FORMAT:
         return ""
     archive: Any = version.details.get("archive", {})
@@ -81,13 +81,13 @@ def label_of(version: Version) -> str:
 
 
 def present(model: Model | None, label: str) -> Version | None:
-    """Return a model's version of that name, wherever its files are now."""
+    """Return the version of that name, wherever its files are now; None if the model has none."""
     rows = model.versions.all() if model is not None else []
     return next((row for row in rows if label_of(row) == shown_version(label)), None)
 
 
 def refuse_foreign(name: str, model: Model | None) -> None:
-    """Conflict where a model of that name has versions that are no archives."""
+    """Raise Conflict if the model of that name has versions that are no archives."""
     if model is not None and any(row.format != FORMAT for row in model.versions.all()):
         refuse_twin(name)
 
@@ -99,7 +99,7 @@ def refuse_twin(name: str) -> NoReturn:
 
 
 def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None:
-    """Conflict where a version of that name was made from another archive. read: compare the content, not the size alone."""
+    """Raise Conflict if a version of that name was made from another archive. read: compare the content as well as the size."""
     kept = adopted_fingerprint(found.model)["files"].get(f"{found.number}/{ARCHIVE}")
     if kept is None or found.state != VersionState.PUBLISHED or not version.path.is_file():
         return
@@ -111,7 +111,7 @@ def refuse_another(version: SetUpVersion, found: Version, *, read: bool) -> None
 
 
 def version_import(context: ImportContext, model: SetUpModel, version: SetUpVersion) -> Version:
-    """Publish one archive, without loading it. DashboardError where it fails; nothing of it is left then."""
+    """Publish one archive, without loading it. DashboardError: it failed, and nothing of it is left."""
     overlay = own_settings(version, model, context.source.options, context.source.said)
     upload = None if version.workflow else context.source.uploads.get(version.archive)
     own = upload is None
@@ -131,7 +131,7 @@ def version_import(context: ImportContext, model: SetUpModel, version: SetUpVers
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """Yield a new folder for as long as the block lasts. One that a kill leaves is removed with the leftovers of uploads."""
+    """Yield a new folder, which is removed after the block, or with the leftovers of uploads if the process is killed."""
     folder = Path(settings.STAGING_DIR) / str(uuid4())
     folder.mkdir()
     try:
@@ -141,7 +141,7 @@ def scratch() -> Iterator[Path]:
 
 
 def text_import(context: ImportContext, model_name: str, path: str, text: str) -> Version:
-    """Publish a model that is one text, without loading it. Raises as `version_import`."""
+    """Publish a model that is one text, without loading it. It raises the errors of `version_import`."""
     with scratch() as folder:
         file = folder / "text"
         file.write_text(text)
@@ -156,7 +156,7 @@ def text_import(context: ImportContext, model_name: str, path: str, text: str) -
 
 
 def _proposed(context: ImportContext, model: SetUpModel, upload: Upload) -> Document | None:
-    """Return a new model's configuration, which only its inspected archive can tell; None for a model that has one."""
+    """Return the configuration of a new model, which depends on its inspected archive; None if the model has one."""
     row = Model.objects.filter(name=upload.model_name).first()
     if row is not None and newest_release(row) is not None:
         return None
@@ -166,7 +166,7 @@ def _proposed(context: ImportContext, model: SetUpModel, upload: Upload) -> Docu
 
 
 def _driven(context: ImportContext, upload: Upload, configured: Callable[[Upload], Document | None]) -> Version:
-    """Bring an upload from the state that it is in to a published version. configured: asked once it is inspected."""
+    """Bring an upload from any state to a published version. configured: called with the upload once it is inspected."""
     part, job = _Part(context.job_context, upload), context.job_context.job
     while True:
         upload.refresh_from_db()
@@ -188,7 +188,7 @@ def _driven(context: ImportContext, upload: Upload, configured: Callable[[Upload
 
 # -- an archive that was uploaded --------------------------------------------------------------------------------------
 def _prepare(upload: Upload, version: SetUpVersion, overlay: str) -> None:
-    """Give an upload its model's name, and the settings of its own beside the archive."""
+    """Give an upload the name of its model, and its own settings as a file next to the archive."""
     if upload.state != UploadState.RECEIVING:
         return
     with transaction.atomic():
@@ -210,7 +210,7 @@ def _add_text(upload: Upload, path: str, text: str) -> None:
 
 # -- an archive that lies in a folder ----------------------------------------------------------------------------------
 def _brought(context: ImportContext, model_name: str, files: Mapping[str, Path], overlay: str = "") -> Upload:
-    """Return the upload of files of this machine: the one that was begun, else a new one, with all its bytes."""
+    """Return an upload with all bytes of local files: the one that an earlier import began, else a new one."""
     entries = {name: storage.hash_file(path) for name, path in files.items()}
     upload = _begun(context, model_name, entries)
     if upload is None:
@@ -235,7 +235,7 @@ def _files(path: Path) -> dict[str, Path]:
 
 
 def _begun(context: ImportContext, model_name: str, entries: dict[str, FileEntry]) -> Upload | None:
-    """Return an upload of the same files that an import before this one has begun."""
+    """Return an upload of the same files that an earlier import began; None if there is none."""
     rows = Upload.objects.filter(model_name=model_name, user=context.actor.user, state__in=states.UNFINISHED)
     wanted = {(name, entry.sha256) for name, entry in entries.items()}
     for upload in rows.filter(job__kind__in=("import",)) | rows.filter(job=None):
@@ -245,7 +245,7 @@ def _begun(context: ImportContext, model_name: str, entries: dict[str, FileEntry
 
 
 def _dispose(upload: Upload) -> None:
-    """Remove what an archive that cannot be published has left."""
+    """Cancel an upload that does not become a version, and remove its files."""
     upload.refresh_from_db()
     if upload.state in states.DISPOSABLE:
         states.cancel(upload)
@@ -253,7 +253,7 @@ def _dispose(upload: Upload) -> None:
 
 
 def discard_workflows(uploads: Mapping[str, Upload]) -> None:
-    """Remove the uploads of workflows' archives, of which everything is taken: no version is made of one itself."""
+    """Remove the uploads of workflows' archives after everything in them is imported: they become no versions themselves."""
     for name, upload in uploads.items():
         if name.lower().endswith(WAR):
             _dispose(upload)

@@ -1,4 +1,4 @@
-"""Imports over REST: which folders may be taken over, taking one over or archives that were uploaded, going on."""
+"""Imports over REST: the folders that may be imported, importing a folder or uploaded archives, continuing an import."""
 
 from django.urls import reverse
 from drf_spectacular.utils import extend_schema
@@ -21,7 +21,7 @@ class ImportFolders(Endpoint):
 
     @extend_schema(operation_id="import_folders_list", responses=serializers.ImportFolderSerializer(many=True))
     def get(self, request: Request) -> Response:
-        """Folders of TorchServe's that an administrator has allowed to be imported."""
+        """TorchServe's folders that an administrator has allowed to be imported."""
         return self.page(import_folders(), serializers.ImportFolderSerializer)
 
 
@@ -34,8 +34,8 @@ class ImportList(Endpoint):
         responses={200: serializers.ImportReportSerializer, 202: JobSerializer},
     )
     def post(self, request: Request) -> Response:
-        """Takes a model store of TorchServe's over: 202 with the job, whose `result` is the report, growing as it goes. A dry
-        run answers 200 with the report of what would be taken."""
+        """Imports a TorchServe model store: 202 with the job, whose `result` is the report so far. A dry run answers 200 with
+        the report of what would be imported."""
         data = data_of(request, serializers.ImportRequestSerializer)
         dry_run = data.pop("dry_run")
         data["uploads"] = [str(pk) for pk in data["uploads"]]
@@ -51,7 +51,7 @@ class ImportResume(Endpoint):
 
     @fieldless(responses={202: JobSerializer})
     def post(self, request: Request, pk: int) -> Response:
-        """Goes on where an import that was cancelled, or failed, has ended: a new job, for what is not taken yet."""
+        """Continues an import that was cancelled or failed: a new job for the archives that are not imported yet."""
         return _under_way(import_resume(job=job_get(pk), actor=self.actor))
 
 

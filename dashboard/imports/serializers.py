@@ -1,4 +1,4 @@
-"""What the API says of imports, and what it takes. Rules live in services; here are only shapes."""
+"""The JSON of imports in REST: only its shapes; rules live in services."""
 
 from typing import Any
 
