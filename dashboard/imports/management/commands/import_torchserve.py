@@ -1,4 +1,4 @@
-"""`manage.py import_torchserve`: import a TorchServe set-up: its archives, versions and settings become models."""
+"""`manage.py import_torchserve` imports a TorchServe set-up: its archives, versions and settings become models."""
 
 import signal
 from argparse import ArgumentParser
