@@ -1,4 +1,4 @@
 """The types that every room may import: requests, responses, batches, tensors, datatypes, devices, errors, waiters.
 
-It imports nothing of `serving` but itself, and no framework. Every other room calls it.
+It imports no other package of `serving`, and no framework.
 """

@@ -13,7 +13,7 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.request import Parameters
 from serving.core.response import Answer, InferenceResponse
 
-# Hand an answer to the loop's thread at once, outside a batch's responses: (request, answer, final).
+# Hands an answer to the loop's thread immediately, without waiting for the batch to end: (request, answer, final).
 Send = Callable[[InFlightRequest, Answer, bool], None]
 
 
@@ -26,7 +26,7 @@ _NO_REQUESTS: AbstractSet[InFlightRequest] = frozenset()
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Batch:
-    """The requests of one execution, one response for each, and the times of its phases (monotonic ns).
+    """The requests of one execution, their responses, and the times of the execution's phases (monotonic ns).
 
     A backend instance reads `requests` (or `gather()`s them), calls `input_done()` when the inputs are ready and
     `infer_done()` when the model has run, and fills `responses` (or `scatter()`s the outputs). A position left None by a
@@ -58,15 +58,15 @@ class Batch:
         self.size = size
         self.padding = padding
         self.responses: list[Answer] = [None] * len(requests)
-        self.later: AbstractSet[InFlightRequest] = _NO_REQUESTS  # `send` will answer them, after the batch
-        self.rescheduled: AbstractSet[InFlightRequest] = _NO_REQUESTS  # to be executed again (iterative sequences)
+        self.later: AbstractSet[InFlightRequest] = _NO_REQUESTS  # requests that `send` will answer after the batch
+        self.rescheduled: AbstractSet[InFlightRequest] = _NO_REQUESTS  # will be executed again (iterative sequences)
         self.send = send
-        self.inline = False  # executed on the event loop's thread
-        self.to_memory = False  # a request wants outputs in shared memory, or as classes
+        self.inline = False  # True if it was executed on the event loop's thread
+        self.to_memory = False  # True if a request wants outputs in shared memory or as classes
         self.started_ns = self.input_done_ns = self.infer_done_ns = self.ended_ns = 0
 
     def answer_later(self, request: InFlightRequest) -> None:
-        """Note that `send` will answer a request, after the batch."""
+        """Note that `send` will answer this request after the batch."""
         self.later = self.later | {request}
 
     def reschedule(self, request: InFlightRequest) -> None:
@@ -74,7 +74,7 @@ class Batch:
         self.rescheduled = self.rescheduled | {request}
 
     def fail(self, error: ServingError) -> None:
-        """Answer with `error` every request that has no response; all of them if there are too few responses or too many."""
+        """Answer each request that has no response with `error`; all requests if there are too few responses or too many."""
         if len(self.responses) != len(self.requests):
             self.responses = [None] * len(self.requests)
         self.responses = [error if answer is None else answer for answer in self.responses]
@@ -92,7 +92,7 @@ class Batch:
         return {"slipway_queue_us": waited_ns // 1000, "slipway_compute_us": (self.ended_ns - self.started_ns) // 1000}
 
     def gather(self) -> dict[str, Tensor]:
-        """Return the inputs by name, of shape [size, ...]: the one request's own tensors, or one concatenation per input.
+        """Return the inputs by name, of shape [size, ...]: the tensors of a single request, or one concatenation per input.
 
         The scheduler ensures that the requests have the same inputs and, ragged inputs aside, equal non-batch dims.
         """

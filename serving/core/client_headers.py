@@ -1,4 +1,4 @@
-"""The client headers that make rollouts sticky. They travel with a request, and with the requests that models make for it."""
+"""The client headers that make rollouts sticky: a request carries them, and so do the requests that models make for it."""
 
 from collections.abc import Mapping, Sequence
 
@@ -25,7 +25,7 @@ def header_of(request: InFlightRequest, name: str) -> str | None:
 
 
 def pass_on(made_for: Sequence[InFlightRequest], child: InFlightRequest) -> None:
-    """Give a model's own request the headers of the requests that it is made for, if all of these have the same headers."""
+    """Copy client headers to a model's own request from the requests that it is made for, if all of them have the same."""
     carried = [_carried(one) for one in made_for]
     first = carried[0] if carried else None
     if first is None or _carried(child) is not None:

@@ -1,7 +1,7 @@
-"""Tensors on a GPU, between a frontend's CUDA shared memory, the models of an ensemble, and their backends.
+"""Tensors that stay on a GPU between CUDA shared memory of clients, backends, and the models of an ensemble.
 
-Code that needs shapes, datatypes and rows alone treats a DeviceTensor like an array. Code that reads the data either takes
-`tensor` by reference (backends on a GPU) or gets a copy on the host through `__array__`.
+Code that needs only shapes, datatypes or rows treats a DeviceTensor like an array. Code that needs the data uses the torch
+tensor itself (`tensor`: backends on a GPU), or gets a copy on the host from `__array__`.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,15 @@ if TYPE_CHECKING:
 Rows = int | slice | EllipsisType | tuple[int | slice | EllipsisType, ...]
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
-_BY_NAME = {row.dtype.name: row.dtype for row in DATATYPES.values() if row.itemsize}  # torch has the same names
+# torch's dtypes have the names of numpy's.
+_BY_NAME = {row.dtype.name: row.dtype for row in DATATYPES.values() if row.itemsize}
 
 
 class DeviceTensor:
     """A torch tensor of any strides with the shape and numpy dtype of the protocol.
 
-    owner: an object that must outlive the memory, such as the session whose allocator made it. A DeviceTensor is made after its
-    device has finished writing, so its data can be read at once.
+    owner: an object that must outlive the memory, such as the session whose allocator made it. The GPU must have finished
+    writing before a DeviceTensor is made, so that its data can be read immediately.
     """
 
     __slots__ = ("dtype", "owner", "tensor")
@@ -39,8 +40,8 @@ class DeviceTensor:
 
     @classmethod
     def from_bytes(cls, memory: "torch.Tensor", dtype: Dtype, shape: tuple[int, ...]) -> "DeviceTensor":
-        """Return a tensor over the bytes of a torch tensor uint8 [n]; a copy where they are not aligned. ValueError for a wrong
-        size."""
+        """Return a tensor over the bytes of a torch tensor uint8 [n], or over a copy if the bytes are not aligned.
+        ValueError if the size is wrong."""
         import torch
 
         if memory.storage_offset() % dtype.itemsize:
@@ -57,7 +58,7 @@ class DeviceTensor:
 
     @classmethod
     def of(cls, tensor: "torch.Tensor", owner: object = None) -> "DeviceTensor":
-        """Wrap a torch tensor; KeyError if the protocol has no datatype for its dtype."""
+        """Wrap a torch tensor. KeyError if the protocol has no datatype for its dtype."""
         return cls(tensor, _BY_NAME[str(tensor.dtype).removeprefix("torch.")], owner)
 
     @property
@@ -97,15 +98,15 @@ class DeviceTensor:
         import torch
 
         tensor = self.tensor.detach().cpu()
-        if self.dtype == _BF16:  # which numpy does not know
+        if self.dtype == _BF16:  # numpy has no BF16 of its own
             array: Tensor = tensor.contiguous().view(torch.int16).numpy().view(_BF16)
         else:
             array = tensor.numpy()
         return array if dtype is None or dtype == array.dtype else array.astype(dtype)
 
     def __dlpack__(self, **options: object) -> object:
-        """Return a capsule of the contiguous data. Booleans go as bytes, as ONNX Runtime takes them: `dtype` tells it their
-        type."""
+        """Return a capsule of the contiguous data. Booleans are exported as bytes, as ONNX Runtime expects, which gets
+        their type from `dtype`."""
         import torch
 
         tensor = self.tensor.detach().contiguous()
@@ -117,12 +118,12 @@ class DeviceTensor:
 
 
 def host_array(tensor: Tensor | DeviceTensor) -> Tensor:
-    """Return the tensor itself when it is a numpy array; a copy on the host of one on a GPU."""
+    """Return a numpy array as it is, and a tensor on a GPU as a copy on the host."""
     return tensor if isinstance(tensor, np.ndarray) else np.asarray(tensor)
 
 
 def concatenate(tensors: Sequence[Tensor | DeviceTensor]) -> Tensor:
-    """Join tensors along the first dimension: on the GPU where all of them lie on one, else on the host."""
+    """Join tensors along the first dimension: on the GPU if all of them are on the same one, else on the host."""
     if DeviceTensor not in map(type, tensors):
         return np.concatenate(cast(Sequence[Tensor], tensors))
     on_device = [tensor for tensor in tensors if isinstance(tensor, DeviceTensor)]

@@ -1,4 +1,4 @@
-"""Which devices this machine has, without importing a framework, and where an instance goes."""
+"""Finds this machine's devices without importing a framework, and the GPUs that a model's instances may use."""
 
 import functools
 from collections.abc import Mapping
@@ -61,14 +61,14 @@ def gpus_of(config: ModelConfig) -> list[int]:
 
 
 def model_filename(config: ModelConfig) -> str:
-    """Return the file to load: that of `cc_model_filenames` for the model's first GPU, else `default_model_filename`."""
+    """Return the file to load: the entry of `cc_model_filenames` for the model's first GPU, else `default_model_filename`."""
     gpus = gpus_of(config) if config.cc_model_filenames else []
     capability = compute_capability(gpus[0]) if gpus else ""
     return str(config.cc_model_filenames.get(capability) or config.default_model_filename)
 
 
 def refuse_on_full_gpus(config: ModelConfig, limits: Mapping[int, float]) -> None:
-    """Raise UNAVAILABLE if a GPU of the model is used beyond its --model-load-gpu-limit."""
+    """Raise UNAVAILABLE if the used memory of one of the model's GPUs exceeds its --model-load-gpu-limit."""
     for gpu in gpus_of(config):
         limit = limits.get(gpu)
         if limit is not None and (used := used_memory(gpu)) > limit:

@@ -8,13 +8,13 @@ ServingError(code, message)     every error that a client or an operator sees
     Exhausted(message)          no room for this request now (HTTP 503, gRPC RESOURCE_EXHAUSTED)
     NoAnswer(message)           another server got the request and did not answer (HTTP 503, gRPC UNAVAILABLE)
     StepFailed(ensemble, step, error)  a step of an ensemble has failed
-    HandlerFailed(...)          a model's code or process has failed, with a status and reason of HTTP beside the sentence
-    made by: worker_died(), and from the error that a child reports
+    HandlerFailed(...)          a model's code or process has failed; it also has a status and reason of HTTP
+    made by: worker_died(), and by the reader of an error that a child reports
 
-A message has the expected value and the given one. It has no path, key or stack.
+A message names the expected value and the given one. It contains no path, key or traceback.
 
-At a boundary (between the loop and a model, or an observer) any exception may come: `unexpected` turns it into the answer of
-its request, `safely` lets the request go on without the failed part. Both log it once, with its traceback.
+At a boundary (between the loop and a model, or an observer) any exception may occur: `unexpected` turns it into the answer of
+the request, and `safely` lets the request continue without the failed part. Both log it once, with its traceback.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ MAX_MESSAGE = 16_000  # characters, because a message may quote a client's text
 
 
 class Code(Enum):
-    """Triton's TRITONSERVER_Error_Code, by name."""
+    """The codes of Triton's TRITONSERVER_Error_Code, by name."""
 
     UNKNOWN = "UNKNOWN"
     INTERNAL = "INTERNAL"
@@ -52,7 +52,7 @@ class Code(Enum):
 
 
 class ServingError(Exception):
-    """A failure, told to the caller in one sentence."""
+    """A failure that the caller sees as one sentence."""
 
     def __init__(self, code: Code, message: str) -> None:
         if len(message) > MAX_MESSAGE:
@@ -150,8 +150,8 @@ def internal(message: str) -> ServingError:
 
 
 def unexpected(error: BaseException, action: str) -> ServingError:
-    """Return the error for the client of a failed action: a ServingError as it is, INTERNAL for any other exception, whose
-    traceback is logged. action: its name in the log and the message ("dispatching a batch")."""
+    """Return the error for the client of a failed action: a ServingError as it is; INTERNAL for any other exception, whose
+    traceback is logged. action: the name of the action for the log and the message, such as "dispatching a batch"."""
     if isinstance(error, ServingError):
         return error
     log.error("%s failed", action, exc_info=error)
@@ -159,10 +159,10 @@ def unexpected(error: BaseException, action: str) -> ServingError:
 
 
 def without_traceback(error: E) -> E:
-    """Return an equal error without a traceback, because a traceback keeps the frames of earlier callers, and their requests,
-    in memory."""
+    """Return an equal error without a traceback. A traceback would keep the frames of earlier callers, and their requests, in
+    memory."""
     if not isinstance(error, ServingError):
-        with suppress(Exception):  # exceptions of Python have more than their arguments: a file's name, an encoding
+        with suppress(Exception):  # `copy` keeps attributes that are no arguments, such as a file's name
             return copy.copy(error)
     fresh = type(error).__new__(type(error), *error.args)
     fresh.__dict__.update(error.__dict__)
@@ -170,19 +170,19 @@ def without_traceback(error: E) -> E:
 
 
 async def outcome_of(shared: "asyncio.Future[T]") -> T:
-    """Wait for a future that may have several waiters: return its result, or raise a copy of its error. Cancelling one waiter
-    does not cancel it."""
+    """Wait for a future that may have several waiters, and return its result or raise a copy of its error. Cancelling one
+    waiter does not cancel the future."""
     await asyncio.wait([shared])
     error = shared.exception()
     if error is not None:
-        raise without_traceback(error) from error  # the log shows where it was raised
+        raise without_traceback(error) from error  # the cause shows in the log where the error was raised
     return shared.result()
 
 
 def safely(action: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T | None:
-    """Call a function that a request can go on without: return its result, or log its exception and return None.
+    """Call a function whose failure must not stop a request: return its result, or log its exception and return None.
 
-    action: the call's name in the log ("counting a failure")."""
+    action: the name of the call in the log, such as "counting a failure"."""
     try:
         return function(*arguments, **named)
     except Exception as error:
@@ -202,5 +202,5 @@ def without_addresses(text: str) -> str:
 
 
 def without_paths(text: str) -> str:
-    """Return the text with the last name alone of each absolute path of this machine."""
+    """Return the text with each absolute path shortened to its last name."""
     return _PATH.sub(r"\1", text)

@@ -1,4 +1,4 @@
-"""Converts tensors of examples (repository.core.tensors) to arrays, and arrays to them."""
+"""Converts tensors of examples (repository.core.tensors) to arrays, and arrays to such tensors."""
 
 from collections.abc import Sequence
 
@@ -20,7 +20,7 @@ def to_array(tensor: ExampleTensor) -> Tensor:
 
 
 def from_array(name: str, array: Tensor) -> ExampleTensor:
-    """Return an array, on the host, as the tensor of an example."""
+    """Return an array on the host as the tensor of an example."""
     row = datatype_of(array)
     flat = array.reshape(-1)
     elements: Sequence[Element]

@@ -1,4 +1,4 @@
-"""Parameters as the messages of KServe's gRPC protocol carry them. Source: KServe, open inference protocol, InferParameter."""
+"""Writes parameters for the messages of KServe's gRPC protocol. Source: KServe, open inference protocol, InferParameter."""
 
 from tritonclient.grpc import service_pb2 as pb
 

@@ -1,17 +1,18 @@
 """A request on its way through the server: from the frontend, or model, that sends it to the instance that executes it.
 
-InFlightRequest     refers to the objects below, and has the fields that a scheduler needs
+InFlightRequest     has the objects below, and the fields that a scheduler needs
     InferenceRequest    the request as it was sent
-    Responder           takes the answers; its sender makes it
-    Observer            follows it, for a log or a trace
-    RequestOwner        has accepted it: a model, or a frontend worker's link to the core
-    ResponseStream      a decoupled model's progress with it
+    Responder           takes the answers; the sender of the request makes it
+    Observer            observes the request, for a log or a trace
+    RequestOwner        the model that has accepted the request, or a frontend worker's link to the core
+    ResponseStream      a decoupled model's progress with the request
 
     new -> accepted by a model -> handed to an instance -> finished
      |              |                      |                  ^
      +- refused ----+-------- cancelled ---+------------------+
 
-A request may be accepted twice: a model that has to be loaded first passes it on. Answers after the final one are dropped.
+A request may be accepted twice, because a model that has to be loaded first passes it on. Answers after the final
+one are dropped.
 """
 
 import threading
@@ -27,13 +28,13 @@ from serving.core.request import InferenceRequest, SequencePosition
 from serving.core.response import Answer
 from serving.core.response_flow import ResponseFlow
 
-# When a frontend began to receive a request, and when it had all of it (monotonic ns); None without a trace.
+# The times when a frontend began to receive a request and had received all of it (monotonic ns); None without a trace.
 ReceiveTimes = tuple[int, int] | None
 
 
 class Execution(Protocol):
-    """One execution of a model instance, such as a Batch. size: the rows of all its requests. inline: whether the loop's thread
-    executed it. The times are when its phases began (monotonic ns; 0 for a phase that the backend does not report)."""
+    """One execution of a model instance, such as a Batch. size: the rows of all its requests. inline: True if the loop's thread
+    executed it. The times are the beginnings of its phases (monotonic ns); 0 for a phase that the backend does not report."""
 
     size: int
     inline: bool
@@ -44,20 +45,20 @@ class Execution(Protocol):
 
 
 class Observer(Protocol):
-    """Follows one request, for a log or a trace; called on the event loop's thread. It must not keep the request."""
+    """Observes one request, for a log or a trace. Called on the event loop's thread; it must not keep the request."""
 
     def executed(self, request: "InFlightRequest", execution: Execution) -> None:
-        """The request's batch has run; the last answer may come before or after that. Not called for an ensemble, nor for an
-        answer of the response cache."""
+        """The request's batch has run; the last answer may come before or after this call. Not called for an ensemble, nor for
+        an answer from the response cache."""
 
     def step(self, child: "InFlightRequest") -> None:
-        """An ensemble, or a model that calls others, is about to send `child` to another model."""
+        """An ensemble, or a model that calls others, is about to send the request `child` to another model."""
 
     def context(self) -> str:
         """Return the trace context for the model's own spans, as a JSON object; "" without one. Called on any thread."""
 
     def answered(self, request: "InFlightRequest", answer: Answer, final: bool) -> None:
-        """The request is about to be answered, or was refused at once."""
+        """The request is about to be answered, or was refused before a model accepted it."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -79,24 +80,24 @@ class QuietObserver:
         pass
 
 
-# A mirrored request has it, so that the checks for requests with observers see it and other requests pay for no check.
+# Every mirrored request has this observer, so that code which already looks for observers finds mirrored requests.
 _MIRRORED = QuietObserver()
 
 
 class SendTrace(Protocol):
-    """Hears from a frontend when it sends the answers of a traced request, on the event loop's thread."""
+    """Records when a frontend sends the answers of a traced request. Called on the event loop's thread."""
 
     def sending(self) -> None:
-        """An answer is encoded and goes out now."""
+        """An answer is encoded and is now being sent."""
 
     def sent(self, waiting: Callable[[], bool]) -> None:
-        """The last answer has been handed over. waiting: returns whether the client has yet to take some of it."""
+        """The last answer has been handed over. waiting: returns whether a part of it still waits for the client to read."""
 
 
 class Responder(Protocol):
     """Takes the answers of a request; the request's sender makes it.
 
-    flow: holds back a decoupled model while the client does not read; None without a limit.
+    flow: makes a decoupled model wait while the client does not read; None without a limit.
     """
 
     @property
@@ -134,19 +135,19 @@ _NO_RESPONDER = _NoResponder()
 
 
 class RequestOwner(Protocol):
-    """Has accepted a request and has it until the request ends. Most owners are models."""
+    """The object that has accepted a request and is responsible for it until it ends. Most owners are models."""
 
     def request_cancelled(self, request: "InFlightRequest") -> None:
         """The client of this request has gone: stop working on it."""
 
     def request_ended(self, request: "InFlightRequest") -> None:
-        """The request gets its last answer, or ends without one: this owner has it no longer."""
+        """The request gets its last answer, or ends without one. It no longer belongs to this owner."""
 
 
 class ResponseStream:
     """A decoupled model's progress with one request.
 
-    responses: the number sent. from_ns: when the model began to compute the next one. executing: the batch is under way.
+    responses: the number of sent ones. from_ns: when the model began to compute the next one. executing: a batch runs.
     """
 
     __slots__ = ("executing", "from_ns", "responses")
@@ -162,19 +163,19 @@ class ResponseStream:
 
 # Threads of instances and of models' processes add and remove listeners; the loop's thread calls them.
 _listeners_lock = threading.Lock()
-_CALLED: list[Callable[[], None]] = []  # in place of the listeners of a cancelled request
+_CALLED: list[Callable[[], None]] = []  # replaces the listeners of a cancelled request
 
 
 class InFlightRequest:
     """A request on its way; see the module's docstring.
 
     asked: the request as it was sent. responder: takes its answers. observers: follow it.
-    trace: hears from the frontend when it sends the answers; None without a trace.
-    inputs, requested_outputs, sequence: those of `asked`, until a scheduler adds controls and states for the model.
-    batch_size: its rows, 1 where the model does not batch. batch_key: requests of unequal keys never share a batch.
+    trace: records when the frontend sends the answers; None without a trace.
+    inputs, requested_outputs, sequence: as in `asked`, until a scheduler adds controls and states for the model.
+    batch_size: the number of its rows; 1 if the model does not batch. batch_key: requests of unequal keys never share a batch.
     arrival_ns, queued_ns: when it was decoded and when a model accepted it (monotonic ns).
-    origin: a number that all requests share which models made for one request of a client; 0 for the client's own.
-    mirrored: a shadow sent it to compare answers, or a model made it for such a request: no rollout counts it.
+    origin: a number that is equal in all requests that models make for one client request; 0 for the client's request.
+    mirrored: a shadow sent it to compare answers, or a model made it for such a request. No rollout counts it.
     stream: the progress of a decoupled model, which may answer any number of times; None for other models.
     started: an instance got it. cancelled: its client has gone. finished: it got its last answer.
     """
@@ -221,7 +222,7 @@ class InFlightRequest:
 
     @classmethod
     def unanswered(cls, asked: InferenceRequest) -> "InFlightRequest":
-        """Return a request whose answers are dropped: it warms a model up, or only fills a batch."""
+        """Return a request whose answers are dropped, because it only warms up a model or fills a batch."""
         return cls(asked, _NO_RESPONDER)
 
     # -- observers -------------------------------------------------------------------------------------------------
@@ -229,13 +230,13 @@ class InFlightRequest:
         self.observers = (*self.observers, observer)
 
     def trace_sending(self, trace: SendTrace) -> None:
-        """Have the frontend tell `trace` when it sends an answer."""
+        """Let `trace` record when the frontend sends an answer."""
         self.trace = trace
 
     def made_for(self, other: "InFlightRequest", *more: "InFlightRequest") -> None:
-        """Note that a model makes this request for `other`. A rollout has one arm answer all requests of one origin.
+        """Note that a model makes this request for `other`. In a rollout, one arm answers all requests of one origin.
 
-        more: the other requests of the same batch that it is made for."""
+        more: other requests of the same batch that this request is made for."""
         self.origin = other.origin or other.arrival_ns
         if other.mirrored and all(one.mirrored for one in more):
             self.mirror()
@@ -247,14 +248,14 @@ class InFlightRequest:
 
     # -- with a model ----------------------------------------------------------------------------------------------
     def accept(self, owner: RequestOwner, queued_ns: int = 0) -> None:
-        """Give the request to `owner`, which hears when the request is cancelled and when it ends.
+        """Make `owner` the owner of this request. It is called when the request is cancelled and when it ends.
 
-        queued_ns: when it began to wait for an instance; 0 if the model has to be loaded first."""
+        queued_ns: when the request began to wait for an instance; 0 if the model has to be loaded first."""
         self._owner = owner
         self.queued_ns = queued_ns
 
     def give_back(self) -> bool:
-        """Take the request from its owner, which hears of it no more. Return whether it had an owner."""
+        """Take the request from its owner, which gets no further calls. Return whether it had an owner."""
         owner, self._owner = self._owner, None
         return owner is not None
 
@@ -266,14 +267,14 @@ class InFlightRequest:
         self.give_back()
 
     def submit_to(self, submit: "Callable[[InFlightRequest], None]") -> None:
-        """Submit the request to another model; where that refuses it, answer it with the refusal."""
+        """Submit the request to another model. If that model refuses it, answer it with the error."""
         try:
             submit(self)
         except Exception as error:
             self.respond(unexpected(error, "handing on a request"))
 
     def on_cancel(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when the request is cancelled; at once if the request has ended. Any thread."""
+        """Call `listener` when the request is cancelled; immediately if the request has ended. Callable on any thread."""
         with _listeners_lock:
             over = self.finished or self._cancel_listeners is _CALLED
             if not over:
@@ -282,7 +283,7 @@ class InFlightRequest:
             listener()
 
     def forget_on_cancel(self, listener: Callable[[], None]) -> None:
-        """Undo `on_cancel`. Any thread."""
+        """Undo `on_cancel`. Callable on any thread."""
         with _listeners_lock:
             if self._cancel_listeners:
                 self._cancel_listeners = [one for one in self._cancel_listeners if one != listener]
@@ -290,7 +291,7 @@ class InFlightRequest:
     # -- answers ---------------------------------------------------------------------------------------------------
     def respond(self, answer: Answer, final: bool = True) -> None:
         """Give the responder an answer, on the loop's thread. Answers after the final one are dropped, such as a late answer to
-        a cancelled request. This never raises: an answer that the responder fails to take becomes an error."""
+        a cancelled request. Never raises: if the responder fails to take an answer, it gets an error instead."""
         if self.finished:
             return
         if final:
@@ -311,13 +312,13 @@ class InFlightRequest:
             safely("handing over an error", self.responder.on_response, failure, True)
 
     def refuse(self, error: ServingError) -> None:
-        """End the request without an answer, because its sender gets an exception. The observers hear the error here."""
+        """End the request without an answer, because its sender gets an exception. The observers get the error."""
         self._end()
         for observer in self.observers:
             safely("observing a refusal", observer.answered, self, error, True)
 
     def cancel(self) -> None:
-        """End the request because its client has gone. It leaves its queue; other requests of its batch are not disturbed."""
+        """End the request because its client has gone. It leaves its queue; other requests of its batch go on."""
         if self.finished or self.cancelled:
             return
         self._stop_model()
@@ -331,8 +332,8 @@ class InFlightRequest:
             self.respond(None)
 
     def ask_to_stop(self) -> None:
-        """Cancel the request, but keep taking its answers while an instance executes it: the model may see `cancelled` and
-        stop, or go on."""
+        """Cancel the request. If an instance executes it, only set `cancelled` and keep taking answers: the model may see
+        `cancelled` and stop, or go on."""
         if self.started and not self.finished:
             self.cancelled = True
         else:

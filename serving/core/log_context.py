@@ -1,6 +1,6 @@
-"""The model and version that the current work belongs to, for its log lines.
+"""Marks the log lines of the current work with its model and version.
 
-A context variable has them, so that tasks and callbacks inherit them, and threads that run in a copy of the context.
+The mark is a context variable, so tasks and callbacks inherit it, and so do threads that run in a copy of the context.
 """
 
 from collections.abc import Iterator

@@ -1,6 +1,6 @@
-"""Protobuf messages as the JSON that Triton's HTTP frontend gives.
+"""Converts protobuf messages to the JSON of Triton's HTTP frontend.
 
-Unlike protobuf's own JSON: 64-bit integers are numbers, names stay as in the .proto, fields with default values are shown.
+Unlike in protobuf's own JSON, 64-bit integers are numbers, names stay as in the .proto, and default values are shown.
 """
 
 from typing import Any
@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 
 
 def message_to_json(message: Message, unset_messages: bool = False) -> dict[str, Any]:
-    """Return a message as plain dicts and lists. Fields that are unset messages are left out, unless `unset_messages`."""
+    """Return a message as plain dicts and lists. Unset fields of message type are left out, unless `unset_messages` is true."""
     result = {}
     for field in message.DESCRIPTOR.fields:
         value = getattr(message, field.name)

@@ -1,14 +1,14 @@
-"""Identifies a model where several repositories may have one of the same name."""
+"""Identifies a model even if several repositories have a model of that name."""
 
 from typing import NamedTuple
 
 
 class ModelIdentifier(NamedTuple):
-    """`namespace` is the model repository that has the model, as the command line gives it; "" without --model-namespacing."""
+    """`namespace` is the path of the model's repository as on the command line; "" without --model-namespacing."""
 
     name: str
     namespace: str = ""
 
     def __str__(self) -> str:
-        """Return the form for the log; clients see the name alone."""
+        """Return the form for the log; clients see only the name."""
         return f"{self.namespace}::{self.name}" if self.namespace else self.name

@@ -1,4 +1,4 @@
-"""A client's wish to get an output as classes or in shared memory. `serving.extensions.tensor_parameters` fulfils it.
+"""A client's wish to get an output as classes or in shared memory. `serving.extensions.tensor_parameters` applies it.
 
 Source: Triton, docs/protocol/extension_classification.md and extension_shared_memory.md.
 """
@@ -17,7 +17,7 @@ RegionMemory: TypeAlias = "NDArray[np.uint8] | torch.Tensor"
 
 
 class MemoryRange(NamedTuple):
-    """`byte_size` bytes of a registered shared memory region, from `offset` on."""
+    """`byte_size` bytes of a registered shared memory region, beginning at `offset`."""
 
     region: str
     offset: int
@@ -25,10 +25,10 @@ class MemoryRange(NamedTuple):
 
 
 class OutputRule(NamedTuple):
-    """The parameters of a requested output, checked. Requests with equal parameters share one.
+    """The checked parameters of a requested output. Requests with equal parameters share one OutputRule.
 
     classes: how many of the highest values to return as classes; 0 for the tensor itself.
-    memory: where in shared memory to write the tensor.
+    memory: the range of shared memory to write the tensor to.
     """
 
     classes: int = 0
@@ -37,10 +37,10 @@ class OutputRule(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OutputTarget:
-    """A rule with the shared memory that it names.
+    """A rule, and the shared memory that the rule names.
 
     memory: uint8 [byte_size], on the host or on a GPU; it stays mapped as long as the request lives.
-    exclusive: no input of the request lies in the same memory, so that the model may write to it while it runs.
+    exclusive: no input of the request uses the same memory, so the model may write to it while it runs.
     """
 
     rule: OutputRule

@@ -15,8 +15,8 @@ NO_TARGETS: Mapping[str, OutputTarget] = MappingProxyType({})
 
 
 class SequencePosition(NamedTuple):
-    """Where a request stands in a sequence: its correlation ID (0 or "" outside of sequences), whether it is the first one
-    and whether it is the last one. Source: Triton, docs/protocol/extension_sequence.md."""
+    """The position of a request in a sequence: its correlation ID (0 or "" outside of sequences), and whether it is the first
+    or the last request. Source: Triton, docs/protocol/extension_sequence.md."""
 
     id: int | str = 0
     start: bool = False
@@ -32,14 +32,14 @@ NO_SEQUENCE = SequencePosition()
 class InferenceRequest:
     """One inference on one model, as its sender made it. The server never changes it.
 
-    inputs: name -> tensor in native byte order, with the batch dimension; may be read-only views of the received body.
-    model_version: "" or "-1" leave the choice to the server.
+    inputs: name -> tensor in native byte order, with the batch dimension; tensors may be read-only views of the received body.
+    model_version: "" or "-1" if the server may choose.
     requested_outputs: the names of the wanted outputs; empty for all.
-    priority: 1 is the highest; 0 takes the model's default. timeout_us: the client's limit for waiting in the queue; 0: none.
+    priority: 1 is the highest; 0 means the model's default. timeout_us: the client's limit of the queue time; 0 for none.
     output_targets: the outputs to classify, or to write to shared memory, instead of returning their tensors.
-    device_outputs: the sender takes outputs that stay on a GPU.
-    empty_final_response: the client wants a message for the end of a stream that ends without a response.
-    from_ensemble: the request is a step of an ensemble; its tensors may lack a batch dimension of 1, or have one too many.
+    device_outputs: the sender accepts outputs that stay on a GPU.
+    empty_final_response: the client wants a message at the end of a stream even if it carries no response.
+    from_ensemble: the request is a step of an ensemble; a batch dimension of 1 may be missing in its tensors, or superfluous.
     """
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""A model's response with its tensors."""
+"""A model's response with its output tensors."""
 
 from serving.core.datatypes import Tensor
 from serving.core.errors import ServingError
@@ -9,10 +9,10 @@ from serving.core.request import Parameters
 class InferenceResponse:
     """One response of a model.
 
-    outputs: name -> tensor with the batch dimension: the requested ones alone, in the order of the configuration. A
-        tensor may be a view of a whole batch's output: serialise it before the loop runs on, and never write to it.
-    size: bytes that the response counts against the ResponseFlow of its request; 0 for one that is not counted.
-    in_shared_memory: where outputs lie that are in shared memory: clients get only dtype and shape of their tensors.
+    outputs: name -> tensor with the batch dimension; only the requested outputs, in the order of the configuration. A tensor
+      may be a view of a whole batch's output: serialise it before the loop's next callback, and never write to it.
+    size: bytes that the ResponseFlow of its request counts for this response; 0 if it is not counted.
+    in_shared_memory: the memory ranges of outputs in shared memory; clients get only dtype and shape of these outputs.
     """
 
     __slots__ = ("id", "in_shared_memory", "model_name", "model_version", "outputs", "parameters", "size")

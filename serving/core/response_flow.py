@@ -1,20 +1,20 @@
-"""Bounds how far a decoupled model may run ahead of a client that reads slowly.
+"""Limits how many bytes a decoupled model may send ahead of a client that reads slowly.
 
-A backend on a thread of the server waits here (`wait`). A backend in a process of its own hears how much the client has taken
-and waits in its process (`join`, `sent`), so that the thread that reads from that process can serve its other requests.
+A backend on a thread of the server waits in `wait`. A backend in a process of its own is told how much the client has taken,
+and waits in its process (`join`, `sent`), so that the thread which reads from that process can serve its other requests.
 """
 
 import threading
 from collections import deque
 from typing import Protocol
 
-MAX_AHEAD = 16 << 20  # bytes of responses that the client has not taken
+MAX_AHEAD = 16 << 20  # the most bytes of responses that the client has not yet taken
 MAX_WAIT_S = 30.0
-OVERHEAD = 4096  # bytes that a response counts beside its tensors: small ones are many
+OVERHEAD = 4096  # bytes counted for each response in addition to its tensors, which may be tiny
 
 
 class Pace(Protocol):
-    """A sender in a process of its own, which waits there: it hears how much of its responses the client has taken."""
+    """A sender that waits in a process of its own, and is told how much of its responses the client has taken."""
 
     def taken(self, size: int) -> None:
         """The client has taken `size` bytes of its responses."""
@@ -24,7 +24,7 @@ class Pace(Protocol):
 
 
 class ResponseFlow:
-    """Counts the bytes that were sent and not yet taken, over all requests that share it. Any thread may call any method."""
+    """Counts the bytes sent and not yet taken, for all requests that share this object. Any thread may call any method."""
 
     def __init__(self, limit: int = MAX_AHEAD, max_wait_s: float = MAX_WAIT_S) -> None:
         self._limit = limit
@@ -32,11 +32,11 @@ class ResponseFlow:
         self._ahead = 0
         self._closed = False
         self._changed = threading.Condition()
-        self._owed: deque[tuple[Pace | None, int]] = deque()  # in the order sent
+        self._owed: deque[tuple[Pace | None, int]] = deque()  # the sizes of responses not yet taken, in the order sent
         self._paces: set[Pace] = set()
 
     def join(self, pace: Pace) -> None:
-        """Call `pace.released` when the client takes no more responses; at once if that is so already."""
+        """Call `pace.released` when the client takes no more responses; immediately if it already takes none."""
         with self._changed:
             self._paces.add(pace)
             closed = self._closed
@@ -49,8 +49,8 @@ class ResponseFlow:
             self._paces.discard(pace)
 
     def wait(self, size: int) -> bool:
-        """Hold the calling thread until a response of `size` bytes may follow, and count it. Return False if the client took
-        nothing for `max_wait_s`."""
+        """Block the calling thread until a response of `size` bytes may be sent, and count it. Return False if the client
+        did not take enough within `max_wait_s`."""
         with self._changed:
             free = self._changed.wait_for(lambda: self._closed or self._ahead < self._limit, self._max_wait_s)
             if free:
@@ -58,12 +58,12 @@ class ResponseFlow:
             return free
 
     def sent(self, size: int, pace: Pace) -> None:
-        """Count a response of `size` bytes by a sender that waits in its own process; `pace` hears when they are taken."""
+        """Count a response of `size` bytes by a sender that waits in its own process; `pace` is told when they are taken."""
         with self._changed:
             self._count(pace, size)
 
     def taken(self, size: int) -> None:
-        """Note that the client has taken `size` bytes: wake the threads that wait, and tell the senders of these responses."""
+        """Note that the client has taken `size` bytes: wake the waiting threads, and tell the senders of these responses."""
         taken = []
         with self._changed:
             self._ahead -= size

@@ -1,4 +1,4 @@
-"""A model's tensors, prepared for checking requests fast, and the `reshape` between the protocol's shapes and the model's.
+"""Checks requests against a model's tensors, and applies `reshape` between the protocol's shapes and those of the model.
 
 Source: Triton, docs/user_guide/model_configuration.md (Inputs and Outputs, Reshape, Maximum Batch Size).
 """
@@ -22,13 +22,13 @@ class _Input(NamedTuple):
     dims: tuple[int, ...]
     variable: bool
     optional: bool
-    batched: bool  # has the batch dimension of the model
+    batched: bool  # True if the tensor has the batch dimension
     ragged: bool
     reshape: tuple[int, ...] | None
 
 
 class _Reshape(NamedTuple):
-    """Maps one shape of a tensor to another: the -1 dims of `wanted` take, in order, the sizes at the -1 dims of `given`."""
+    """Maps shapes of a tensor: the sizes at the -1 dims of `given` replace the -1 dims of `wanted`, in order."""
 
     given: tuple[int, ...]
     wanted: tuple[int, ...]
@@ -38,7 +38,7 @@ class _Reshape(NamedTuple):
         return cls(tuple(output.reshape.shape), tuple(output.dims))
 
     def apply(self, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the wanted shape for a tensor of this shape; None if it does not fit."""
+        """Return the wanted shape for a tensor of this shape; None if this shape does not fit."""
         if not _matches(shape, self.given):
             known = math.prod(dim for dim in self.wanted if dim != -1)
             if self.wanted.count(-1) == 1 and known and math.prod(shape) % known == 0:
@@ -61,13 +61,13 @@ class TensorCheck:
         self._reshaped_outputs = {o.name: _Reshape.of(o) for o in config.output if o.HasField("reshape")}
         self.reshapes_outputs = bool(self._reshaped_outputs)
         self._reshapes = any(tensor.reshape is not None for tensor in self._inputs)
-        # The values of a shape tensor hold for one request: rows of others cannot join it.
+        # The values of a shape tensor apply to one request only: it cannot share a batch.
         self._alone = config.max_batch_size > 0 and any(tensor.is_shape_tensor for tensor in config.input)
         self._keyed = any(tensor.optional or (tensor.variable and not tensor.ragged) for tensor in self._inputs)
 
     def request(self, request: InFlightRequest) -> None:
-        """Check the tensors and set the scheduler's fields: `batch_size` and `batch_key`, and `inputs` where the model takes
-        other shapes than clients send. INVALID_ARG for the first fault."""
+        """Check the tensors and set the scheduler's fields: `batch_size`, `batch_key`, and `inputs` if the model takes other
+        shapes than clients send. INVALID_ARG for the first fault."""
         if request.asked.from_ensemble:
             request.inputs = {name: self._as_step(name, array) for name, array in request.inputs.items()}
         inputs = request.inputs
@@ -122,8 +122,8 @@ class TensorCheck:
         return array if expected is None else with_rank(array, len(expected.dims), expected.batched)
 
     def response(self, answer: "InferenceResponse | ServingError") -> "InferenceResponse | ServingError":
-        """Return the answer with its outputs in the shapes that the configuration tells clients; INTERNAL if they do
-        not fit."""
+        """Return the answer with its outputs in the shapes that the configuration declares for clients; INTERNAL if an output
+        does not fit."""
         if not self._reshaped_outputs or isinstance(answer, ServingError):
             return answer
         for name, reshape in self._reshaped_outputs.items():
@@ -141,7 +141,7 @@ class TensorCheck:
         return answer
 
     def _missing(self, inputs: dict[str, Tensor]) -> ServingError:
-        """Return the error of a request that lacks an input, in the words of Triton, which its tests and clients look for."""
+        """Return the error of a request that lacks an input, in Triton's words, because its tests and clients expect them."""
         required = [tensor.name for tensor in self._inputs if not tensor.optional]
         unknown = [name for name in inputs if name not in self._by_name]
         # Triton checks the number of inputs first.
@@ -172,7 +172,7 @@ def _listed(names: Iterable[str], between: str = ",") -> str:
 
 
 def with_rank(array: Tensor, dims: int, batched: bool) -> Tensor:
-    """Return a tensor with a batch dimension of 1 added or removed, for the next model of an ensemble.
+    """Return a tensor for the next model of an ensemble: with a batch dimension of 1 added or removed if necessary.
 
     dims: the number of dimensions without the batch dimension. batched: whether the result has a batch dimension."""
     if batched and array.ndim == dims:
@@ -200,7 +200,7 @@ def _prepare(tensor: ModelInput, batching: bool) -> _Input:
 
 
 def wire_shape(tensor: "ModelInput | ModelOutput", config: ModelConfig) -> list[int]:
-    """Return the shape that metadata shows: the configuration's dims, after -1 if the model batches."""
+    """Return the shape that metadata shows: the configuration's dims, after -1 if the tensor has a batch dimension."""
     batched = config.max_batch_size > 0 and not tensor.is_shape_tensor
     return [-1, *tensor.dims] if batched else list(tensor.dims)
 
@@ -210,7 +210,7 @@ def _matches(shape: tuple[int, ...], dims: tuple[int, ...]) -> bool:
 
 
 def _to_model(array: Tensor, tensor: _Input) -> Tensor:
-    """Reshape an input for the model: the -1 dims of `reshape` take, in order, the request's sizes at the -1 dims."""
+    """Reshape an input for the model: the request's sizes at the -1 dims replace the -1 dims of `reshape`, in order."""
     if tensor.reshape is None:
         return array
     own = array.shape[1:] if tensor.batched else array.shape

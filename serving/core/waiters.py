@@ -1,9 +1,10 @@
-"""Waiters for room, such as an instance's resources: each is asked in its turn whether it still wants free room.
+"""Waiters for room, such as an instance's resources: free room is offered to each waiter in its turn.
 
-An owner counts the room that is held, and decides whether a waiter may go. When room becomes free, or the limit rises, the
-owner calls `ask`, which resumes the first waiter that may go. That waiter takes the room itself, or leaves it to the next one
-because it no longer needs it: its client has gone, say, or its deadline has passed. So a waiter takes no room with it, and no
-waiter waits for room that nobody holds. A cancellation or a timer withdraws a waiter that will not go on.
+An owner counts the room in use, and decides whether a waiter may go. When room becomes free, or the limit rises, the owner
+calls `ask`, which resumes the first waiter that may go. That waiter takes the room itself. It takes none if it no longer needs
+room, for example because its client has gone or its deadline has passed; then the next waiter is resumed. So a waiter that
+leaves takes no room with it, and no waiter waits while its room is free. A cancellation or a timer withdraws a waiter that will
+not go on.
 """
 
 from collections import OrderedDict
@@ -24,15 +25,15 @@ class Waiters(Generic[Waiter]):
         call_soon: Callable[[Callable[[], None]], object] | None = None,
         turn: Callable[[Waiter], int] | None = None,
     ) -> None:
-        """may_go: whether there is room for a waiter now. call_soon: the event loop's; one waiter is resumed in each turn of
-        the loop. Without it `ask` itself resumes all that may go. turn: the waiter with the lowest goes first; without it, the
-        one that has waited longest."""
+        """may_go: returns whether there is room for a waiter now. call_soon: the event loop's method; if given, one waiter is
+        resumed in each turn of the loop, else `ask` itself resumes all that may go. turn: the waiter with the lowest value goes
+        first; without `turn`, the one that has waited longest."""
         self._may_go = may_go
         self._call_soon = call_soon
         self._turn = turn
-        # A plain dict looks for its first key past all that have left: 12 s for 100,000 waiters, here 0.1 s.
+        # A plain dict steps over all removed keys to its first one: 12 s for 100,000 waiters. An OrderedDict takes 0.1 s.
         self._resumes: OrderedDict[Waiter, Callable[[], None]] = OrderedDict()
-        self._asking = False  # or about to
+        self._asking = False  # True while `ask` runs, or is scheduled
 
     def __len__(self) -> int:
         return len(self._resumes)
@@ -44,7 +45,7 @@ class Waiters(Generic[Waiter]):
         return iter(self._resumes if self._turn is None else sorted(self._resumes, key=self._turn))
 
     def wait(self, waiter: Waiter, resume: Callable[[], None]) -> None:
-        """Call `resume` once when there may be room. A waiter that waits already keeps its place."""
+        """Call `resume` once when there may be room. A waiter that already waits keeps its place."""
         self._resumes[waiter] = resume
 
     def withdraw(self, waiter: Waiter) -> None:
