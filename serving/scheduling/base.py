@@ -1,7 +1,7 @@
 """The interface of schedulers, which take checked requests and choose when, where and in which batch each one runs.
 
-Every method is called on the event loop's thread. A request leaves a scheduler in exactly one way: it is handed to an instance
-in a batch, it is removed because its client left, or it is refused through `reject`.
+Every method is called on the event loop's thread. A request leaves a scheduler in exactly one way: in a batch that an instance
+gets, through `remove` because its client left, or through `reject`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ Reject = Callable[[InFlightRequest, ServingError], None]
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Scheduler:
-    """Admits requests, orders them, and hands them on."""
+    """Accepts requests, orders them, and gives them to instances or models."""
 
     @abstractmethod
     def submit(self, request: InFlightRequest) -> None:
@@ -38,7 +38,7 @@ class Scheduler:
         return []
 
     def sequence_start_ns(self, identifier: int | str) -> int:
-        """Return when an open sequence began, in monotonic ns; 0 if no sequence of this id is open here."""
+        """Return when an open sequence began, in monotonic ns; 0 if no sequence of this id is open."""
         return 0
 
     def sequences_ended(self) -> "asyncio.Future[None] | None":

@@ -1,4 +1,4 @@
-"""The rules by which a batch of the dynamic or sequence batcher runs or waits: sizes, preferred sizes, queue delay.
+"""The rules that decide whether a batch of the dynamic or sequence batcher runs or waits for more requests.
 
 Source: Triton, docs/user_guide/batcher.md (Preferred Batch Sizes, Delayed Batching).
 """
@@ -11,7 +11,7 @@ from serving.core.in_flight import InFlightRequest
 
 
 class Choice(NamedTuple):
-    """The `requests` to run now and their `rows`; or no requests, and how long to wait for more (`wait_ns`)."""
+    """The `requests` to run now and their `rows`; or no requests, and the time to wait for more (`wait_ns`)."""
 
     requests: list[InFlightRequest]
     rows: int
@@ -19,17 +19,17 @@ class Choice(NamedTuple):
 
 
 class BatchRules(NamedTuple):
-    """`max_rows` bounds a batch; a `preferred` size (ascending) goes at once; others wait up to `delay_ns`."""
+    """`max_rows` limits a batch. A batch of a `preferred` size (ascending) runs immediately; others wait up to `delay_ns`."""
 
     max_rows: int
     preferred: tuple[int, ...] = ()
     delay_ns: int = 0
 
     def choose(self, waiting: Iterable[InFlightRequest], now_ns: int) -> Choice:
-        """Choose requests from the front: the first one, and further ones while they fit and have its key.
+        """Choose requests from the front: the first one, and the next ones while they fit and have the first one's key.
 
-        A batch that cannot grow, because it is full or because the next request does not fit, goes at once. Otherwise the
-        largest preferred size that can be made goes. Any other batch waits until its oldest request is `delay_ns` old.
+        The largest preferred size that the requests can fill runs immediately. Any other batch runs when it cannot grow,
+        because it is full or the next request does not fit. A batch with a request that is `delay_ns` old runs as it is.
         """
         forming = FormingBatch(self)
         forming.add(waiting)
@@ -37,8 +37,8 @@ class BatchRules(NamedTuple):
 
 
 class FormingBatch:
-    """The batch that the requests at the front of a queue would make. New requests are added without a look at the earlier
-    ones."""
+    """The batch that the requests at the front of a queue would make. `add` adds new requests without reading the earlier ones
+    again."""
 
     __slots__ = ("_closed", "_preferred_count", "_preferred_rows", "_rules", "requests", "rows")
 
@@ -63,7 +63,7 @@ class FormingBatch:
                 break
             if preferred:
                 if chosen and not self._preferred_count and rows + size > preferred[-1]:
-                    self._preferred_count, self._preferred_rows = len(chosen), rows  # no larger one can be made
+                    self._preferred_count, self._preferred_rows = len(chosen), rows  # no larger size can be made
                 if rows + size in preferred:
                     self._preferred_count, self._preferred_rows = len(chosen) + 1, rows + size
             chosen.append(request)
@@ -71,7 +71,7 @@ class FormingBatch:
         self.rows = rows
 
     def choose(self, now_ns: int) -> Choice:
-        """Return the requests that go now; see `BatchRules.choose`."""
+        """Return the requests to run now; see `BatchRules.choose`."""
         chosen, rows, delay_ns = self.requests, self.rows, self._rules.delay_ns
         if not delay_ns:
             if self._preferred_count:

@@ -1,7 +1,7 @@
 """The dynamic batcher: joins waiting requests into batches for the model's idle instances.
 
 Without `dynamic_batching` in the configuration every request is a batch of its own, as in Triton's default scheduler.
-With it, BatchRules chooses the next batch whenever an instance is idle. Source: Triton, docs/user_guide/batcher.md.
+Otherwise BatchRules chooses the next batch whenever an instance is idle. Source: Triton, docs/user_guide/batcher.md.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from serving.scheduling.queue import RequestQueue
 
 
 class DynamicBatchScheduler(InstanceScheduler):
-    """One queue, any number of instances."""
+    """Batches the requests of one queue for any number of instances."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class DynamicBatchScheduler(InstanceScheduler):
     ) -> None:
         super().__init__(loop, limiter, reject, on_done)
         self._forming: FormingBatch | None = None
-        self._formed_at = 0  # the queue's `changes` at that time
+        self._formed_at = 0  # the queue's `changes` when `_forming` was made
         self._queue = RequestQueue(ModelDynamicBatching(), self._later, self._timed_out)
         self.configure(config)
 
@@ -46,7 +46,7 @@ class DynamicBatchScheduler(InstanceScheduler):
         self._rules = BatchRules(config.max_batch_size, preferred, batching.max_queue_delay_microseconds * 1000)
         self._preserve_ordering = batching.preserve_ordering
         policy = batching.default_queue_policy
-        # With priorities, a maximum queue size or a timeout, requests wait in the queue alone, which enforces these.
+        # With priorities, a maximum queue size or a timeout, requests wait only in the queue, which enforces these rules.
         self._works_ahead = not (
             batching.priority_levels or policy.max_queue_size or policy.default_timeout_microseconds
         )
@@ -63,7 +63,7 @@ class DynamicBatchScheduler(InstanceScheduler):
             self._wake()
 
     def remove(self, request: InFlightRequest) -> bool:
-        self._wake()  # requests behind it may go now
+        self._wake()  # requests behind the removed one may run now
         return self._queue.remove(request)
 
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
@@ -71,7 +71,7 @@ class DynamicBatchScheduler(InstanceScheduler):
             first = self._queue.first()
             return [] if first is None else [first]
         if instance.bound and self._queue.count < self._rules.max_rows:
-            return []  # more requests may come for a larger batch before it is free
+            return []  # more requests for a larger batch may come before the instance is free
         requests, _, wait_ns = self._form().choose(time.monotonic_ns() if self._rules.delay_ns else 0)
         if wait_ns:
             self._wake_in(wait_ns)
@@ -104,7 +104,7 @@ class DynamicBatchScheduler(InstanceScheduler):
         return (request,)
 
     def _timed_out(self, request: InFlightRequest | None) -> None:
-        """Refuse a request that has waited too long; None if the queue has delayed it. The requests behind it may go now."""
+        """Refuse a request that has waited too long, or do nothing for None (a delayed one). Requests behind it may run now."""
         if request is not None:
             self._reject(request, unavailable("Request timeout expired"))
         self._wake()

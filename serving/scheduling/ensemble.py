@@ -1,9 +1,9 @@
-"""The ensemble scheduler: runs the steps of a DAG, handing tensors on by reference.
+"""The ensemble scheduler: runs the steps of a DAG, and passes tensors by reference.
 
-A step starts as soon as each of its inputs has come or is known to be absent: a client may omit an optional input of the
-ensemble, and a step may omit an output. The step's model decides whether it runs without that input. A tensor is released when
-its last reader has it. If one step fails, the request fails with the name of that step, and its other steps are cancelled. An
-ensemble with a decoupled step is decoupled itself (serving.configuration.ensemble_check).
+A step starts as soon as each of its inputs exists or is known to be absent: a client may omit an optional input of the
+ensemble, and a step may omit an output. The step's model decides whether it runs without an absent input. A tensor is released
+when its last reader has it. If one step fails, the request fails with the name of that step, and the other steps are cancelled.
+An ensemble with a decoupled step is decoupled itself (serving.configuration.ensemble_check).
 Source: Triton, docs/user_guide/ensemble_models.md.
 """
 
@@ -20,14 +20,14 @@ from serving.scheduling.ensemble_graph import EnsembleGraph, StepLimits
 from serving.scheduling.ensemble_run import EnsembleOutputs, EnsembleRequest, Infer
 from serving.telemetry.statistics import Phases
 
-# Ends a request: its answer, None after a stream of responses, and the total times of its steps.
+# Ends a request. Parameters: the request; its answer, or None after a stream of responses; the total times of its steps.
 OnAnswer = Callable[[InFlightRequest, Answer, Phases], None]
-# Sends one response of a decoupled ensemble; others, or the end, follow.
+# Sends one response of a decoupled ensemble, before other responses or the end.
 OnResponse = Callable[[InFlightRequest, InferenceResponse], None]
 
 
 class EnsembleScheduler(Scheduler):
-    """Queues nothing itself: its steps wait in their models' schedulers."""
+    """Runs ensembles without a queue, because the steps wait in their models' schedulers."""
 
     def __init__(
         self, config: ModelConfig, version: int, infer: Infer, on_answer: OnAnswer, on_response: OnResponse

@@ -22,9 +22,9 @@ Resume = Callable[[int], None]
 class EnsembleStep(NamedTuple):
     """One step, read once from its configuration, because reading a protobuf map takes longer than running some steps.
 
-    inputs, outputs: (name for the step's model, tensor of the ensemble). requested: the outputs by the model's names.
-    reads: the tensors that it depends on. feeds_steps: whether another step reads its outputs, so that they need not go to the
-    host. retry: its number of tries and its timeout; None without them.
+    inputs, outputs: pairs of a name in the step's model and a tensor of the ensemble. requested: the model's names of the
+    outputs. reads: the ensemble's tensors that the step reads. feeds_steps: whether another step reads its outputs, so that
+    they may stay on a GPU. retry: the number of its tries and their timeout; None if it is not retried.
     """
 
     model_name: str
@@ -38,8 +38,8 @@ class EnsembleStep(NamedTuple):
 
 
 class StepPlan(NamedTuple):
-    """The work for a request: its outputs, in order, the steps that make them, and the number of readers of each tensor; the
-    answer is one of the readers."""
+    """The work for one request: its outputs, in order, the steps that make them, and the number of readers of each tensor. The
+    answer counts as a reader."""
 
     outputs: list[str]
     steps: list[int]
@@ -47,9 +47,9 @@ class StepPlan(NamedTuple):
 
 
 class EnsembleGraph:
-    """Built once from a configuration. A step is known by its index in `steps`.
+    """The graph of an ensemble, built once from its configuration. The index of a step in `steps` identifies the step.
 
-    absent: the ensemble's optional inputs, each with None.
+    absent: maps each optional input of the ensemble to None.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -86,7 +86,7 @@ class EnsembleGraph:
         }
 
     def plan(self, requested: Sequence[str]) -> StepPlan:
-        """Return the plan for a request of these outputs; an empty list means all."""
+        """Return the plan for a request with these requested outputs; an empty list means all outputs."""
         if not requested:
             return self._plan_of_all
         outputs = [name for name in self._outputs if name in requested]
@@ -100,7 +100,7 @@ class EnsembleGraph:
         return StepPlan(outputs, steps, dict(readers))
 
     def _steps_for(self, outputs: Sequence[str]) -> list[int]:
-        """Return the steps that these outputs depend on; others do not run, as in Triton."""
+        """Return the steps that these outputs depend on. As in Triton, other steps do not run."""
         if len(outputs) == len(self._outputs):
             return list(range(len(self.steps)))
         needed: set[int] = set()
@@ -130,12 +130,12 @@ class EnsembleGraph:
         return found
 
     def with_own_ranks(self, outputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """Return the ensemble's outputs with, or without, the batch dimension that its configuration gives them."""
+        """Return the ensemble's outputs with, or without, the batch dimension, as its configuration declares them."""
         return {name: with_rank(tensor, self._ranks[name], self._batched) for name, tensor in outputs.items()}
 
 
 class StepLimits:
-    """Bounds the requests at each step at once: `max_inflight_requests` of the configuration, 0 for any number."""
+    """Limits the concurrent requests of each step to the configuration's `max_inflight_requests`; 0 means any number."""
 
     def __init__(self) -> None:
         self._limit = 0
@@ -143,14 +143,14 @@ class StepLimits:
         self._waiters: dict[int, Waiters[Resume]] = {}
 
     def configure(self, limit: int) -> None:
-        """Take a new limit, and let the requests go on that have room now."""
+        """Set a new limit, and resume the requests that have room now."""
         self._limit = limit
         for waiters in list(self._waiters.values()):
             waiters.ask()
 
     def enter(self, index: int, resume: Resume) -> bool:
-        """Return whether one more request may go to a step, and count it. If it may not, `resume(index)` is called when there
-        may be room, and the request enters again; `withdraw` prevents that."""
+        """Return whether one more request may enter a step, and count it. If it may not, `resume(index)` is called when there
+        may be room, and the request must call `enter` again; `withdraw` prevents the call."""
         if not self._limit or self._inflight[index] < self._limit:
             self._inflight[index] += 1
             return True
@@ -164,7 +164,7 @@ class StepLimits:
         self._waiters[index].withdraw(resume)
 
     def leave(self, index: int) -> None:
-        """Note that a request has left a step, and let the one that has waited longest go on."""
+        """Note that a request has left a step, and resume the request that has waited longest."""
         self._inflight[index] -= 1
         if index in self._waiters:
             self._waiters[index].ask()

@@ -1,13 +1,14 @@
 """Runs one request through the DAG of an ensemble.
 
-Each response of a decoupled step begins a branch: a run of its own through the steps that follow, with its own tensors. The
-responses of the branches go out in the order in which the branches began.
+Each response of a decoupled step begins a branch: a separate run of the steps that follow, with its own tensors. The
+responses of the branches are sent in the order in which the branches began.
 
-A failed step is tried again by itself, with the same inputs (`slipway.step_retries`): a try fails with an error, or when its
-time is over. A decoupled step that has sent a response is not tried again.
+A failed step is tried again with the same inputs (`slipway.step_retries`), and no other step is repeated. A try fails with an
+error, or when its time is over. A decoupled step that has sent a response is not tried again.
 
-A tensor that a step has made carries the sequence of that step: the request of its reader and the response of the ensemble are
-in that sequence, as in Triton's EnsembleContext. A step's model may change it with response parameters of the same names.
+A tensor that a step has made carries the sequence of that step: the request of the step that reads it, and the response of the
+ensemble, are in that sequence, as in Triton's EnsembleContext. A step's model may change the sequence with response parameters
+named `sequence_id`, `sequence_start` and `sequence_end`.
 """
 
 import asyncio
@@ -32,7 +33,7 @@ _TIMES = ("slipway_queue_us", "slipway_compute_us")
 class EnsembleOutputs(NamedTuple):
     """The outputs of one response of the ensemble.
 
-    size: bytes of the decoupled step's response that led to it. position: the sequence that its tensors belong to.
+    size: bytes of the decoupled step's response that began its branch. position: the position of its tensors in a sequence.
     """
 
     outputs: dict[str, Tensor]
@@ -42,12 +43,12 @@ class EnsembleOutputs(NamedTuple):
 
 # Sends the request of a step to its model.
 Infer = Callable[[InFlightRequest], None]
-# (request, answer, final). None: the end of a stream of responses.
+# Takes (request, answer, final). An answer of None ends a stream of responses.
 OnEnsembleAnswer = Callable[["EnsembleRequest", EnsembleOutputs | ServingError | None, bool], None]
 
 
 class EnsembleRequest(QuietObserver):
-    """Owns the runs of a request; an observer of its steps."""
+    """Owns the runs of one request, and observes its steps."""
 
     def __init__(
         self,
@@ -63,13 +64,13 @@ class EnsembleRequest(QuietObserver):
         self.infer = infer
         self._on_answer = on_answer
         self.plan = graph.plan(request.requested_outputs)
-        # Observers of the steps; within an outer ensemble, its request too.
+        # The observers of the steps: this object and, within an outer ensemble, the EnsembleRequest of that ensemble.
         self.observers = (self, *[each for each in request.observers if isinstance(each, EnsembleRequest)])
         self.ended = False
-        self._took = [0, 0, 0]  # nanoseconds of all steps, by phase
+        self._took = [0, 0, 0]  # the total nanoseconds of all steps, by phase
         self._ready: deque[EnsembleOutputs] = deque()
         self._owed = 0  # bytes of decoupled steps' responses that no answer has carried to the client yet
-        self._times: list[tuple[str, list[int]]] = []  # of each step, where the request asked (slipway_timing)
+        self._times: list[tuple[str, list[int]]] = []  # the times of each step, if the request has `slipway_timing`
         self._root = Run(self, self.plan.steps, {**graph.absent, **request.inputs})
 
     def begin(self) -> None:
@@ -79,15 +80,15 @@ class EnsembleRequest(QuietObserver):
             self.broke(error)
 
     def broke(self, error: Exception) -> None:
-        """Answer with an exception that was raised between two steps, and run no further step."""
+        """Answer with the error for an exception raised between two steps, and run no further step."""
         self.fail(unexpected(error, f"running the steps of '{self.graph.name}'"))
 
     def send_ready(self) -> None:
-        """Send the ready responses, and the end if no more will come. Called when a run has nothing under way."""
+        """Send the ready responses, and the end if no more will come. Called when a run has no step left to wait for."""
         if self.ended:
             return
         complete = self._root.collect(self._ready)
-        while self._ready and not self.ended:  # the client may go while it gets an answer
+        while self._ready and not self.ended:  # the client may leave while it gets an answer
             outputs = self._ready.popleft()
             self._send(outputs, final=complete and not self._ready)
         if complete and not self.ended:
@@ -104,12 +105,12 @@ class EnsembleRequest(QuietObserver):
         self._on_answer(self, outputs, True)
 
     def branch(self, response: InferenceResponse) -> int:
-        """Note a response of a decoupled step, and return its bytes in the client's flow."""
+        """Count a response of a decoupled step, and return its bytes in the client's flow."""
         self._owed += response.size
         return response.size
 
     def unused(self, size: int) -> None:
-        """Give the bytes of a decoupled step's response that led to no answer back to the client's flow."""
+        """Return the bytes of a decoupled step's response to the client's flow, because no answer carries them."""
         self._owed -= size
         flow = self.request.responder.flow
         if flow is not None:
@@ -120,18 +121,18 @@ class EnsembleRequest(QuietObserver):
         self._on_answer(self, error, True)
 
     def abandon(self) -> None:
-        """Cancel the steps under way."""
+        """Cancel the running steps."""
         self.ended = True
         self._root.abandon()
         self.unused(self._owed)
 
     # -- times -----------------------------------------------------------------------------------------------------
     def steps_took(self) -> Phases:
-        """Return how long the steps have taken, together."""
+        """Return the total times of the steps."""
         return Phases(*self._took)
 
     def timing(self) -> Parameters:
-        """Return the parameters that `slipway_timing` asks for: the times of all steps together, and those of each as JSON."""
+        """Return the parameters that `slipway_timing` asks for: the times of all steps together, and of each step as JSON."""
         if not self._times:
             return {}
         totals = [sum(column) for column in zip(*(times for _, times in self._times), strict=True)]
@@ -152,7 +153,7 @@ class EnsembleRequest(QuietObserver):
 
 
 class Run:
-    """Runs the steps of `waiting` that depend on `tensors`, each once. A tensor that is None is absent."""
+    """Runs each step of `waiting` once, when its tensors are in `tensors`. A tensor that is None is absent."""
 
     def __init__(
         self,
@@ -162,22 +163,22 @@ class Run:
         size: int = 0,
         position: SequencePosition | None = None,
     ) -> None:
-        """size: bytes of the response that began the run. position: of its tensors in a sequence, where a step made them."""
+        """size: bytes of the response that began the run. position: the sequence position of `tensors`, if a step made them."""
         self._owner = owner
         self._graph = owner.graph
         self._limits = owner.limits
         self._waiting = list(waiting)
         self._tensors = tensors
-        # Of the tensors that steps have made.
+        # The sequence positions of the tensors that steps have made.
         self._positions: dict[str, SequencePosition] = {} if position is None else dict.fromkeys(tensors, position)
         self._size = size
         self._running: dict[int, InFlightRequest] = {}
-        self._entered: set[int] = set()  # steps that count the run
-        self._without_room: set[int] = set()  # steps for whose room it waits
-        self._tries: dict[int, _Tries] = {}  # of the running steps that may be tried again
+        self._entered: set[int] = set()  # the steps whose limits count this run
+        self._without_room: set[int] = set()  # the steps that this run waits to enter
+        self._tries: dict[int, _Tries] = {}  # the tries of the running steps that may be tried again
         self._branches: deque[Run] = deque()
         self._collected = False
-        self._readers = dict(owner.plan.readers)  # how many will still read a tensor
+        self._readers = dict(owner.plan.readers)  # the number of readers of each tensor that do not have it yet
 
     def advance(self) -> None:
         """Start every step whose inputs exist."""
@@ -242,7 +243,7 @@ class Run:
             self._without_room.add(index)
 
     def _resume(self, index: int) -> None:
-        """Enter a step that had no room before."""
+        """Try again to enter a step, which had no room before."""
         self._without_room.discard(index)
         try:
             self._enter(index)
@@ -280,7 +281,7 @@ class Run:
         self._try(index, step, asked)
 
     def _try(self, index: int, step: EnsembleStep, asked: InferenceRequest) -> None:
-        """Send the request of a step to its model, for the first time or again."""
+        """Send the request of a step to its model: the first try or a further one."""
         owner = self._owner
         parent = owner.request
         child = InFlightRequest(asked, _StepResponder(self, index, parent.responder.flow), owner.observers)
@@ -308,7 +309,7 @@ class Run:
                 del self._tensors[name]
 
     def _took_too_long(self, index: int, child: InFlightRequest) -> None:
-        """Fail a try whose time is over; a late answer is dropped."""
+        """Fail a try that has taken too long; its late answer is dropped."""
         if self._running.get(index) is not child or _has_begun(child):
             return
         del self._running[index]
@@ -320,7 +321,7 @@ class Run:
             self._owner.broke(error)
 
     def _try_again(self, index: int, step: EnsembleStep, child: InFlightRequest) -> bool:
-        """Begin another try of a failed step; return whether there is one."""
+        """Begin another try of a failed step; return False if no try is left."""
         tries = self._tries[index]
         if self._owner.ended or not tries.left or _has_begun(child):
             return False
@@ -382,7 +383,7 @@ class Run:
 
 
 class _Tries:
-    """The number of tries that a step has left, and the timer of the present one."""
+    """The number of tries that a step has left, and the timer of the current try."""
 
     __slots__ = ("_timer", "left", "retry")
 
@@ -415,13 +416,13 @@ class _StepResponder:
 
 
 def _has_begun(child: InFlightRequest) -> bool:
-    """Whether a decoupled step has sent a response."""
+    """Return whether a decoupled step has sent a response."""
     return child.stream is not None and child.stream.responses > 0
 
 
 def _position_after(position: SequencePosition, parameters: Mapping[str, ParameterValue]) -> SequencePosition:
-    """Return the position in a sequence that a step's response with these parameters has; INVALID_ARG if one is of the
-    wrong kind."""
+    """Return the sequence position of a step's response with these parameters; INVALID_ARG if a parameter is of the wrong
+    type."""
     if parameters.keys().isdisjoint(("sequence_id", "sequence_start", "sequence_end")):
         return position
     identity = parameters.get("sequence_id", position.id)

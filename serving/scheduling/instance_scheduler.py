@@ -1,9 +1,9 @@
-"""The common part of schedulers with instances: idle instances, dispatch of batches, removal of instances, ordered delivery.
+"""The common part of schedulers with instances: idle instances, dispatch, removal of instances, ordered delivery.
 
-A batch's life begins in `_run_on` and ends in `batch_done`, and nowhere else. Whatever exception comes there, the requests are
-answered and the instance is free again. An instance may execute at once, inside `_run_on`. Therefore `submit` never dispatches:
-no answer comes while a frontend is still submitting. Timers of a scheduler go through `_later`, which guards them in the same
-way.
+A batch's life begins in `_run_on` and ends in `batch_done`, and nowhere else. If an exception is raised there, the requests
+are answered and the instance becomes free again. An instance may execute a batch inside `_run_on`, before `execute` returns.
+Therefore `submit` never dispatches: a frontend gets no answer before its `submit` returns. Timers of a scheduler are started
+with `_later`, which handles exceptions in the same way.
 """
 
 import asyncio
@@ -22,12 +22,12 @@ from serving.scheduling.base import Reject, Scheduler
 
 OnBatchDone = Callable[[Batch], None]
 
-TURN_NS = 1_000_000  # executions on the loop's own thread, until the loop gets its turn
+TURN_NS = 1_000_000  # executions on the loop's thread may last this long before other callbacks of the loop run
 
 
 class InstanceScheduler(Scheduler):
-    """Subclasses choose the batch that an idle instance should run; `on_done` receives each executed batch, and never
-    raises."""
+    """Subclasses choose the batch that an idle instance should run. `on_done` receives each executed batch; it must not
+    raise."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, limiter: RateLimiter | None, reject: Reject, on_done: OnBatchDone
@@ -37,31 +37,31 @@ class InstanceScheduler(Scheduler):
         self._reject = reject
         self._on_done = on_done
         self._preserve_ordering = False
-        self._works_ahead = True  # instances may have batches that wait for the ones before them
-        self._ahead = 0  # requests in those
+        self._works_ahead = True  # a busy instance may get further batches, which wait in it
+        self._ahead = 0  # the number of requests in such waiting batches
         self._instances: set[Instance] = set()
-        self._open: deque[Instance] = deque()  # those that may be given a batch, idle ones first
+        self._open: deque[Instance] = deque()  # the instances that may get a batch, idle ones first
         self._leaving: dict[Instance, asyncio.Future[None]] = {}
-        self._ordered: deque[Batch] = deque()  # dispatched, not yet delivered; used with preserve_ordering
+        self._ordered: deque[Batch] = deque()  # dispatched and not yet delivered batches, with preserve_ordering
         self._finished: set[Batch] = set()
         self._dispatch_scheduled = False
         self._dispatching = False
-        self._turn_ns = 0  # executed on the loop's thread since the dispatch began
+        self._turn_ns = 0  # the time of executions on the loop's thread since the dispatch began
         self._timers = precise_timers(loop)
         self._timer: PreciseTimer | None = None
 
     @abstractmethod
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
-        """Return the requests that this instance should run next; none if waiting for more is better. They stay in the
-        queue."""
+        """Return the requests that this instance should run next, without removing them from the queue; none if waiting for
+        more is better."""
 
     @abstractmethod
     def _take(self, instance: Instance, chosen: list[InFlightRequest]) -> Batch:
-        """Return the batch of these requests, which leave the queue."""
+        """Remove these requests from the queue, and return their batch."""
 
     @abstractmethod
     def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
-        """Forget a request, whether it waits or was just taken; return it, and those that cannot run without it."""
+        """Forget a request that waits or was just taken; return it, and the requests that cannot run without it."""
 
     def add_instance(self, instance: Instance) -> None:
         """Give the scheduler a started instance."""
@@ -70,8 +70,8 @@ class InstanceScheduler(Scheduler):
         self._wake()
 
     def vacate(self, instance: Instance) -> "asyncio.Future[None] | None":
-        """Bind no new sequence to an instance that will be removed. Return a future that is done when no sequence is bound to
-        it; None if none is now."""
+        """Bind no new sequence to an instance that will be removed. Return a future that is done when no sequence is bound
+        to the instance; None if none is bound now."""
         return None
 
     async def remove_instance(self, instance: Instance) -> None:
@@ -85,13 +85,13 @@ class InstanceScheduler(Scheduler):
         await self._leaving[instance]
 
     def _wake(self) -> None:
-        # After the other callbacks of this turn of the loop, so that requests that arrived together run together.
+        # Dispatch after the other callbacks of this turn of the loop, so that requests that arrived together run together.
         if not self._dispatch_scheduled:
             self._dispatch_scheduled = True
             self._loop.call_soon(self._dispatch)
 
     def _wake_in(self, nanoseconds: int) -> None:
-        """Dispatch after the queue delay, or earlier."""
+        """Dispatch after this time, or earlier."""
         timer = self._timer
         if timer is not None:
             if timer.due_ns <= time.monotonic_ns() + nanoseconds:
@@ -104,7 +104,7 @@ class InstanceScheduler(Scheduler):
         self._dispatch()
 
     def _later(self, seconds: float, callback: Callable[..., None], *arguments: object) -> asyncio.TimerHandle:
-        """Call back on the loop. If the callback raises, all waiting requests fail, because its effect on them is unknown."""
+        """Call back on the loop. If the callback raises, all waiting requests fail, because their state is unknown."""
         return self._loop.call_later(seconds, self._guarded, callback, *arguments)
 
     def _guarded(self, callback: Callable[..., None], *arguments: object) -> None:
@@ -114,16 +114,16 @@ class InstanceScheduler(Scheduler):
             self._fail(self.waiting(), error)
 
     def _capacity(self, instance: Instance) -> int:
-        """Return how many batches an instance may have at once: with a rate limiter one, which holds the resources."""
+        """Return how many batches an instance may have: one with a rate limiter, because that batch has the resources."""
         return instance.slots if self._works_ahead and self._limiter is None else 1
 
     def _dispatch(self) -> None:
-        """Give batches to the free instances until none takes another one, or the loop needs its turn."""
+        """Give batches to the free instances until none takes another one, or other callbacks of the loop must run."""
         self._dispatch_scheduled = False
         self._dispatching = True
         self._turn_ns = 0
         open_ = self._open
-        offered = 0  # instances in a row that took nothing
+        offered = 0  # the number of instances in a row that took no batch
         while offered < len(open_) and self.pending:
             if self._turn_ns > TURN_NS:
                 self._wake()
@@ -167,12 +167,12 @@ class InstanceScheduler(Scheduler):
         instance.bound += 1
         self._open.remove(instance)
         if instance.slots > 1 and instance.bound < self._capacity(instance):
-            self._open.append(instance)  # behind the others
+            self._open.append(instance)  # an instance with batches stays behind the others
         if self._preserve_ordering or self._ordered:
             self._ordered.append(batch)
 
     def _unbind(self, instance: Instance, batch: Batch) -> None:
-        """Undo `_bind`: the batch was not handed over."""
+        """Undo `_bind`, because the instance did not get the batch."""
         instance.bound -= 1
         if instance.ahead:
             self._ahead -= instance.ahead.pop()
@@ -182,14 +182,14 @@ class InstanceScheduler(Scheduler):
             self._ordered.remove(batch)
 
     def _fail(self, requests: Iterable[InFlightRequest], error: Exception) -> None:
-        """Answer requests that cannot run, because scheduling them has raised an exception."""
+        """Answer requests that cannot run, because the scheduler has raised an exception."""
         failure = unexpected(error, "scheduling a request")
         for request in requests:
             for dropped in safely("dropping a request", self._drop, request) or (request,):
                 self._reject(dropped, failure)
 
     def _may_take(self, instance: Instance) -> bool:
-        """Return whether one of several instances may run a batch: one that is not available leaves it to others, if any is."""
+        """Return whether one of several instances may run a batch: not if it is unavailable and another one is available."""
         return instance.available() or not any(one.available() for one in self._instances)
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:
@@ -206,15 +206,15 @@ class InstanceScheduler(Scheduler):
         elif instance not in open_:
             if instance.bound < self._capacity(instance):
                 open_.append(instance)
-        elif instance.bound >= self._capacity(instance):  # it has become slower
+        elif instance.bound >= self._capacity(instance):  # its number of slots has fallen, because it became slower
             open_.remove(instance)
-        elif not instance.bound and len(open_) > 1:  # before those that are busy
+        elif not instance.bound and len(open_) > 1:  # move it before the busy ones
             open_.remove(instance)
             open_.appendleft(instance)
         if self._dispatching:
             self._turn_ns += batch.ended_ns - batch.started_ns
         else:
-            self._dispatch()  # before the answers are written: the instance should not wait for that
+            self._dispatch()  # dispatch before the answers are written, so that the instance need not wait for that
         if self._ordered:
             self._deliver_in_order(batch)
         else:

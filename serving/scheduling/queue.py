@@ -1,7 +1,7 @@
-"""The queue of a model: priority levels, each with Triton's queue policy.
+"""The queue of a model, with priority levels that each have Triton's queue policy.
 
-Source of the rules: ModelQueuePolicy and ModelDynamicBatching in model_config.proto, and Triton's policy queue: level 1
-goes first; a request that waited longer than its timeout is rejected, or with DELAY served after all others of its level.
+Source of the rules: ModelQueuePolicy and ModelDynamicBatching in model_config.proto, and Triton's policy queue. Level 1 runs
+first. A request that waited longer than its timeout is rejected or, with DELAY, served after all others of its level.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ Later = Callable[..., asyncio.TimerHandle]  # (seconds, callback, *arguments)
 
 
 class _Level:
-    """One priority level. `delayed` holds timed-out requests under the DELAY action."""
+    """One priority level. `delayed` has the timed-out requests if the policy's action is DELAY."""
 
     __slots__ = ("delayed", "fresh", "max_size", "number", "policy", "timeout_us")
 
@@ -36,10 +36,10 @@ class _Level:
 
 
 class RequestQueue:
-    """Requests in the order in which they should run. Iterating does not remove.
+    """The requests in the order in which they should run. Iterating over the queue removes nothing.
 
-    There may be 2**64 levels, so that only level 1 and levels with requests are objects. `timed_out` gets a request that has
-    left the queue because it waited too long; None if such a request was delayed instead.
+    There may be 2**64 levels, so only level 1 and levels with requests have an object. `timed_out` is called with a request
+    that left the queue because it waited too long, or with None when such a request was delayed instead.
 
     count: the number of requests. changes: grows with every change except a request that is appended after all others.
     """
@@ -51,8 +51,8 @@ class RequestQueue:
         self.changes = 0
         self._later = later
         self._timed_out = timed_out
-        self._levels: list[_Level] = []  # by their numbers
-        self._level_of: dict[InFlightRequest, _Level] = {}  # where there are several
+        self._levels: list[_Level] = []  # sorted by number
+        self._level_of: dict[InFlightRequest, _Level] = {}  # empty if there is only one level
         self._timers: dict[InFlightRequest, asyncio.TimerHandle] = {}
         self.configure(batching)
 
@@ -67,7 +67,7 @@ class RequestQueue:
             yield from level.delayed
 
     def configure(self, batching: ModelDynamicBatching) -> None:
-        """Take new policies; requests of a level that is gone move to the last one, their timeouts stay."""
+        """Take new policies. Requests of a removed level move to the last level; their timeouts stay."""
         waiting = [(level.number, request) for level in self._levels for request in (*level.fresh, *level.delayed)]
         self._policies = dict(batching.priority_queue_policy) if batching.priority_levels else {}
         self._default_policy = batching.default_queue_policy
@@ -93,7 +93,7 @@ class RequestQueue:
         self.count += 1
         if self._several:
             self._level_of[request] = level
-        if self._several or level.delayed:  # it may go before others
+        if self._several or level.delayed:  # the request may run before others
             self.changes += 1
         if level.timeout_us or request.asked.timeout_us:
             self._start_timer(request, level.policy)
@@ -106,7 +106,7 @@ class RequestQueue:
         return fresh[0] if fresh else next(self._through_levels())
 
     def take(self, requests: Sequence[InFlightRequest]) -> None:
-        """Remove `requests`, which are the first ones, to run them."""
+        """Remove `requests`, the first ones of the queue, to run them."""
         fresh = self._levels[0].fresh
         if self._several or self._timers or len(requests) > len(fresh):
             for request in requests:
@@ -153,7 +153,7 @@ class RequestQueue:
             self._timed_out(request)
 
     def _level_for(self, request: InFlightRequest) -> _Level:
-        """Return the level of a request's priority; like Triton the default one's for a priority that does not exist."""
+        """Return the level of a request's priority; as in Triton, the default level if that priority does not exist."""
         priority = request.asked.priority
         return self._level(priority if 1 <= priority <= self._last else self._default)
 

@@ -1,8 +1,8 @@
 """The sequence batcher: requests of one sequence run in order on one instance, in one batch slot.
 
-Direct: a sequence keeps its slot, and row i of a batch is slot i, rows of slots without a request included (READY false).
-Oldest: an instance holds up to `max_candidate_sequences` sequences and batches their oldest requests, one of each.
-A sequence begins with START, ends with END or after `max_sequence_idle_microseconds`, and waits in the backlog while no
+Direct: a sequence keeps its slot, and row i of a batch is slot i; slots without a request have a row with READY false.
+Oldest: an instance has up to `max_candidate_sequences` sequences, and batches the oldest request of each.
+A sequence begins with START, and ends with END or after `max_sequence_idle_microseconds`. It waits in the backlog while no
 slot is free. An iterative sequence is one request that its model asks for again and again.
 Source: Triton, docs/user_guide/architecture.md (Stateful Models).
 """
@@ -41,7 +41,7 @@ class _Sequence:
 
     def __init__(self, id_: int | str) -> None:
         self.id = id_
-        self.begun_ns = 0  # when the request with the last START came
+        self.begun_ns = 0  # when the last request with START came (monotonic ns)
         self.requests: deque[InFlightRequest] = deque()
         self.slot: _Slot | None = None
         self.running = False
@@ -77,15 +77,15 @@ class SequenceBatchScheduler(InstanceScheduler):
         on_done: OnBatchDone,
     ) -> None:
         super().__init__(loop, limiter, reject, on_done)
-        self._works_ahead = False  # the next request of a sequence needs the state that the one before it leaves
+        self._works_ahead = False  # a request needs the state that the previous request of its sequence leaves
         self._controls = SequenceControls(config, model_dir)
-        self._slots: dict[Instance, list[_Slot]] = {}  # made when they are first needed: there may be 2**31
-        self._vacating: dict[Instance, asyncio.Future[None]] = {}  # take no new sequences
-        self._sequences: dict[int | str, _Sequence] = {}  # those that may take further requests
-        self._of: dict[InFlightRequest, _Sequence] = {}  # waiting or running
+        self._slots: dict[Instance, list[_Slot]] = {}  # slots are made when they are needed, because there may be 2**31
+        self._vacating: dict[Instance, asyncio.Future[None]] = {}  # instances that take no new sequences
+        self._sequences: dict[int | str, _Sequence] = {}  # the sequences that may take further requests
+        self._of: dict[InFlightRequest, _Sequence] = {}  # the sequences of waiting and running requests
         self._backlog: deque[_Sequence] = deque()
-        self._left: asyncio.Future[None] | None = None  # waits for the end of all sequences
-        self._ids = count(1)  # of iterative sequences, which clients do not name
+        self._left: asyncio.Future[None] | None = None  # done when no sequence is open
+        self._ids = count(1)  # ids for iterative sequences if clients give none
         self._pending = 0
         self.configure(config)
 
@@ -113,7 +113,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return self._pending
 
     def complete_warmup(self, batches: list[Batch]) -> None:
-        """Add the controls of a sequence's first request, and the initial state, unless the sample gives them."""
+        """Add the controls of a sequence's first request and the initial state to warm-up requests that lack them."""
         for request in (request for batch in batches for request in batch.requests):
             given = request.inputs
             request.sequence = SequencePosition(self._controls.new_id(1), start=True)
@@ -164,11 +164,11 @@ class SequenceBatchScheduler(InstanceScheduler):
         if sequence.slot is None and len(sequence.requests) == 1:
             self._place(sequence)
         if request.sequence.end or self._iterative:
-            self._close(sequence)  # the next START of this id is another sequence
+            self._close(sequence)  # the next START of this id begins another sequence
         self._wake()
 
     def remove(self, request: InFlightRequest) -> bool:
-        """Remove a waiting request, cancel the others that wait in its sequence, and end the sequence."""
+        """Remove a waiting request, cancel the other waiting requests of its sequence, and end the sequence."""
         sequence = self._of.get(request)
         if sequence is None or request not in sequence.requests:
             return False
@@ -178,7 +178,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         for other in waiting:
             if other is not request:
                 other.cancel()
-        self._wake()  # requests behind them may go now
+        self._wake()  # requests behind the removed ones may run now
         return True
 
     def _queue(self, sequence: _Sequence, request: InFlightRequest) -> None:
@@ -215,7 +215,7 @@ class SequenceBatchScheduler(InstanceScheduler):
 
     # -- slots -----------------------------------------------------------------------------------------------------
     def _place(self, sequence: _Sequence) -> None:
-        """Give a new sequence the lowest free slot, spread over the instances; the backlog when there is none."""
+        """Put a new sequence into the lowest free slot of all instances, or into the backlog if no slot is free."""
         if self._take_slot(sequence):
             return
         self._backlog.append(sequence)
@@ -236,7 +236,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return True
 
     def _free_slot(self, instance: Instance, slots: list[_Slot]) -> _Slot | None:
-        """Return the lowest free slot of an instance, perhaps a new one; None if all are taken."""
+        """Return the lowest free slot of an instance, or make a slot; None if all slots are taken."""
         found = next((slot for slot in slots if slot.sequence is None), None)
         if found is None and len(slots) < self._slot_count:
             found = _Slot(instance, len(slots))
@@ -274,7 +274,7 @@ class SequenceBatchScheduler(InstanceScheduler):
             self._end(sequence)
 
     def _end(self, sequence: _Sequence) -> None:
-        """Forget a sequence and give its slot to the next in the backlog."""
+        """Forget a sequence and give its slot to the next sequence in the backlog."""
         self._close(sequence)
         if sequence.timer is not None:
             sequence.timer.cancel()
@@ -287,7 +287,7 @@ class SequenceBatchScheduler(InstanceScheduler):
 
     # -- batches ---------------------------------------------------------------------------------------------------
     def _may_take(self, instance: Instance) -> bool:
-        return True  # no other instance knows its sequences
+        return True  # no other instance has the sequences of this one
 
     def _choose(self, instance: Instance) -> list[InFlightRequest]:
         ready = [slot.sequence for slot in self._slots[instance] if slot.sequence and slot.sequence.requests]
@@ -320,7 +320,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         return [request for request, sequence in self._of.items() if request in sequence.requests]
 
     def _drop(self, request: InFlightRequest) -> Iterable[InFlightRequest]:
-        """Drop a request and those that wait in its sequence, which cannot go on without it."""
+        """Drop a request, and the waiting requests of its sequence, which cannot run without it."""
         sequence = self._of.pop(request, None)
         if sequence is None:
             return (request,)
@@ -335,13 +335,13 @@ class SequenceBatchScheduler(InstanceScheduler):
         return [request, *others]
 
     def _key_by_state(self, sequence: _Sequence) -> None:
-        """Add the shapes of its state to a request's batch key, because states of unequal shapes cannot share a batch."""
+        """Add the state's shapes to a request's batch key, because states of different shapes cannot share a batch."""
         request = sequence.requests[0]
         own = request.batch_key.own if isinstance(request.batch_key, _KeyByState) else request.batch_key
         request.batch_key = _KeyByState(own, self._controls.state_shapes(_state_of(request, sequence)))
 
     def _rows(self, instance: Instance, chosen: list[InFlightRequest]) -> Iterator[InFlightRequest]:
-        """Yield one request for each slot, up to the last slot that has one; a stand-in where a slot has none that fits."""
+        """Yield a request for each slot up to the last chosen one: the chosen request of the slot, or a stand-in."""
         left = set(chosen)
         for slot in self._slots[instance]:
             request = slot.sequence.requests[0] if slot.sequence and slot.sequence.requests else None
@@ -357,7 +357,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         """Return a request of zeros in the shapes of a real one, with READY false; its answer is dropped."""
         inputs = {name: _zeros_like(array) for name, array in pattern.inputs.items()}
         stand_in = InFlightRequest.unanswered(InferenceRequest(pattern.asked.model_name, inputs))
-        stand_in.respond(None)  # so that its answer is dropped
+        stand_in.respond(None)  # mark it as finished, so that its answer is dropped
         state = _state_of(pattern, self._of[pattern]) if self._controls.states_vary else {}
         self._controls.prepare(stand_in, {name: _zeros_like(array) for name, array in state.items()}, ready=False)
         return stand_in
@@ -372,7 +372,7 @@ class SequenceBatchScheduler(InstanceScheduler):
         self._controls.prepare(request, sequence.state, ready=True)
 
     def batch_done(self, instance: Instance, batch: Batch) -> None:
-        self._keep_states(batch)  # before the next batch of this instance is formed
+        self._keep_states(batch)  # the next batch of this instance needs the states
         super().batch_done(instance, batch)
 
     def _keep_states(self, batch: Batch) -> None:
@@ -381,7 +381,7 @@ class SequenceBatchScheduler(InstanceScheduler):
                 continue
             try:
                 self._step_done(request, batch.responses[index], again=request in batch.rescheduled)
-            except Exception as error:  # the state for the sequence's next request is unknown
+            except Exception as error:  # the state for the next request of the sequence is unknown
                 failure = unexpected(error, "keeping the state of a sequence")
                 batch.rescheduled = batch.rescheduled - {request}
                 batch.responses[index] = failure
@@ -402,7 +402,7 @@ class SequenceBatchScheduler(InstanceScheduler):
             self._end(sequence)
 
     def _again(self, sequence: _Sequence, request: InFlightRequest) -> None:
-        """Queue a rescheduled request again, before all that wait in its sequence."""
+        """Queue a rescheduled request again, before all other waiting requests of its sequence."""
         request.sequence = request.sequence._replace(start=False)
         request.requested_outputs = request.asked.requested_outputs
         request.queued_ns = time.monotonic_ns()

@@ -30,7 +30,7 @@ START, READY, END, CORRID = (
 class _Flag(NamedTuple):
     name: str
     kind: int
-    values: tuple[Tensor, Tensor]  # for false and for true
+    values: tuple[Tensor, Tensor]  # the tensor for false and the one for true
 
 
 class _State(NamedTuple):
@@ -40,7 +40,7 @@ class _State(NamedTuple):
 
 
 class SequenceControls:
-    """Prepared once from a model's configuration. Tensors have shape [1] each, [1, 1] where the model batches."""
+    """The controls and states of a model, prepared once. Control tensors have shape [1], or [1, 1] if the model batches."""
 
     def __init__(self, config: ModelConfig, model_dir: Path) -> None:
         batching = config.sequence_batching
@@ -78,7 +78,7 @@ class SequenceControls:
         return str(number) if any(row.name == "BYTES" for _, row in self._ids) else number
 
     def prepare(self, request: InFlightRequest, state: dict[str, Tensor], ready: bool) -> None:
-        """Put the controls and the sequence's state into the inputs, and ask for the output states too."""
+        """Put the controls and the sequence's state into the inputs, and request the output states too."""
         inputs = dict(request.inputs)
         for name, kind, values in self._flags:
             true = {START: request.sequence.start, END: request.sequence.end, READY: ready}[kind]
@@ -95,15 +95,15 @@ class SequenceControls:
             request.requested_outputs = tuple(dict.fromkeys((*asked, *(one.output_name for one in self._states))))
 
     def state_shapes(self, state: dict[str, Tensor]) -> tuple[tuple[int, ...], ...]:
-        """Return the shapes of the state tensors that a request with this state gets, without the batch dimension."""
+        """Return the shapes of the input states for a request with this state, without the batch dimension."""
         return tuple(state.get(one.input_name, one.initial).shape[1:] for one in self._states)
 
     def keep_state(self, outputs: dict[str, Tensor], asked: tuple[str, ...], state: dict[str, Tensor]) -> None:
-        """Move the output states from a response into the sequence's state; those asked for stay in the response too."""
+        """Move the output states from a response into the sequence's state; requested ones stay in the response too."""
         asked = asked or self._own_outputs
         for one in self._states:
             if one.output_name in outputs:
-                state[one.input_name] = np.array(host_array(outputs[one.output_name]))  # the batch's buffer goes away
+                state[one.input_name] = np.array(host_array(outputs[one.output_name]))  # the batch's buffer is freed
                 if one.output_name not in asked:
                     del outputs[one.output_name]
 
@@ -122,8 +122,8 @@ class SequenceControls:
 
 
 def _state(state: ModelSequenceBatching.State, config: ModelConfig, model_dir: Path) -> _State:
-    """Return a state with its initial value: zeros, unless a file in <model>/initial_state has one. Variable dims start at
-    1."""
+    """Return a state with its initial value: zeros, unless a file in <model>/initial_state has the value. A variable dim is 1
+    in the initial value."""
     row = BY_CONFIG[state.data_type]
     leading = (1,) if config.max_batch_size > 0 else ()
     given = state.initial_state[0] if state.initial_state else None
@@ -151,9 +151,9 @@ def _from_file(name: str, file: str, folder: Path, row: Datatype, shape: tuple[i
 
 
 def _texts(name: str, data: bytes, count: int) -> Tensor:
-    """Return the strings of a file, each after its length in four bytes, and empty ones if it has fewer.
+    """Return the strings of a file in which each string follows its length in four bytes; missing strings are empty.
 
-    Any other file gives empty strings, as in Triton, which loads a model with any file."""
+    A file of another format gives empty strings, as in Triton, which loads a model with any file."""
     texts: Tensor = np.full(count, b"", np.object_)
     offset = 0
     for index in range(count if data else 0):
