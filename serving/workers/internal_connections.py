@@ -1,8 +1,8 @@
-"""Connections that a worker opens to the core in the name of a client, for requests that it does not decode itself.
+"""Connections that a worker opens to the core on behalf of a client, for requests that the worker does not decode itself.
 
-They are served by the same code as the connections of clients, so that everything behaves as with one process. They have no
-time limits, because the worker has waited for its client already. The client's address is sent beside the connection: nothing
-that a client could send decides it.
+The core serves them by the same code as the connections of clients, so that everything behaves as with one process. The HTTP
+connections have no time limits, because the worker keeps the limits of its clients. The worker sends the client's address
+separately from the connection, so that no client can forge it.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ class InternalConnections:
         self._grpc = GrpcServer(server, options, Authoriser.from_options(options, "grpc"))
 
     async def start(self) -> None:
-        """Watch the connections to come."""
+        """Start to watch the gRPC connections."""
         await self._grpc.start_on(())
 
     async def accept(self, kind: str, connected: socket.socket, peer: Peer) -> None:
-        """Serve a connection of this kind ("http", "grpc") to the client at `peer`."""
+        """Serve a connection of this kind ("http", "grpc") on behalf of the client at `peer`."""
         connected.setblocking(False)
         if kind == "http":
             await self._http.adopt(connected, partial(_HttpConnection, peer))
@@ -47,7 +47,7 @@ class InternalConnections:
             )
 
     async def drain(self, protocol: str) -> None:
-        """End calls of this protocol that only wait; return when all are answered and the connections are closed."""
+        """For "grpc": end calls that only wait, and return when all others are answered and the connections are closed."""
         if protocol == "grpc":
             await self._grpc.drain()
 
@@ -56,7 +56,7 @@ class InternalConnections:
 
 
 class _HttpConnection(Connection):
-    """A connection that shows the address of the client instead of its own."""
+    """An internal connection that reports the address of the client as that of its peer."""
 
     def __init__(self, peer: Peer, context: Context, routes: RouteTable, connections: Connections) -> None:
         super().__init__(context, routes, connections)
@@ -67,5 +67,5 @@ class _HttpConnection(Connection):
 
 
 def client_at(peer: Peer) -> asyncio.BaseTransport:
-    """Return a stand-in for the connection of a client that only a worker has."""
+    """Return a transport that only knows its peer. It stands for a client's connection, which only the worker has."""
     return asyncio.BaseTransport({"peername": peer})

@@ -1,7 +1,7 @@
-"""The listening sockets of all workers: one for each worker and address, between which the system spreads the connections.
+"""The listening sockets: each worker has one for each address, and the kernel spreads the connections between them.
 
-They belong to the core, which hands them on to its workers, so that connections waiting to be accepted survive a worker that
-dies. While one does not answer, the core accepts for it (pool.py).
+The core owns the sockets and passes them to its workers, so that connections that wait to be accepted survive the death of a
+worker. While a worker does not answer, the core accepts the connections of its sockets (pool.py).
 """
 
 import socket
@@ -12,8 +12,8 @@ from serving.frontends.shared.client_limits import BACKLOG
 
 
 def listen(address: str, port: int, workers: int, reuse_port: bool) -> list[list[socket.socket]]:
-    """Return the sockets of each worker, bound and listening; OSError where the address cannot be bound, or is another
-    program's unless `reuse_port`. Port 0 takes a free one, the same for all."""
+    """Return the sockets of each worker, bound and listening. OSError if the address cannot be bound, or if another program has
+    it and `reuse_port` is false. Port 0 means any free port, the same one for all workers."""
     found: list[list[socket.socket]] = [[] for _ in range(workers)]
     try:
         for family, place in _resolved(address, port):
@@ -40,7 +40,8 @@ def _resolved(address: str, port: int) -> "Sequence[tuple[int, Any]]":
 
 
 def _bound(family: int, place: Any, shared: bool) -> socket.socket:
-    """Return a bound socket whose address the next ones of ours may share. shared: other sockets may have it already."""
+    """Return a bound socket, whose address the sockets of other workers may share. shared: other sockets may have the address
+    already."""
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -49,7 +50,7 @@ def _bound(family: int, place: Any, shared: bool) -> socket.socket:
         if shared:
             made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.bind(place)
-        # Only after the bind, which therefore failed if another program had the address.
+        # Without `shared` this is set only after the bind, which therefore fails if another program has the address.
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         made.setblocking(False)
     except OSError:

@@ -1,7 +1,7 @@
 """`--frontend-workers`: all workers of a server, and their listening sockets.
 
-A worker that ends is started again after a delay, which grows while it keeps ending. While it is away, or gives no sign of
-life, the core accepts from its listening sockets in its place, and hands the connections to workers that answer.
+A worker that ends is started again after a delay, which grows as long as its runs are short. While a worker is down, or gives no
+sign of life, the core accepts the connections of its listening sockets, and hands them to workers that answer.
 """
 
 import asyncio
@@ -25,13 +25,13 @@ from serving.workers.worker_process import WorkerProcess
 
 log = logging.getLogger(__name__)
 
-_FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 30.0  # before a worker is started again
+_FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 30.0  # shortest and longest delay before a worker is started again
 _LONG_RUN_S = 20.0  # a run of this length resets the delay
-_FAILED_STARTS = 3  # in a row, after which the server gives up starting
+_FAILED_STARTS = 3  # failed starts of a worker after which the server itself fails to start
 
 
 class FrontendWorkers:
-    """Made before the server's frontends, because it makes the server's memory for requests that of all processes together."""
+    """All workers. Create it before the server's frontends: it gives all processes one common memory for requests."""
 
     def __init__(self, server: InferenceServer, options: Options) -> None:
         self._server = server
@@ -43,7 +43,7 @@ class FrontendWorkers:
         self._processes: list[WorkerProcess | None] = [None] * options.frontend_workers
         self._tasks: list[asyncio.Task[None]] = []
         self._stopping = False
-        self._accepting_for: set[int] = set()  # workers that do not answer
+        self._accepting_for: set[int] = set()  # indexes of the workers that do not answer
         self._turns = itertools.count()
 
     def frontend(self, protocol: str) -> "WorkersFrontend":
@@ -81,7 +81,7 @@ class FrontendWorkers:
         await asyncio.gather(*ready)
 
     async def drain(self, protocol: str) -> None:
-        """Listen no more; return when the connections of a protocol have been answered and are closed."""
+        """Stop listening; wait until the connections of a protocol have been answered and are closed."""
         self._stopping = True
         self._accept_for_none()  # first: the loop must not watch descriptors that are closed
         for sockets in self._sockets:
@@ -91,7 +91,7 @@ class FrontendWorkers:
         await asyncio.gather(self._internal.drain(protocol), *drains)
 
     async def close(self) -> None:
-        self._stopping = True  # first, or `_keep` would start them again
+        self._stopping = True  # set first, or `_keep` would start the workers again
         self._accept_for_none()
         for sockets in self._sockets:
             for one in itertools.chain.from_iterable(sockets.values()):
@@ -102,7 +102,7 @@ class FrontendWorkers:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._internal.close()  # last: until its end a worker passes connections on
+        await self._internal.close()  # closed last: a worker passes connections on until it ends
         if self._page_descriptor >= 0:
             os.close(self._page_descriptor)
             self._page_descriptor = -1
@@ -150,17 +150,17 @@ class FrontendWorkers:
             self._show_tracing()
             for process in self._processes:
                 if process is not None:
-                    # At most the time that they had for a sign of life: the core itself may have been stopped.
+                    # The elapsed time has a limit here, because the core itself may have been stopped for a while.
                     process.beat(min(now - last, 2 * BEAT_S), self._options.process_heartbeat_timeout_secs)
             self._accept_for_absent()
             last = now
 
-    # -- in place of those that do not answer --------------------------------------------------------------------------
+    # -- accepting for workers that do not answer ----------------------------------------------------------------------
     def _responsive(self) -> list[WorkerProcess]:
         return [process for process in self._processes if process is not None and process.answers]
 
     def _accept_for_absent(self) -> None:
-        """Accept for the workers that do not answer, as long as another one does."""
+        """Accept connections for the workers that do not answer, as long as another worker answers."""
         if self._stopping:
             return
         loop = asyncio.get_running_loop()
@@ -192,13 +192,13 @@ class FrontendWorkers:
             connected, _ = listening.accept()
         except BlockingIOError:
             return  # a worker was quicker
-        except OSError:  # no worker takes it, or no descriptor is free: tried again at the next look at the workers
+        except OSError:  # no worker answers, or no descriptor is free: `_watch` begins to accept again
             self._accept_for_none()
             return
         with connected:
             first = next(self._turns) % len(able)
             for process in able[first:] + able[:first]:
-                with contextlib.suppress(OSError):  # one that was stopped a moment ago, and whose commands wait
+                with contextlib.suppress(OSError):  # the worker may have just been stopped, and read no commands
                     process.hand_over(protocol, connected)
                     return
 
@@ -225,7 +225,7 @@ class WorkersFrontend:
         self.address = ("", 0)
 
     async def start(self) -> None:
-        """Bind. Connections wait until the workers run."""
+        """Bind the sockets. Connections wait until the workers run."""
         self.address = self._workers.listen(self._protocol)
 
     async def drain(self) -> None:

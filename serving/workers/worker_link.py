@@ -1,4 +1,4 @@
-"""The core's end of the link to one worker: infer requests come in, answers go out, all of one turn of the loop together."""
+"""The core's end of the link to one worker: each message has all infer requests, or all answers, of one turn of the loop."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ from serving.workers.link.link_connection import LinkConnection
 from serving.workers.link.requests import RequestReader
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
-MAX_BACKLOG = 64 << 20  # bytes of answers beside the shared memory that a worker may leave waiting
+MAX_BACKLOG = 64 << 20  # bytes of answers, without those in shared memory, that a worker may leave unread
 _CLOGGED = "the frontend worker takes its answers too slowly: try again later"
 _UNREADABLE = InFlightRequest.unanswered(InferenceRequest("", {}))  # in place of a request that could not be read
 
@@ -33,7 +33,7 @@ class WorkerLink(LinkConnection):
         self._reader = RequestReader(requests)
         self._in_flight: dict[int, InFlightRequest] = {}
         self._answers: list[tuple[object, ...]] = []
-        self._clogged = False  # the worker has stopped taking answers, as a stopped process does
+        self._clogged = False  # the worker takes no answers, because it is stopped or too slow
         self._unsent: set[int] = set()  # requests whose trace waits for the client to take the answer
         self._on_closed = on_closed
 
@@ -60,13 +60,13 @@ class WorkerLink(LinkConnection):
             except Exception as error:
                 self._in_flight.setdefault(number, _UNREADABLE)
                 self.answer(number, unexpected(error, "taking a request of a worker"))
-                # Its frames refer to it and to the request, whose place would wait for the cycle collector.
+                # The frames of the error refer to the request, whose memory would wait for the cycle collector.
                 error.__traceback__ = error.__context__ = None
                 continue
             if request.stream is not None:  # a decoupled model
                 self.answer(number, None)
                 request.cancel()
-        for number in cancelled:  # after the requests: one may come and be cancelled in the same turn
+        for number in cancelled:  # after the requests, because one may come and be cancelled in the same message
             found = self._in_flight.pop(number, None)
             if found is not None:
                 found.cancel()
@@ -85,7 +85,7 @@ class WorkerLink(LinkConnection):
 
     # -- out ---------------------------------------------------------------------------------------------------------
     def answer(self, number: int, answer: Answer) -> None:
-        """Answer a request, unless the worker does not wait for it any more. answer: None where the model is decoupled."""
+        """Answer a request, if the worker still waits for its answer. answer: None if the model is decoupled."""
         request = self._in_flight.pop(number, None)
         if request is None:
             return
@@ -109,7 +109,7 @@ class WorkerLink(LinkConnection):
             self.wake()
 
     def _follow(self, trace: SendTrace, number: int) -> None:
-        """Tell the trace that its answer goes out; and, when the worker says so, that the client has taken it."""
+        """Tell the trace that its answer is being sent; when the worker reports it, also that the client has taken it."""
         self._unsent.add(number)
         trace.sending()
         trace.sent(lambda: number in self._unsent)
@@ -120,7 +120,7 @@ class WorkerLink(LinkConnection):
         return answers, self._requests.take_freed()
 
     def beat(self) -> None:
-        """Report freed places that no answer has reported. Called every second."""
+        """Report freed places of shared memory, if no answer has reported them. Called every BEAT_S."""
         if self._requests.freed:
             self.wake()
 

@@ -1,4 +1,4 @@
-"""The process of one worker: started, watched, ended."""
+"""The process of one worker: starts it, watches it and ends it."""
 
 import asyncio
 import contextlib
@@ -26,16 +26,16 @@ from serving.workers.worker_link import WorkerLink
 log = logging.getLogger(__name__)
 
 _ROOT = str(Path(__file__).resolve().parents[2])
-_SILENT_S = 1.0  # after so long without a heartbeat the core accepts for it
-_HUNG_S = 10.0  # after so long it is killed; less where --process-heartbeat-timeout-secs is less
-_END_S = 2.0  # for it to end by itself when it is asked to
-_START_S = 60.0  # for its first heartbeat
+_SILENT_S = 1.0  # a worker without a heartbeat for this time no longer accepts: the core accepts for it
+_HUNG_S = 10.0  # a worker without a heartbeat for this time is killed; --process-heartbeat-timeout-secs may be less
+_END_S = 2.0  # a worker has this time to end when the core asks it to
+_START_S = 60.0  # a worker has at least this time for its first heartbeat
 
 Sockets = Mapping[str, Sequence[socket.socket]]  # "http", "grpc" -> listening sockets
 
 
 class WorkerProcess:
-    """All methods run on the loop's thread, which is the main one: the kernel ends the process when that thread ends."""
+    """One worker. All methods run on the main thread, because the kernel ends the process when the thread that made it ends."""
 
     def __init__(self, number: int, server: InferenceServer, page: SharedPage, internal: InternalConnections) -> None:
         self._number = number
@@ -47,7 +47,7 @@ class WorkerProcess:
         self._pidfd = -1
         self._control: socket.socket | None = None
         self._link: WorkerLink | None = None
-        self._reason = ""  # why it had to be killed
+        self._reason = ""  # why the process had to be killed
         self._beats = page.beats[number]
         self._silent_s = 0.0
         self._tasks: set[asyncio.Task[None]] = set()
@@ -56,7 +56,7 @@ class WorkerProcess:
         self.ready: asyncio.Future[None] = self._loop.create_future()
 
     async def start(self, options: Options, page_descriptor: int, sockets: Sockets) -> None:
-        """Start it; OSError where that fails."""
+        """Start the process; OSError if that fails."""
         mine, theirs = socket.socketpair()
         self._control, their_control = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         size = self._server.request_memory.limit
@@ -91,7 +91,7 @@ class WorkerProcess:
         self.tell_headers()
 
     async def ended(self) -> str:
-        """Wait until it has ended and all that it held is free; return how it ended."""
+        """Wait until the process has ended and its resources are freed; return how it ended."""
         await self._over
         assert self._process is not None
         status = self._process.wait()
@@ -104,32 +104,32 @@ class WorkerProcess:
 
     @property
     def answers(self) -> bool:
-        """Return whether it listens and gave a sign of life just now."""
+        """Return whether the worker listens, and gave a heartbeat within the last _SILENT_S."""
         return self._control is not None and self.ready.done() and self._silent_s <= _SILENT_S
 
-    # -- commands to it ------------------------------------------------------------------------------------------------
+    # -- commands to the worker ----------------------------------------------------------------------------------------
     def send(self, command: str, value: Any) -> None:
         if self._control is not None:
-            with contextlib.suppress(OSError):  # it has gone, or is stopped
+            with contextlib.suppress(OSError):  # the process has gone, or is stopped
                 self._control.send(marshal.dumps((command, value)))
 
     def hand_over(self, protocol: str, connected: socket.socket) -> None:
-        """Let it serve a connection that was accepted for another worker; OSError where it cannot take it."""
+        """Let this worker serve a connection that was accepted for another one; OSError if the worker cannot take it."""
         assert self._control is not None
         socket.send_fds(self._control, [marshal.dumps(("connection", protocol))], [connected.fileno()])
 
     def tell_headers(self) -> None:
-        """Send the names of the headers that rollouts read: the worker passes no others on."""
+        """Send the names of the headers that rollouts read. The worker passes on only these, and the headers of traces."""
         self.send("headers", sorted(self._server.rollouts.headers))
 
     async def drain(self, protocol: str) -> None:
-        """Return when its connections of a protocol are closed, or it has ended."""
+        """Drain the worker's connections of a protocol; return when they are closed, or the worker has ended."""
         drained = self._drained[protocol] = self._loop.create_future()
         self.send("drain", protocol)
         await asyncio.wait((drained, self._over), return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
-        """Let it end by itself, and kill it when that takes too long."""
+        """Close the link, which lets the worker end; kill the worker if that takes too long."""
         if self._link is not None and self._link.transport is not None:
             self._link.transport.close()
         _, pending = await asyncio.wait((self._over,), timeout=_END_S)
@@ -138,7 +138,7 @@ class WorkerProcess:
             await self._over
 
     def beat(self, elapsed_s: float, timeout_s: float) -> None:
-        """Kill it where it has given no heartbeat in its time; called every BEAT_S or so."""
+        """Kill the worker if it has given no heartbeat in time. Called about every BEAT_S. elapsed_s: since the last call."""
         beats = self._page.beats[self._number]
         self._silent_s = 0.0 if beats != self._beats else self._silent_s + elapsed_s
         self._beats = beats
@@ -148,7 +148,7 @@ class WorkerProcess:
         elif self._link is not None:
             self._link.beat()
 
-    # -- messages from it ----------------------------------------------------------------------------------------------
+    # -- messages from the worker --------------------------------------------------------------------------------------
     def _on_control(self) -> None:
         assert self._control is not None
         try:
@@ -177,7 +177,7 @@ class WorkerProcess:
 
     # -- its end -------------------------------------------------------------------------------------------------------
     def _on_link_closed(self) -> None:
-        """Without its link it cannot do anything more; most often it is ending."""
+        """Kill the worker soon, because it cannot work without its link. Most often it is ending already."""
         self._loop.call_later(_END_S, self.kill, "closed its link")
 
     def _on_ended(self) -> None:
@@ -201,11 +201,11 @@ def _spawn(setup: Setup) -> "subprocess.Popen[bytes]":
         file.flush()
         file.seek(0)
         handed = (setup.page, setup.link, setup.control, setup.requests, setup.responses, *setup.http, *setup.grpc)
-        # A group of its own: a Ctrl-C meant for the server must not interrupt the last requests.
+        # The worker has its own process group: a Ctrl-C for the server must not interrupt the last requests.
         return subprocess.Popen(
             [
                 sys.executable,
-                "-P",  # nothing of the folder in which the server was started
+                "-P",  # import nothing from the folder in which the server was started
                 "-m",
                 "serving.workers.program",
                 str(descriptor),

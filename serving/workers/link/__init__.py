@@ -1,5 +1,5 @@
-"""The link between the core and a worker: messages of many requests, tensors in shared memory, the page that all processes see.
+"""The link between the core and a worker: messages of many requests, tensors in shared memory, and a page of shared numbers.
 
-Both ends are processes of the same Python and the same source, and trust each other. Imports core, cli, resources and
-telemetry; called by `serving.workers` (the core's end) and `serving.workers.program` (a worker's).
+Both ends run the same Python and the same source, and trust each other. This room imports core, cli, resources and telemetry.
+It is called by `serving.workers` (the core's end) and `serving.workers.program` (the worker's end).
 """

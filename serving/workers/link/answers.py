@@ -1,8 +1,8 @@
 """Answers on their way from the core to a worker.
 
 (number, version, outputs, details)     outputs: name, character of the datatype, shape and data of each, in one tuple
-                                        details: None, or (parameters, whether the trace wants to know when it is sent)
-(number, None, error, details)          error: (kind, code, message), or None where a decoupled model would answer
+                                        details: None, or (parameters, whether a trace waits until the answer is sent)
+(number, None, error, details)          error: (kind, code, message), or None if the model is decoupled
 """
 
 from typing import Any
@@ -50,7 +50,7 @@ def read_outputs(parts: Outputs, area: AreaReader) -> dict[str, Tensor]:
 
 
 def discard_outputs(parts: Outputs, area: AreaReader) -> None:
-    """Give back the places of outputs that are not awaited any more."""
+    """Free the places in shared memory of outputs that are not awaited any more."""
     for payload in parts[3::4]:
         if type(payload) is tuple:
             area.freed.append(payload[0])

@@ -1,7 +1,7 @@
-"""Messages over a connected socket between the core and a worker: values that marshal takes, each after its length.
+"""Messages over a connected socket between the core and a worker: each is a length, and then a value in marshal's format.
 
-All requests or answers of one turn of the loop travel as one message. Both ends run the same Python, so marshal's format is the
-same, and no other encoding of the standard library is as quick.
+All requests or answers of one turn of the loop travel as one message. No other encoding of the standard library is as quick as
+marshal. Its format depends on the version of Python, but both ends run the same Python.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ import marshal
 from abc import abstractmethod
 from typing import Any, cast
 
-_LENGTH = 4  # bytes of a message's length, little-endian
-_ROOM = 256 << 10  # bytes read at once
+_LENGTH = 4  # bytes of the length before a message, little-endian
+_ROOM = 256 << 10  # bytes read by one call
 
 
 class LinkConnection(asyncio.BufferedProtocol):
-    """One end. Subclasses take the messages that come, and make those that go out."""
+    """One end of the link. Subclasses handle the incoming messages, and make the outgoing ones."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -30,14 +30,14 @@ class LinkConnection(asyncio.BufferedProtocol):
 
     @abstractmethod
     def outgoing(self) -> Any:
-        """Return the message with everything since the last one."""
+        """Return the next message to send, with everything since the last message."""
 
     @abstractmethod
     def on_closed(self) -> None:
         """The other side has gone, or the connection was ended."""
 
     def wake(self) -> None:
-        """Have a message sent when this turn of the loop is over."""
+        """Send a message when this turn of the loop is over."""
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._send)
@@ -83,7 +83,7 @@ class LinkConnection(asyncio.BufferedProtocol):
             self._make_room(buffer[start:filled])
 
     def _make_room(self, rest: memoryview) -> None:
-        """Move the beginning of a message to where all of it has room."""
+        """Move the beginning of a message to the start of a buffer that has room for the whole message."""
         needed = _LENGTH
         if len(rest) >= _LENGTH:
             needed += int.from_bytes(rest[:_LENGTH], "little")

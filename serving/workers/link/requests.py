@@ -1,12 +1,12 @@
 """Requests on their way from a worker to the core.
 
-Clients repeat themselves: the fields that most requests share are their kind, which the worker defines once and then names by a
-number. A request is one tuple in the message of its turn:
+Clients repeat themselves: many requests differ only in few fields. The other fields are the kind of a request. The worker
+defines each kind once, and then refers to it by a number. A request is one tuple in a message:
 
-    (number, kind, id, arrival_ns, data, details)   kind: its number, or (number, definition) where it is new, or so long that
-                                                    it is not kept
-                                                    data: of all tensors, one after the other; of tensors one by one where
-                                                    some are BYTES, whose sizes differ; details: None where there is none
+    (number, kind, id, arrival_ns, data, details)   kind: the number of the kind; (number, definition) for a kind that is new,
+                                                    or too long to be kept
+                                                    data: the data of all tensors in one piece; one piece for each tensor if
+                                                    some are BYTES, whose sizes vary; details: RequestDetails, or None
 
 The worker numbers its requests; answers and cancellations name the number.
 """
@@ -25,7 +25,7 @@ from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.tensors import DTYPES, INLINE, TEXT, Payload, aligned, pack, unpack
 
 MAX_KINDS = 1024
-KEPT_SIZE = 16 << 10  # bytes of a definition: clients choose the names in it
+KEPT_SIZE = 16 << 10  # bytes of the longest definition that is kept: clients choose the names in it
 
 TensorKind = tuple[str, str, tuple[int, ...]]  # name, character of the datatype, shape
 Definition = tuple[str, str, str, tuple[str, ...], tuple[TensorKind, ...]]
@@ -35,8 +35,8 @@ Peer = tuple[str, int] | None
 class RequestDetails(NamedTuple):
     """Fields that few requests have; they travel as a plain tuple.
 
-    classes: output -> how many classes are asked for. peer: address of the client. headers: those that a trace or a rollout
-    reads. received: see ReceiveTimes.
+    classes: output -> number of classes that are asked for. peer: address of the client. headers: the headers that a trace or a
+    rollout reads. received: see ReceiveTimes.
     """
 
     parameters: Mapping[str, ParameterValue]
@@ -52,8 +52,8 @@ class RequestDetails(NamedTuple):
 class RequestKind:
     """The fields that requests of one kind share.
 
-    tensors: name, dtype, shape, and the place within the data. size: bytes of the data. fixed: no tensor is BYTES. gapless: the
-    data is that of the tensors, without bytes between them.
+    tensors: the name, dtype, shape and offset within the data of each tensor. size: bytes of the data. fixed: no tensor is
+    BYTES. gapless: the data has no padding between the tensors.
     """
 
     __slots__ = (
@@ -85,7 +85,7 @@ class RequestKind:
 
 
 class RequestWriter:
-    """The worker's end."""
+    """Writes requests, at the worker's end."""
 
     def __init__(self, area: AreaWriter) -> None:
         self._area = area
@@ -94,7 +94,7 @@ class RequestWriter:
     def write(
         self, number: int, request: InFlightRequest, protocol: str, details: RequestDetails | None
     ) -> tuple[object, ...]:
-        """Return what travels."""
+        """Return the tuple that travels for a request."""
         asked = request.asked
         inputs = asked.inputs
         key: list[object] = [protocol, asked.model_name, asked.model_version, asked.requested_outputs]
@@ -122,8 +122,8 @@ class RequestWriter:
         return number, named, asked.id, request.arrival_ns, data, None if details is None else _plain(details)
 
     def _define(self, key: tuple[object, ...], request: InFlightRequest, protocol: str) -> tuple[int, RequestKind]:
-        """Give a kind a number; where there are too many kinds, that of the oldest. All kinds that are too long to be kept have
-        one number."""
+        """Return a number for a new kind, and the kind. If there are too many kinds, the number is taken from the oldest kind.
+        All kinds that are too long to be kept have the same number."""
         asked = request.asked
         tensors = tuple([(name, tensor.dtype.char, tensor.shape) for name, tensor in asked.inputs.items()])
         definition = (protocol, asked.model_name, asked.model_version, asked.requested_outputs, tensors)
@@ -137,12 +137,12 @@ class RequestWriter:
 
 
 def _plain(details: RequestDetails) -> tuple[object, ...]:
-    """Return details as marshal takes them: it knows no named tuples."""
+    """Return details as a plain tuple, because marshal does not know named tuples."""
     return tuple([tuple(value) if isinstance(value, tuple) else value for value in details])
 
 
 class RequestReader:
-    """The core's end. kinds: those that have been defined, by their numbers."""
+    """Reads requests, at the core's end. kinds: the defined kinds by their numbers."""
 
     def __init__(self, area: AreaReader) -> None:
         self._area = area

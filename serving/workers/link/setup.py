@@ -1,18 +1,20 @@
-"""The settings that the core gives a worker at its start. Numbers of descriptors are those of the worker."""
+"""The settings that the core gives a worker at its start."""
 
 from dataclasses import dataclass
 
 from serving.cli.options import Options
 from serving.telemetry.logs import LogValues
 
-BEAT_S = 0.25  # between two signs of life of a worker
-MAX_COMMAND = 1 << 16  # bytes of a message beside the link
+BEAT_S = 0.25  # pause between two heartbeats of a worker
+MAX_COMMAND = 1 << 16  # bytes of a message over the control socket
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """number: of this worker, counted from 1. control: of messages beside the link, and of connections that are passed on.
-    requests, responses: the shared memory of each direction. http, grpc: listening sockets."""
+    """The settings of one worker. All fields after `workers` are file descriptors in the worker's process.
+
+    number: the number of this worker, from 1. page: the SharedPage. control: the socket for commands, and for connections that
+    are passed on. requests, responses: the shared memory of each direction. http, grpc: the listening sockets."""
 
     options: Options
     log_values: LogValues

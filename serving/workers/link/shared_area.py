@@ -1,8 +1,9 @@
-"""A shared memory area with places for large tensors: one process gives out places and fills them, the other one reads.
+"""A shared memory area with places for large tensors: one process allocates places and fills them, the other one reads them.
 
-The area has no name, and is sparse: it may be as large as all that requests may hold, and takes memory only where it was
+The area has no name, and is sparse: it is as large as the memory limit of all requests, but takes memory only where it was
 written.
-A reader's views of a place hold a `_Lease`; when the last of them has gone, the place is to be given back (`AreaReader.freed`).
+The reader's views of a place refer to a `_Lease`. When the last view is gone, the place is free, and the reader reports it to
+the writer (`AreaReader.freed`).
 """
 
 import mmap
@@ -20,25 +21,25 @@ KEPT = 64 << 20  # bytes that stay allocated while nothing is in use
 
 
 def create_area(size: int) -> int:
-    """Return the descriptor of an area of at least `size` bytes, which this process passes on and closes."""
+    """Create an area of at least `size` bytes. Return its descriptor, which the caller passes on and then closes."""
     descriptor = os.memfd_create("slipway-worker", os.MFD_CLOEXEC)
     os.ftruncate(descriptor, -(-max(size, PAGE) // PAGE) * PAGE)
     return descriptor
 
 
 class AreaWriter:
-    """Gives out places of the area, the first that is large enough."""
+    """Allocates places of the area, each in the first free range that is large enough."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
         self._view = memoryview(self._memory)
         self._size = len(self._memory)
-        self._free: list[tuple[int, int]] = [(0, self._size)]  # (begin, end), in order, never touching each other
+        self._free: list[tuple[int, int]] = [(0, self._size)]  # (begin, end) of each free range, in order, never adjacent
         self._used: dict[int, int] = {}  # begin -> end
-        self._touched = 0  # end of what was ever used since the memory was last given back
+        self._touched = 0  # end of the part that has been used since memory was last given back
 
     def place(self, size: int) -> int:
-        """Return where `size` bytes may be written, -1 where there is no room."""
+        """Allocate a place of `size` bytes and return its offset; -1 if there is no room."""
         needed = -(-size // PAGE) * PAGE
         for index, (begin, end) in enumerate(self._free):
             if end - begin >= needed:
@@ -75,14 +76,14 @@ class AreaWriter:
 
 
 class AreaReader:
-    """Views of the places that the other side has filled. freed: places without views, to be reported to it."""
+    """Makes views of the places that the writer has filled. freed: the places without views, to be reported to the writer."""
 
     def __init__(self, descriptor: int) -> None:
         self._memory = mmap.mmap(descriptor, 0)
         self.freed: deque[int] = deque()  # filled by the thread that drops the last view: append and popleft are atomic
 
     def view(self, place: int, size: int) -> NDArray[np.uint8]:
-        """Return the bytes at a place, [size]. The place is free when neither they nor a view of them are referred to."""
+        """Return the bytes at a place, [size]. The place is free when this array and all views of it are gone."""
         lease = _Lease(size, np.uint8, self._memory, place)
         lease.release = self.freed.append
         lease.place = place
@@ -95,7 +96,7 @@ class AreaReader:
 
 
 class _Lease(np.ndarray[Any, Any]):
-    """Bytes at a place. Views of it have this class or hold it as their base; only the first one gives the place back."""
+    """The bytes at a place. Views of this array have the same class, or refer to it; only the array itself frees the place."""
 
     release: Callable[[int], None] | None = None
     place = 0

@@ -1,6 +1,6 @@
 """Tensors between the core and a worker: small ones are bytes within a message, large ones lie in shared memory.
 
-A datatype is written as the character that numpy has for it; BYTES tensors travel as the protocol writes them.
+A datatype is written as numpy's character for it. The data of BYTES tensors is serialized as in the V2 protocol.
 """
 
 import math
@@ -11,14 +11,14 @@ import numpy as np
 from serving.core.datatypes import DATATYPES, Tensor, deserialize_bytes, serialize_bytes
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 
-INLINE = 8 << 10  # bytes; copying fewer twice costs less than a place in shared memory
-ALIGNMENT = 16  # bytes; of tensors one after the other, as of a bytes object's data
+INLINE = 8 << 10  # bytes; to copy a smaller tensor twice costs less than a place in shared memory
+ALIGNMENT = 16  # bytes; tensors in one buffer begin at multiples of it, as the data of a bytes object does
 
 DTYPES: dict[str, "np.dtype[Any]"] = {row.dtype.char: row.dtype for row in DATATYPES.values()}
-DTYPES |= {"q": np.dtype(np.int64), "Q": np.dtype(np.uint64)}  # "l" and "L" by the names that some libraries use
+DTYPES |= {"q": np.dtype(np.int64), "Q": np.dtype(np.uint64)}  # other names of "l" and "L", which some libraries use
 TEXT = "OSU"  # kinds of BYTES
 
-Payload = bytes | tuple[int, int]  # the data, or the place and the size of it
+Payload = bytes | tuple[int, int]  # the data, or its place and size in shared memory
 
 
 def aligned(size: int) -> int:
@@ -26,7 +26,7 @@ def aligned(size: int) -> int:
 
 
 def pack(tensor: Tensor, area: AreaWriter) -> Payload:
-    """Return a tensor's data as it travels."""
+    """Return a tensor's data in the form that travels."""
     if tensor.dtype.char in TEXT:
         data = serialize_bytes(tensor)
         place = area.place(len(data)) if len(data) > INLINE else -1

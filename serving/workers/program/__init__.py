@@ -1,10 +1,10 @@
-"""The program of a worker: HTTP and gRPC connections of clients, without any knowledge of models.
+"""The program of a worker: it serves the HTTP and gRPC connections of clients, and knows nothing of models.
 
-    worker.py         its listeners, and its connections to the core
-    core_client.py    stands in for the InferenceServer: infer requests travel over the link
-    http_routes.py    the routes: infer is decoded here, all else is passed on to the core as it came
-    http_relay.py     requests that are passed on, and their answers
-    grpc_methods.py   the methods: ModelInfer is decoded here, all others are passed on frame by frame
+    worker.py         the listeners of the worker, and its connections to the core
+    core_client.py    stands in for the InferenceServer, and sends infer requests over the link
+    http_routes.py    the HTTP routes: infer requests are decoded here, all others are passed on to the core unchanged
+    http_relay.py     passes HTTP requests on to the core, and their answers back
+    grpc_methods.py   the gRPC methods: ModelInfer is decoded here, all other calls are passed on frame by frame
 
 Imports the frontends and the link; started by `serving.workers` as a program.
 """

@@ -1,6 +1,6 @@
 """The program of a worker: `python -m serving.workers.program SETUP PARENT NAME`.
 
-SETUP is a descriptor with a pickled `Setup`, PARENT the core's process id; NAME is for people who list the processes.
+SETUP is a file descriptor with a pickled `Setup`. PARENT is the core's process id. NAME identifies the worker in process lists.
 """
 
 from serving.compiled import loading

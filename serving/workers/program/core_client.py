@@ -1,7 +1,7 @@
-"""The core as a worker sees it: it stands in for the InferenceServer in the frontends.
+"""The client of the core in a worker: it stands in for the InferenceServer, which the worker's frontends call.
 
-Infer requests travel over the link. Every other request travels over an internal connection of its own, whose other end
-the frontends of the core serve. NeedsCoreError is raised where a request cannot travel over the link.
+Infer requests travel over the link. Every other request travels over an internal connection to the core's frontends.
+NeedsCoreError is raised for an infer request that cannot travel over the link.
 """
 
 import asyncio
@@ -23,14 +23,14 @@ from serving.workers.link.requests import RequestDetails, RequestWriter
 from serving.workers.link.shared_area import AreaReader, AreaWriter
 from serving.workers.link.shared_page import SharedPage
 
-_RETRY_S = 0.002  # between two tries to pass a connection to a core that is busy
+_RETRY_S = 0.002  # pause between two attempts to pass a connection to a core that is busy
 _TRACE_CONTEXT = ("traceparent", "tracestate")
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 
 class NeedsCoreError(Exception):
-    """The request needs something that only the core has: pass it on as it came."""
+    """The request needs something that only the core has: it has to be passed on unchanged."""
 
 
 class NoSharedMemory:
@@ -52,7 +52,7 @@ class CoreClient(LinkConnection):
         control: socket.socket,
         on_closed: Callable[[], None],
     ) -> None:
-        """areas: of requests and of responses. control: where descriptors are passed to the core."""
+        """areas: the shared memory of requests, and of responses. control: the socket that passes descriptors to the core."""
         super().__init__()
         self.options = options
         self.request_memory = memory
@@ -73,7 +73,7 @@ class CoreClient(LinkConnection):
         self._sent: list[int] = []
 
     def show_headers(self, names: Sequence[str]) -> None:
-        """Send these headers of clients to the core from here on, beside those that traces need."""
+        """From now on, send these headers of clients to the core, in addition to the headers that traces need."""
         self._shown_headers = (*self._trace_headers, *names)
         self._shows_client = self._shows_peer or bool(self._shown_headers)
 
@@ -90,7 +90,7 @@ class CoreClient(LinkConnection):
         headers: Mapping[str, str] | None = None,
         received: ReceiveTimes = None,
     ) -> None:
-        """Send the request to the core, which checks it; its answer, or what is wrong with it, goes to its responder."""
+        """Send the request to the core, which checks it. The answer, or the error, goes to the request's responder."""
         asked = request.asked
         if self.transport is None:
             raise unavailable("the server is ending")
@@ -112,7 +112,7 @@ class CoreClient(LinkConnection):
         request.accept(_SentRequest(self, number))
         if received is not None:
             request.trace = _SentTrace(self, number)
-        # They are in the shared memory or in the message now, and may be large.
+        # The inputs, which may be large, have been copied into the shared memory or the message.
         asked.inputs = request.inputs = {}
         if not self._scheduled:
             self.wake()
@@ -174,7 +174,7 @@ class CoreClient(LinkConnection):
         if details is not None and details[1]:
             if isinstance(request.trace, _SentTrace):
                 request.trace.wanted = True
-            else:  # the request came before this worker knew of traces
+            else:  # the request came before this worker knew that requests are traced
                 self.answer_sent(number)
         if version is None:
             request.respond(None if outputs is None else read_error(outputs))
@@ -186,7 +186,8 @@ class CoreClient(LinkConnection):
         request.respond(response)
 
     def beat(self) -> None:
-        """Report freed places that no request has reported: those of the last answers. Called every second."""
+        """Report freed places of shared memory, such as those of the last answers, if no request has reported them. Called
+        every BEAT_S."""
         if self._responses_area.freed:
             self.wake()
 
@@ -198,7 +199,7 @@ class CoreClient(LinkConnection):
 
     # -- internal connections ----------------------------------------------------------------------------------------
     async def connect(self, kind: str, peer: Any, factory: Callable[[], P]) -> P:
-        """Open a connection to the core's frontend of `kind` ("http", "grpc") in the name of the client at `peer`."""
+        """Open a connection to the core's frontend of `kind` ("http", "grpc") on behalf of the client at `peer`."""
         address = (str(peer[0]), int(peer[1])) if peer else None
         mine, theirs = socket.socketpair()
         with theirs:
@@ -212,7 +213,7 @@ class CoreClient(LinkConnection):
         return protocol
 
     async def _pass(self, connection: socket.socket, message: bytes) -> None:
-        """Hand a connection to the core as soon as it has taken the earlier ones."""
+        """Hand a connection to the core as soon as the core has taken the earlier connections."""
         while True:
             try:
                 socket.send_fds(self._control, [message], [connection.fileno()])
@@ -240,7 +241,7 @@ class _SentRequest:
 
 
 class _SentTrace:
-    """A SendTrace: tells the core when the answer has been sent, if it has a trace. wanted: whether it has one."""
+    """A SendTrace that tells the core when the answer has been sent. wanted: the core has a trace of this request."""
 
     __slots__ = ("_client", "_number", "wanted")
 
@@ -250,7 +251,7 @@ class _SentTrace:
         self.wanted = False
 
     def sending(self) -> None:
-        """The core has noted that already: the answer left it."""
+        """Do nothing: the core noted this when it sent the answer to the worker."""
 
     def sent(self, waiting: Callable[[], bool]) -> None:
         if self.wanted:

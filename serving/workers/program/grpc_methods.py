@@ -1,6 +1,6 @@
-"""The worker's gRPC methods: ModelInfer is decoded here, and the core answers all others.
+"""The worker's gRPC methods: ModelInfer is decoded here, and the core answers the calls of all other methods.
 
-A ModelInfer that needs the core after all is passed on whole, as any other call.
+A ModelInfer call that needs the core is forwarded too, as one whole message.
 """
 
 from functools import partial
@@ -20,7 +20,7 @@ from serving.workers.program.core_client import CoreClient, NeedsCoreError
 
 
 class ForwardedCall(ForwardedStream):
-    """A call that the core answers. timeout_s: the rest of its timeout, where it was not forwarded at once."""
+    """A call that the core answers. timeout_s: the rest of its timeout, if it was not forwarded immediately."""
 
     __slots__ = ()
 
@@ -40,7 +40,7 @@ class ForwardedCall(ForwardedStream):
 
 
 class WorkerInferCall(InferCall):
-    """ModelInfer over the link, or forwarded where it needs the core."""
+    """A call of ModelInfer: its request goes over the link, or the call is forwarded if it needs the core."""
 
     __slots__ = ("for_core",)
 
@@ -48,7 +48,7 @@ class WorkerInferCall(InferCall):
         self, connection: StreamConnection, stream_id: int, head: CallHead, services: CallServices, method: Method
     ) -> None:
         super().__init__(connection, stream_id, head, services, method)
-        self.for_core: bytes | None = None  # the message, where the core has to decode it
+        self.for_core: bytes | None = None  # the message, if the core has to decode it
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
         if self.for_core is not None:
@@ -65,7 +65,7 @@ class WorkerInferCall(InferCall):
             self._forward(self.for_core)
 
     def _forward(self, message: bytes) -> None:
-        """Let a forwarded call take this one's place."""
+        """Replace this call by a forwarded call."""
         left_s = None if self.ending is None else self.ending.left_s()
         forwarded = ForwardedCall(self.connection, self.id, self.head, self.services, self.method, left_s)
         cast(Connection[CallHead], self.connection).replace(forwarded)
@@ -81,5 +81,5 @@ _METHODS[_INFER] = METHODS[_INFER]._replace(call=WorkerInferCall)
 
 
 def find_method(path: str) -> Method:
-    """Return the method of a path; as in the core, calls of an unknown one end with UNIMPLEMENTED."""
+    """Return the method of a path. Calls of an unknown method end with UNIMPLEMENTED, as in the core."""
     return _METHODS.get(path) or core_methods.find_method(path)

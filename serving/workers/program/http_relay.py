@@ -1,8 +1,8 @@
-"""Requests that the core answers: passed on over an internal connection, and the answer passed back byte by byte.
+"""Passes requests that the core answers on over internal connections, and passes the bytes of the answers back.
 
-Each client's connection has internal ones of its own, one for each of its requests under way, which end with it: so the core
-knows the client, and notices when it goes. Requests are passed on whole and decompressed. The answer is not decoded: only its
-end is looked for.
+Each connection of a client has internal connections of its own, one for each of its requests under way. They are closed with
+the client's connection, so that the core knows the client, and notices when it goes. Requests are passed on whole and
+decompressed. Answers are not decoded: only their ends are looked for.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from serving.frontends.http1.exchange import Exchange, Pipeline
 from serving.frontends.http1.message import HOP_BY_HOP
 from serving.workers.program.core_client import CoreClient
 
-_PIECE = 256 << 10  # bytes of a body that are written at once
-# The others are no longer true of a body that has been received and decompressed.
+_PIECE = 256 << 10  # bytes of a body that are written by one call
+# The headers beside HOP_BY_HOP are no longer true when the body has been received and decompressed.
 _LEFT_OUT = HOP_BY_HOP | {"content-encoding", "content-length", "expect"}
 
 
@@ -46,7 +46,7 @@ class HttpRelay:
         connection.begin(exchange)
 
     def keep(self, connection: "_CoreConnection", pipeline: Pipeline) -> None:
-        """Keep a connection whose request is answered for the next one of its client."""
+        """Keep a connection, whose request has been answered, for the next request of the same client."""
         idle = self._idle.get(pipeline)
         if idle is None:
             connection.close()
@@ -61,7 +61,7 @@ class HttpRelay:
 
 
 class _CoreConnection(asyncio.Protocol):
-    """One internal connection, and the request that it is busy with. idle_in: where it waits for the next one."""
+    """One internal connection, and its request under way. idle_in: the list in which an idle one waits for a request."""
 
     def __init__(self, relay: HttpRelay) -> None:
         self.idle_in: list[_CoreConnection] | None = None
@@ -88,7 +88,8 @@ class _CoreConnection(asyncio.Protocol):
         self._send_body()
 
     def _send_body(self) -> None:
-        """Send the bytes that the core takes now, which counts them in the memory for requests from then on in our place."""
+        """Send as many bytes as the core takes now. From then on the core counts them in the memory for requests, and no longer
+        this worker."""
         unsent, exchange = self._unsent, self._exchange
         while unsent and self._transport is not None and not self._core_is_slow:
             piece, rest = unsent[0][:_PIECE], unsent[0][_PIECE:]
@@ -131,9 +132,9 @@ class _CoreConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def on_headers_complete(self) -> None:
-        self._keep_alive = self._parser.should_keep_alive()  # llhttp forgets it once a message without a body is over
+        self._keep_alive = self._parser.should_keep_alive()  # llhttp forgets it when a message without a body ends
         if self._exchange is not None and self._exchange.head.method == "HEAD":
-            self._complete = True  # whatever length it names
+            self._complete = True  # an answer to HEAD has no body, whatever its Content-Length
 
     def on_message_complete(self) -> None:
         self._complete = True
@@ -162,7 +163,7 @@ class _CoreConnection(asyncio.Protocol):
         exchange.on_abandoned = None
         if not self._started:
             exchange.fail(unavailable("the server did not take this request: try again"))
-        elif exchange.head.http_1_0:  # the end of an answer without a length
+        elif exchange.head.http_1_0:  # the connection's end is the end of an answer without a length
             exchange.pipeline.closing = True
             exchange.end()
         elif exchange.pipeline.transport is not None:

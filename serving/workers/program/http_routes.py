@@ -1,4 +1,4 @@
-"""The worker's HTTP routes: those of the core, with two handlers. Infer requests are decoded here; all others are passed on."""
+"""The worker's HTTP routes: the core's routes with two handlers. One decodes infer requests, the other passes requests on."""
 
 import asyncio
 from functools import partial
