@@ -1,7 +1,7 @@
 """`--frontend-workers`: all workers of a server, and their listening sockets.
 
-A worker that ends is started again after a delay, which grows as long as its runs are short. While a worker is down, or gives no
-sign of life, the core accepts the connections of its listening sockets, and hands them to workers that answer.
+A worker that ends is started again after a delay, which grows as long as its runs are short. While a worker is down, or gives
+no sign of life, the core accepts the connections of its listening sockets, and hands them to workers that answer.
 """
 
 import asyncio

@@ -34,7 +34,7 @@ class AreaWriter:
         self._memory = mmap.mmap(descriptor, 0)
         self._view = memoryview(self._memory)
         self._size = len(self._memory)
-        self._free: list[tuple[int, int]] = [(0, self._size)]  # (begin, end) of each free range, in order, never adjacent
+        self._free: list[tuple[int, int]] = [(0, self._size)]  # free ranges (begin, end), in order, never adjacent
         self._used: dict[int, int] = {}  # begin -> end
         self._touched = 0  # end of the part that has been used since memory was last given back
 
