@@ -21,7 +21,7 @@ _REMEDY = "run `make compiled`"
 
 
 class Compiled:
-    """Whether this process runs compiled modules, in a sentence; decided by `use`."""
+    """Return whether this process runs compiled modules, in a sentence; decided by `use`."""
 
     used = False
     sentence = "interpreted"
@@ -84,7 +84,7 @@ def _hold(folder: Path) -> bool:
 
 
 def in_use(folder: Path) -> bool:
-    """Whether a process holds a build."""
+    """Return whether a process holds a build."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -184,7 +184,7 @@ def _say_pointers(report: Report, folder: Path) -> bool:
 
 
 def _is_found(model: Path, given: ModelConfig | None) -> bool:
-    """Whether a server would find the model's file by its name in a version folder."""
+    """Return whether a server would find the model's file by its name in a version folder."""
     named = given is not None and given.default_model_filename == model.name
     return named or model.name in BACKEND_OF_FILENAME or model.suffix.lower() in MEANT
 

@@ -1,13 +1,14 @@
 """Golden requests: example requests with expected answers, sent to a model before it takes the requests of clients.
 
 They run one after another through the model's scheduler and instances, count in no statistics, and neither read nor fill the
-response cache. The steps of an ensemble, and models that a Python model calls, serve already: they count these requests.
+response cache. Two kinds of models do count them, because they already serve: the models of an ensemble's steps, and models
+that a Python model calls.
 
-A version that keeps serving, because a change is applied in place, is sent only the golden requests that it has not passed yet:
-such a change leaves its answers as they are. It counts them like requests of clients.
+A change that is applied to a serving version without a new model leaves its answers as they are. Such a version is sent only
+the golden requests that it has not passed yet, and counts them like requests of clients.
 
-A request of a model with a sequence batcher has to begin and end its sequence itself. A decoupled model has to give it exactly
-one response, because nothing says which of several is the expected one.
+A golden request to a model with a sequence batcher has to both begin and end its sequence. A decoupled model has to answer a
+golden request with exactly one response, because nothing says which of several responses is the expected one.
 """
 
 import asyncio
@@ -45,7 +46,7 @@ class GoldenCheck:
 
 
 async def run(model: Model, check: GoldenCheck, runtime: Runtime) -> GoldenResult:
-    """Send the request and compare the answer with the expected one. An error fails the check, and so does no answer."""
+    """Send the request and compare the answer with the expected one. An error or a missing answer fails the check."""
     golden = check.golden
     began = time.monotonic()
     passed, detail = False, ""
@@ -82,7 +83,7 @@ async def _ask(model: Model, check: GoldenCheck, runtime: Runtime) -> tuple[bool
     try:
         await answers.ended
     finally:
-        request.cancel()  # where it has no final answer yet
+        request.cancel()  # does nothing if the request has its final answer
     if answers.count != 1:
         return (
             False,
@@ -92,7 +93,7 @@ async def _ask(model: Model, check: GoldenCheck, runtime: Runtime) -> tuple[bool
 
 
 def _compare(golden: GoldenRequest, outputs: Mapping[str, Tensor]) -> tuple[bool, str]:
-    """Compare by the rule that the dashboard uses too. The elements of a tensor of another shape are not compared."""
+    """Compare by the rule that the dashboard uses too. Elements are not compared if a tensor has not the expected shape."""
     shapes = {tensor.name: tensor.shape for tensor in golden.expected}
     answered = {
         name: from_array(name, array)
@@ -105,15 +106,15 @@ def _compare(golden: GoldenRequest, outputs: Mapping[str, Tensor]) -> tuple[bool
 
 
 class _Answers:
-    """The responses to one request. `ended` raises the error of one that failed."""
+    """The responses to one request. Awaiting `ended` raises the error of a request that failed."""
 
     def __init__(self) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.outputs: dict[str, Tensor] = {}  # of the first response
+        self.outputs: dict[str, Tensor] = {}  # the outputs of the first response
         self.count = 0
 
     def take(self, answer: Answer, final: bool) -> None:
-        """Keep a copy of the first outputs, which may be views of memory that the model writes again."""
+        """Keep a copy of the outputs of the first response: they may be views of memory that the model writes again."""
         if self.ended.done():
             return
         if isinstance(answer, ServingError):

@@ -4,14 +4,15 @@
 
 check    configurations are completed from the models' files, and checked
 memory   the new models have to fit into the memory that is available
-load     the weights of the new models are read, and their instances made
+load     the weights of the new models are read, and their instances are created
 warm     the new models run their warm-up requests
-golden   they answer the golden requests as expected; models that keep serving, those that they have not answered yet
+golden   the new models have to answer the golden requests as expected; models that keep serving have to answer only the golden
+         requests that they have not answered yet
 switch   requests go to the new models from here on; models that keep serving take their new configuration
 drain    replaced models finish their requests; the load does not wait for them
 
-A load ends at the first step that fails. One that finds nothing changed has no steps, and one that changes a model in place
-skips those from memory to warm.
+A load ends at the first step that fails. A load that finds nothing changed has no steps. A load that only reconfigures serving
+models skips the steps from memory to warm.
 """
 
 import threading
@@ -49,7 +50,8 @@ class GoldenResult(NamedTuple):
 
 @dataclass(slots=True)
 class StepReport:
-    """One step of a load. checks: of golden requests. under_way: requests of the replaced models as the load ends."""
+    """One step of a load. checks: results of the golden requests. under_way: how many requests the replaced models still had
+    when the load ended."""
 
     step: Step
     ms: float = 0.0
@@ -80,10 +82,10 @@ class LoadReport:
 
 
 class LoadStopped(ServingError):
-    """A load that failed at the last step of its report, or before the first one.
+    """Raised when a load fails, either at the last step of its report or before the first step.
 
-    reason: the message without Triton's words before it, for callers that know the model. handler_status: the HTTP status of
-    a model whose own code could not be loaded; None where the load failed for another reason.
+    reason: the message without the words of Triton that precede it, for callers that know the model. handler_status: the HTTP
+    status with which the model's own code refused to load; None if the load failed for another reason.
     """
 
     def __init__(
@@ -96,17 +98,17 @@ class LoadStopped(ServingError):
 
     @property
     def worth_trying_again(self) -> bool:
-        """Whether the same load may succeed the next time: a golden request that failed would fail again."""
+        """Return whether the same load may succeed the next time: a golden request that failed would fail again."""
         return not self.report.steps or self.report.steps[-1].step is not Step.GOLDEN
 
 
 class LoadProgress:
-    """A load of these versions, under way. Used on the event loop's thread, but for `advance`."""
+    """The progress of a load of these versions. Used on the event loop's thread, except for `advance`."""
 
     def __init__(self, versions: Collection[int], release: int | None) -> None:
         self.versions = frozenset(versions)
         self.report = LoadReport(release)
-        self.over = False  # the models that it replaced are freed
+        self.over = False  # true once the models that the load replaced are freed
         self._release = release
         self._lock = threading.Lock()
         self._done = self._of = 0
@@ -114,7 +116,7 @@ class LoadProgress:
         self._left: Callable[[], int] | None = None
 
     def begin(self, step: Step, of: int = 0) -> StepReport:
-        """End the step before and begin this one. of: how many things it has to do, to which `expect` may add."""
+        """End the previous step and begin this one. of: how many things the step has to do; `expect` may add more."""
         self.end()
         self._done, self._of, self._began = 0, of, time.monotonic()
         report = StepReport(step)
@@ -122,12 +124,12 @@ class LoadProgress:
         return report
 
     def expect(self, more: int) -> None:
-        """Count more things to do in this step."""
+        """Add to the number of things that this step has to do."""
         with self._lock:
             self._of += more
 
     def advance(self) -> None:
-        """Count one thing as done. Any thread."""
+        """Count one thing as done. Any thread may call this."""
         with self._lock:
             self._done += 1
 
@@ -146,7 +148,7 @@ class LoadProgress:
         self._left = left
 
     def shown(self) -> Loading | None:
-        """Return where the load is; None before its first step."""
+        """Return how far the load is; None before its first step."""
         if not self.report.steps:
             return None
         done = self._done if self._left is None else max(0, self._of - self._left())

@@ -2,7 +2,7 @@
 
 submit(request) -> check -> scheduler -> instance -> ModelResponses.batch_done -> request.respond
 
-A model counts a request that it accepted until `InFlightRequest.respond` gives the request back, whichever component answers.
+A model counts an accepted request as in flight until `InFlightRequest.respond` gives it back, whichever component answers.
 """
 
 import asyncio
@@ -33,23 +33,23 @@ from serving.telemetry.statistics import ModelStatistics
 
 
 class Model:
-    """A model takes the requests of clients from `enter_service` until `drain`; before that it is a candidate. All methods run
-    on the event loop's thread."""
+    """A model takes the requests of clients from `enter_service` until `drain`; before `enter_service` it is a candidate. All
+    methods run on the event loop's thread."""
 
     def __init__(self, spec: ModelSpec, statistics: ModelStatistics, runtime: Runtime) -> None:
-        """statistics: where the requests of a candidate are counted."""
+        """statistics: counts the requests of the model while it is a candidate."""
         self.spec = spec
         self._statistics = statistics
         self.config = spec.config
         self._loop = runtime.loop
         self._draining = False
-        self._sequences_left: asyncio.Future[None] | None = None  # done when the open ones have ended
+        self._sequences_left: asyncio.Future[None] | None = None  # done when the open sequences have ended
         self._sequences_abandoned = False
         self._drained: asyncio.Future[None] | None = None
         self._in_flight = 0
         self._loop_time = runtime.loop_time
         self._server_cache = runtime.cache
-        self._cache: ModelCache | None = None  # a candidate neither reads nor fills it
+        self._cache: ModelCache | None = None  # None for a candidate, which neither reads nor fills the cache
         self._load_s = 0.0
         self._labels: Labels = {}
         self._step_labels: Callable[[str, int], Labels] | None = None
@@ -77,7 +77,7 @@ class Model:
 
     # -- life ------------------------------------------------------------------------------------------------------
     async def load(self) -> None:
-        """Read the weights and make every instance; raises ServingError and leaves nothing behind."""
+        """Read the weights and create every instance. On failure, free everything and raise a ServingError."""
         began = self._loop.time()
         self._labels = read_labels(self.spec.config, self.spec.version_dir.parent)
         if self._instances is not None:
@@ -85,7 +85,7 @@ class Model:
         self._load_s = self._loop.time() - began
 
     async def warm_up(self, progress: LoadProgress | None = None) -> None:
-        """Run the warm-up requests on every instance, once after `load`; raises ServingError and leaves nothing behind."""
+        """Run the warm-up requests on every instance, once after `load`; on failure, free everything and raise ServingError."""
         began = self._loop.time()
         if self._instances is not None:
             await self._instances.warm_up(self.config, progress)
@@ -100,7 +100,7 @@ class Model:
         statistics.configure(self.config, self._cache is not None)
 
     async def reconfigure(self, config: ModelConfig) -> None:
-        """Apply a configuration that differs in batching, instances or slipway.* only; requests in the queue stay there."""
+        """Apply a configuration that differs only in batching, instances or slipway.*; requests in the queue stay there."""
         if self._instances is not None:
             await self._instances.reconfigure(config)
         self.config = config
@@ -111,7 +111,7 @@ class Model:
         self.scheduler.configure(config)
 
     async def drain(self) -> None:
-        """Accept only requests of open sequences; once these have ended and all requests are answered, free everything."""
+        """Accept only requests of open sequences. Once these have ended and all requests are answered, free everything."""
         self._draining = True
         if self._server_cache is not None:
             self._server_cache.models_changed()
@@ -127,7 +127,7 @@ class Model:
             await self._instances.free()
 
     def abandon_sequences(self) -> None:
-        """Have `drain` not wait for open sequences, now or later, because no more of their requests will come."""
+        """Make `drain` stop waiting for open sequences, or not wait for them later: no more of their requests will come."""
         self._sequences_abandoned = True
         if self._sequences_left is not None and not self._sequences_left.done():
             self._sequences_left.set_result(None)
@@ -159,7 +159,8 @@ class Model:
 
     @property
     def labels(self) -> Labels:
-        """Return the labels of the label files; an ensemble without its own takes those of the step that makes the output."""
+        """Return the labels from the label files. Outputs of an ensemble without labels there take those of the step that
+        makes them."""
         if self._step_labels is None:
             return self._labels
         own = {name: labels for name, labels in self._labels.items() if labels}
@@ -172,7 +173,7 @@ class Model:
 
     @property
     def needs_eviction(self) -> bool:
-        """Whether other models would have to be evicted to load it: never, because it is awake."""
+        """Return whether other models would have to be evicted to load this one: never, because its weights are loaded."""
         return False
 
     @property
@@ -182,11 +183,11 @@ class Model:
 
     @property
     def available(self) -> bool:
-        """Whether any of its instances would answer now."""
+        """Return whether any instance would answer now; True for a model without instances."""
         return not self.instances or any(instance.available() for instance in self.instances)
 
     def sequence_start_ns(self, identifier: int | str) -> int:
-        """Return when an open sequence began, in monotonic ns; 0 for one that is not open here."""
+        """Return when an open sequence began, in monotonic ns; 0 if this model has no such sequence open."""
         return self.scheduler.sequence_start_ns(identifier)
 
     def unready_reasons(self) -> list[str]:
@@ -199,7 +200,7 @@ class Model:
 
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InFlightRequest) -> None:
-        """Check and queue a request; raises a ServingError, with which the caller answers it."""
+        """Check and queue a request. If that fails, raise the ServingError with which the caller has to answer the request."""
         if self._draining and not self._proceeds(request):
             raise unavailable(f"model '{self.spec.name}' is being unloaded")
         try:
@@ -227,14 +228,14 @@ class Model:
                     del failure  # it refers to this frame, which would keep the request until a garbage collection
 
     def _proceeds(self, request: InFlightRequest) -> bool:
-        """Whether a request to a draining model belongs to a sequence that is open."""
+        """Return whether a request to a draining model belongs to a sequence that is open."""
         sequence, left = request.sequence, self._sequences_left
         if left is None or left.done() or not sequence.id or sequence.start:
             return False
         return self.scheduler.sequence_start_ns(sequence.id) > 0
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Remove and return the requests in the queue that are `wanted` elsewhere; none of sequences."""
+        """Remove and return the queued requests for which `wanted` is true; requests of sequences stay."""
         scheduler = self.scheduler
         if self.config.HasField("sequence_batching"):
             return []
@@ -250,7 +251,7 @@ class Model:
         self._responses.count_refusal(request, error)
 
     def request_ended(self, request: InFlightRequest) -> None:
-        """Forget a request that has its final answer, or gets none from this model."""
+        """Forget a request that has its final answer, or that this model will not answer."""
         self._in_flight -= 1
         self._loop_time.in_flight -= 1
         if self._drained is not None and not self._in_flight and not self._drained.done():

@@ -21,14 +21,14 @@ from serving.resources.memory import FILES, NOTHING, MemoryUse, files_bytes
 from serving.resources.runtime import Runtime
 from serving.telemetry.statistics import ModelStatistics, PhaseHistograms
 
-# Return the configuration that a version is loaded with, completed and checked; runs on a worker thread.
+# A function that returns the completed and checked configuration with which a version is loaded; runs on a worker thread.
 EffectiveConfig = Callable[[VersionSource], ModelConfig]
 Plan = tuple[ModelVersion, VersionSource, ModelConfig]
 WakeVersion = Callable[[ModelVersion, SleepingModel], Coroutine[None, None, None]]
 
 
 class ModelBuilder:
-    """Builds the versions of one model. Runs on the event loop's thread; files are read on others."""
+    """Builds the versions of one model. Runs on the event loop's thread; files are read on other threads."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class ModelBuilder:
         self._wake = wake
 
     def statistics(self, version: int) -> ModelStatistics:
-        """Return counters that begin at zero."""
+        """Return statistics for a version, with all counters at zero."""
         runtime, identifier = self._runtime, self._identifier
         return ModelStatistics(
             identifier.name,
@@ -60,8 +60,8 @@ class ModelBuilder:
         return await self._runtime.in_thread(self._effective_config, source)
 
     async def shortage(self, plans: Iterable[Plan], *, awake: bool) -> str:
-        """Make room for the models to be built now. Return why they do not fit into the memory that is available then, "" where
-        they do. Only their `least_memory` is counted."""
+        """Make room in the budgets for the models to be built. Return why they still do not fit into the available memory, or
+        "" if they fit; this check counts only their `least_memory`."""
         if not self._runtime.checks_memory:
             return ""
         needed = least = NOTHING
@@ -77,8 +77,8 @@ class ModelBuilder:
     async def build(
         self, version: ModelVersion, source: VersionSource, config: ModelConfig, *, awake: bool = False
     ) -> Model | SleepingModel:
-        """Build a version, asleep where its residency allows that and neither `awake` nor an awake model that it replaces
-        forbids it. It is not warmed up yet."""
+        """Build the model of a version, without warming it up. Its residency may ask for a sleeping model; the model is built
+        awake all the same if `awake` is true, or if it replaces a model that is awake."""
         spec = self._spec(source, config)
         needed = await self._memory_needed(version, spec)
         if self._sleeps(version, config, needed, awake=awake):
@@ -94,7 +94,7 @@ class ModelBuilder:
         return mode == EVICTABLE and not self._residency.has_room(needed)
 
     async def build_awake(self, version: ModelVersion, source: VersionSource, config: ModelConfig) -> Model:
-        """Build a version for a request that waits; warmed up, and in service."""
+        """Build the model of a version for a waiting request, warm it up and put it into service."""
         spec = self._spec(source, config)
         if why := await self.shortage([(version, source, config)], awake=True):
             raise unavailable(f"there is not enough memory to load it: {why}")
@@ -104,7 +104,7 @@ class ModelBuilder:
         return model
 
     def asleep_again(self, version: ModelVersion, model: Model) -> SleepingModel:
-        """Return the sleeping model that replaces one whose weights are to be freed."""
+        """Return a sleeping model to replace an awake model whose weights are to be freed."""
         return self._sleeping(version, dataclasses.replace(model.spec, config=model.config), model.held)
 
     async def _load(self, spec: ModelSpec, needed: MemoryUse) -> Model:
@@ -124,7 +124,8 @@ class ModelBuilder:
         )
 
     async def _memory_needed(self, version: ModelVersion, spec: ModelSpec) -> MemoryUse:
-        """Return the memory that the model held when it was last awake; else the size of its files, on host and GPUs."""
+        """Return the memory that the model held when it was last awake. If that is unknown, return the size of its files, for
+        the host and for each of its GPUs."""
         if version.memory_awake is not None:
             return version.memory_awake
         size = await self._runtime.in_thread(files_bytes, spec.version_dir)
@@ -145,9 +146,9 @@ class ModelBuilder:
 
 
 def least_memory(spec: ModelSpec) -> MemoryUse:
-    """Return the least memory that a model needs on the host and the GPUs of its instances: the size of its files. User code is
-    counted with nothing, because it may read a part of the files or none."""
-    backend = spec.config.backend  # "" of an ensemble
+    """Return the least memory that a model needs on the host and the GPUs of its instances: the size of its files. A model
+    with user code counts as zero, because that code may read only a part of the files or none."""
+    backend = spec.config.backend  # "" for an ensemble
     if backend and backend_class(backend).runs_user_code:
         return NOTHING
     kinds = {group.kind for group in spec.config.instance_group}

@@ -1,4 +1,4 @@
-"""The instances of one loaded model: its backend's weights, the instances on their devices, and the memory that they hold."""
+"""The instances of one loaded model on their devices, the backend with its weights, and the memory that they hold."""
 
 import asyncio
 import logging
@@ -37,7 +37,8 @@ class ModelInstances:
     """Has no instances before `load` and after `free`. Runs on the event loop's thread."""
 
     def __init__(self, spec: ModelSpec, runtime: Runtime, scheduler: InstanceScheduler, on_sent: Send) -> None:
-        """scheduler: gives the instances their batches, and takes them back. on_sent: takes answers outside of batches."""
+        """scheduler: gives batches to the instances, and takes back finished ones. on_sent: takes answers that come outside of
+        batches."""
         self.warnings: list[str] = []
         self._spec = spec
         self._runtime = runtime
@@ -47,10 +48,10 @@ class ModelInstances:
         self._decoupled = spec.config.model_transaction_policy.decoupled
         self._backend: Backend | None = None
         self._running: list[Instance] = []
-        # Instances that only finish their open sequences; each is stopped once its future is done.
+        # The tasks of instances that only finish their open sequences; each instance is stopped once its future is done.
         self._leaving: dict[asyncio.Task[None], asyncio.Future[None]] = {}
-        self._files = 0  # bytes
-        self._grown = NOTHING  # growth of the server's memory while they were loaded and changed
+        self._files = 0  # the size of the model's files in bytes
+        self._grown = NOTHING  # growth of the server's memory while instances were loaded and changed
 
     @property
     def running(self) -> Sequence[Instance]:
@@ -58,7 +59,7 @@ class ModelInstances:
 
     @property
     def memory(self) -> MemoryUse:
-        """Return the memory that they hold, see serving.resources.memory; that of child processes is measured anew."""
+        """Return the memory that the instances hold: the last measured size of their child processes, or else the weights."""
         processes = self._processes()
         if processes:
             return MemoryUse(self._runtime.child_memory.of(processes), self._grown.gpus)
@@ -66,11 +67,11 @@ class ModelInstances:
 
     @property
     def held(self) -> MemoryUse:
-        """Return the memory that budgets count for them."""
+        """Return the memory that budgets count for the instances."""
         return self.memory if self._processes() else larger_use(self.memory, self._grown)
 
     async def load(self, config: ModelConfig) -> None:
-        """Read the weights and make every instance; raises ServingError and leaves nothing behind."""
+        """Read the weights and create every instance. On failure, free everything and raise a ServingError."""
         spec, runtime = self._spec, self._runtime
         try:
             self._backend = make_backend(spec)
@@ -85,7 +86,7 @@ class ModelInstances:
             raise unexpected(error, f"loading '{spec.name}'") from error
 
     async def warm_up(self, config: ModelConfig, progress: LoadProgress | None = None) -> None:
-        """Run every instance's warm-up requests, once after `load`; raises ServingError and leaves nothing behind."""
+        """Run the warm-up requests of every instance, once after `load`; on failure, free everything and raise ServingError."""
         try:
             warmups = [(instance, self._warmup(config)) for instance in self._running]
             if progress is not None:
@@ -97,7 +98,7 @@ class ModelInstances:
             raise unexpected(error, f"loading '{self._spec.name}'") from error
 
     async def reconfigure(self, config: ModelConfig) -> None:
-        """Make and stop instances until they are those of another configuration, without reading weights again."""
+        """Create and stop instances to match another configuration, without reading the weights again."""
         if self._backend is None:
             return
         before = list(self._running)
@@ -107,7 +108,7 @@ class ModelInstances:
             self._grown += memory_growth(growth, self._gpus())
 
     async def free(self) -> None:
-        """Stop every instance, when its batch is done, and let go of the weights."""
+        """Stop every instance once its batch is done, and free the weights."""
         for vacated in self._leaving.values():
             if not vacated.done():
                 vacated.set_result(None)
@@ -137,7 +138,7 @@ class ModelInstances:
         started = [self._make(backend, place) for place in missing]
         try:
             await all_of(start(one) for one in started)
-        except Exception:  # not CancelledError: at shutdown an instance that is being made would hold the server up
+        except Exception:  # not CancelledError: waiting for an instance that is being made would delay a shutdown
             await asyncio.gather(*(self._stop(instance) for instance in started))
             raise
         for instance in started:
@@ -180,7 +181,7 @@ class ModelInstances:
         return batches
 
     async def _let_go(self, instance: Instance) -> None:
-        """Take an instance out of service. Sequences that it has open end there; new ones begin on other instances."""
+        """Take an instance out of service. Its open sequences finish on it; new sequences begin on other instances."""
         self._running.remove(instance)
         vacated = self._scheduler.vacate(instance)
         if vacated is None:

@@ -1,8 +1,8 @@
-"""The versions of one model: UNAVAILABLE, LOADING, READY, UNLOADING, each with the reason.
+"""The versions of one model and their states: UNAVAILABLE, LOADING, READY or UNLOADING, each with a reason.
 
-A load covers all versions that the policy selects, and succeeds or fails as a whole, as in Triton: new models are built and
-warmed up beside those that serve; when all are ready, each version switches one reference and lets its old model finish its
-requests. When one version does not load, none of the new models serves, and the old ones keep serving.
+A load covers all versions that the policy selects, and succeeds or fails as a whole, as in Triton. New models are built and
+warmed up while the old ones serve. When all new models are ready, each version switches one reference and lets its old model
+finish its requests. If one version does not load, none of the new models serves, and the old ones keep serving.
 """
 
 import asyncio
@@ -47,16 +47,16 @@ T = TypeVar("T", VersionSource, "Change")
 R = TypeVar("R")
 
 UNLOADED = "it was unloaded"  # why a load was broken off
-DEFAULT_NAMES = ("", "-1", DEFAULT_ALIAS)  # with which a client leaves the choice of a version to the server
+DEFAULT_NAMES = ("", "-1", DEFAULT_ALIAS)  # names with which a client leaves the choice of a version to the server
 
-# Where a request goes: to a model, or to what chooses one of several.
+# Where a request goes: to a model, or to an object that chooses one of several models.
 Destination = Model | SleepingModel | TrafficSplit | SequenceRoute
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What a load changes of one version. config: the configuration to serve with, None where nothing changed. built: whether a
-    model is built for it; else the one that serves takes the configuration."""
+    """The change that a load makes to one version. config: the configuration to serve with; None if nothing changed. built:
+    whether a new model is built; if not, the serving model takes the configuration."""
 
     version: ModelVersion
     source: VersionSource
@@ -65,7 +65,7 @@ class Change:
 
 
 class _Failed(Exception):
-    """A step of a load has failed for these versions."""
+    """Raised when a step of a load has failed for some versions. failures: the error of each of them."""
 
     def __init__(self, failures: dict[int, ServingError]) -> None:
         super().__init__(failures)
@@ -88,12 +88,12 @@ class ModelLifecycle:
         self.lock = asyncio.Lock()  # held while the model is loaded or unloaded
         self.versions: dict[int, ModelVersion] = {}
         self.default: Model | SleepingModel | None = None  # the model that a request without a version means
-        # Where such a request goes: a rollout or an open sequence may send it elsewhere.
+        # Where a request without a version goes: a rollout or an open sequence may send it to another model.
         self.default_destination: Destination | None = None
-        self.aliases: dict[str, int] = {}  # as the configuration that serves has them
-        self._old_aliases: set[str] = set()  # earlier ones, under which sequences may go on
-        self.expected = False  # whether it was there at the start, or has served since
-        self.requested = False  # whether a load was requested and no unload since: strict readiness waits for it
+        self.aliases: dict[str, int] = {}  # the aliases in the serving configuration
+        self._old_aliases: set[str] = set()  # earlier aliases, under which open sequences may continue
+        self.expected = False  # whether the model was requested at the start, or has served since
+        self.requested = False  # whether a load was requested and no unload since: strict readiness waits for the model
         self.failed = False  # whether the last load that ended failed
         self.error = ""  # why the last load failed before any version could be named
         self._runtime = runtime
@@ -102,12 +102,12 @@ class ModelLifecycle:
         self._rollouts = rollouts
         self._builder = ModelBuilder(identifier, runtime, effective_config, residency, self._wake)
         self._drains: set[asyncio.Task[None]] = set()
-        # By each number and alias, as a client writes it.
+        # The model that each number or alias means, by its text in a request.
         self._models_by_version: dict[str, Model | SleepingModel] = {}
-        self._destinations: dict[str, Destination] = {}  # by the same names, and those of sequences that are open still
-        self._progress: LoadProgress | None = None  # of the load under way, or whose replaced models drain
-        self._checking: asyncio.Task[None] | None = None  # its golden requests
-        self._broken_off = ""  # why the golden requests were, as a clause
+        self._destinations: dict[str, Destination] = {}  # by these names, and by those of open sequences
+        self._progress: LoadProgress | None = None  # the load that is under way or whose replaced models still drain
+        self._checking: asyncio.Task[None] | None = None  # the task that runs the golden requests of the load
+        self._broken_off = ""  # why the golden requests were broken off, as a clause
         self._following: asyncio.Task[None] | None = None
         residency.add(self)
 
@@ -115,19 +115,19 @@ class ModelLifecycle:
     def resolve(self, version: str) -> Model | SleepingModel:
         """Return the model of a version as a client wrote it: a number, an alias, or "" or "-1" for the default.
 
-        NOT_FOUND for a model or version that is unknown, UNAVAILABLE for one that does not serve, INVALID_ARG for what is
-        neither a number nor an alias.
+        Raise NOT_FOUND for an unknown model or version, UNAVAILABLE for a version that does not serve, and INVALID_ARG for a
+        text that is neither a number nor an alias.
         """
         found = self._models_by_version.get(version)
         return found if found is not None else self._resolve_unusual(version)
 
     def destination(self, version: str) -> Destination:
-        """Return where a request for a version goes, as a client wrote the version; raises as `resolve` does."""
+        """Return where a request for a version goes, as a client wrote the version; raise the same errors as `resolve`."""
         found = self._destinations.get(version)
         return found if found is not None else self._resolve_unusual(version)
 
     def _resolve_unusual(self, version: str) -> Model | SleepingModel:
-        """Return the model of a number with leading zeros; raise why any other version has no model."""
+        """Return the model of a number with leading zeros; raise the error that says why any other version has no model."""
         if self.default is None and not self.requested and not self.versions:
             raise not_found(f"Request for unknown model: '{self.name}' is not found{self._because()}")
         if version in ("", "-1"):
@@ -144,7 +144,7 @@ class ModelLifecycle:
         return found.model
 
     def busy(self) -> bool:
-        """Whether a request is under way on any version."""
+        """Return whether a request is under way on any version."""
         return any(model.in_flight for version in self.versions.values() for model in version.models)
 
     def ready_versions(self) -> list[int]:
@@ -156,7 +156,7 @@ class ModelLifecycle:
         return tuple(sorted(name for name, version in self.aliases.items() if version == number and serves))
 
     def failed_reload(self, version: ModelVersion) -> str:
-        """Return why the last load of a serving version failed before its files were read; "" where it did not."""
+        """Return why the last load failed before any version was loaded, for a version that still serves; "" if it did not."""
         return KEEPS_SERVING + self.error if self.error and version.model is not None else ""
 
     def _because(self) -> str:
@@ -165,8 +165,8 @@ class ModelLifecycle:
 
     # -- loading ---------------------------------------------------------------------------------------------------
     async def load(self, sources: list[VersionSource], golden: Sequence[GoldenCheck] = ()) -> LoadReport:
-        """Bring exactly these versions to READY, once they have answered the golden requests. On failure the serving models
-        stay, and LoadStopped is raised with the reasons of all versions together."""
+        """Make exactly these versions READY, once they have answered the golden requests. On failure the old models keep
+        serving, and LoadStopped is raised with the reasons of all versions."""
         self.error = ""
         numbers = [source.version for source in sources]
         before = self._progress
@@ -181,14 +181,14 @@ class ModelLifecycle:
                 failures = dict.fromkeys(numbers, unexpected(error, f"loading '{self.name}'"))
             failure = self._roll_back(numbers, failures)
             raise LoadStopped(failure, progress.report, _plain_reasons(failures), _handler_status(failures)) from None
-        if not progress.report.steps:  # nothing has changed; show the load before while its old models drain
+        if not progress.report.steps:  # nothing has changed: show the previous load while its old models drain
             self._progress = None if before is None or before.over else before
         return progress.report
 
     async def _go_through(
         self, sources: list[VersionSource], golden: Sequence[GoldenCheck], progress: LoadProgress
     ) -> None:
-        """Go through the steps of a load; _Failed at the first one that fails."""
+        """Take the steps of a load in order; raise _Failed at the first step that fails."""
         progress.begin(Step.CHECK)
         changes = await self._each(sources, partial(self._plan, golden))
         connected = await self._prepare_traffic(sources, changes)
@@ -226,7 +226,7 @@ class ModelLifecycle:
             progress.report.steps.clear()
 
     async def _each(self, things: list[T], work: Callable[[T], Coroutine[None, None, R]]) -> list[R]:
-        """Work on all versions at the same time. Return the results; _Failed with the error of each version that failed."""
+        """Work on all versions at the same time. Return the results, or raise _Failed with the error of each failed version."""
         results = await asyncio.gather(*(work(thing) for thing in things), return_exceptions=True)
         sources = [thing.source if isinstance(thing, Change) else thing for thing in things]
         failures = {
@@ -253,7 +253,7 @@ class ModelLifecycle:
         return Change(version, source, config, built=not version.takes_in_place(source, config, awake=asked))
 
     async def _prepare_traffic(self, sources: list[VersionSource], changes: list[Change]) -> dict[str, Connected]:
-        """Return the remote arms of the policy; _Failed where one may not be called, or its model does not fit this one."""
+        """Return the remote arms of the traffic policy; raise _Failed if one may not be called or does not fit this model."""
         policy = traffic_of(sources[0].config)
         if policy is None:
             return {}
@@ -288,11 +288,12 @@ class ModelLifecycle:
             try:
                 await model.warm_up(progress)
             except Exception:
-                change.version.incoming = None  # it has freed itself
+                change.version.incoming = None  # the model has freed itself
                 raise
 
     async def _check_golden(self, changed: list[Change], golden: Sequence[GoldenCheck], progress: LoadProgress) -> None:
-        """Send them to every version that changes; _Failed at the first unexpected answer, or when the model is unloaded."""
+        """Send the golden requests to every version that changes. Raise _Failed at the first unexpected answer, or when the
+        model is unloaded."""
         checks = progress.begin(Step.GOLDEN, len(changed) * len(golden)).checks = []
         self._checking = self._loop.create_task(self._ask_golden(changed, golden, checks, progress))
         try:
@@ -329,16 +330,16 @@ class ModelLifecycle:
                     raise invalid(f"golden request '{one.golden.name}' failed: {result.detail}")
 
     def break_off(self, reason: str) -> None:
-        """Fail a load that waits for golden requests or a child process, which may hang. reason: a clause.
+        """Fail a load that waits for golden requests or for a child process: either may hang. reason: a clause.
 
-        Other loads cannot be broken off, and end by themselves."""
+        Other loads cannot be broken off; they end on their own."""
         self._runtime.child_watch.break_off(self.name, reason)
         if self._checking is not None:
             self._broken_off = reason
             self._checking.cancel()
 
     async def _reconfigure_all(self, changes: list[Change]) -> None:
-        """Have the models that stay take their new configuration. Where one fails to, all get their old one back."""
+        """Give the models that stay their new configuration. If one model fails to take it, all get their old one back."""
         before = {change.source.version: model.config for change in changes if (model := change.version.model)}
         try:
             await self._each(changes, self._reconfigure)
@@ -360,7 +361,7 @@ class ModelLifecycle:
         golden: Sequence[GoldenCheck],
         connected: Mapping[str, Connected],
     ) -> Callable[[], int]:
-        """Send requests to the new models. Return a function that counts those still under way on the replaced ones."""
+        """Send requests to the new models. Return a function that counts the requests under way on the replaced models."""
         served = [version.model for version in self.versions.values() if version.model is not None]
         passed = frozenset(check.digest for check in golden)
         for change in changes:
@@ -395,7 +396,7 @@ class ModelLifecycle:
             self._progress = None
 
     def loading(self, number: int) -> Loading | None:
-        """Return how far the load of a version is, None where none is under way."""
+        """Return how far the load of a version is; None if no load of it is under way."""
         progress = self._progress
         return progress.shown() if progress is not None and number in progress.versions else None
 
@@ -411,11 +412,11 @@ class ModelLifecycle:
                 version.model.enter_service(version.statistics)
             if old is not None:
                 self._drain(version, old)
-        if version.model is not None:  # None where the server began to shut down
+        if version.model is not None:  # None if the server has begun to shut down
             self._serve(version)
 
     def _roll_back(self, numbers: list[int], failures: dict[int, ServingError]) -> ServingError:
-        """Free the models that were built in vain. Return the error of the load; each version says why it does not serve."""
+        """Free the models that the failed load has built, and set the reason of each version. Return the error of the load."""
         error = ServingError(_code(failures), f"load failed for model '{self.name}': {_reasons(failures)}")
         others = f"not loaded, because {_reasons(failures)}"
         for number in numbers:
@@ -436,7 +437,7 @@ class ModelLifecycle:
 
     # -- sleeping --------------------------------------------------------------------------------------------------
     def sleep(self, version: ModelVersion) -> "asyncio.Task[None]":
-        """Free the weights of a version; its next request loads them again. Return a task that ends when they are freed."""
+        """Free the weights of a version; its next request loads them again. Return a task that ends once they are freed."""
         model = version.model
         assert isinstance(model, Model)
         version.memory_awake = model.held
@@ -446,9 +447,9 @@ class ModelLifecycle:
         return self._drain(version, model)
 
     async def _wake(self, version: ModelVersion, sleeping: SleepingModel) -> None:
-        """Load for the first request, unless every waiting request has been cancelled. Where a reload or an unload came first,
-        the waiting requests get its outcome."""
-        async with self.lock:  # the only lock that waking takes, so that it never waits for a load that waits for it
+        """Load for the first request, unless every waiting request has been cancelled. If a reload or an unload came first,
+        the waiting requests get the outcome of that."""
+        async with self.lock:  # waking takes no other lock, so it never waits for a load that waits for the waking
             if not sleeping.pending:
                 return
             target = version.model
@@ -463,7 +464,7 @@ class ModelLifecycle:
     async def _load_for_request(self, version: ModelVersion, sleeping: SleepingModel, source: VersionSource) -> Model:
         version.state, version.reason = State.LOADING, ""
         try:
-            # Completed again, because the files may have changed.
+            # The configuration is completed again, because the files may have changed.
             config = await self._builder.effective_config(source)
             model = await self._builder.build_awake(version, source, config)
         except Exception as error:
@@ -498,9 +499,10 @@ class ModelLifecycle:
         self._choose_models()
 
     async def drained(self) -> None:
-        """Return when no version of this model is being freed any more."""
+        """Wait until no version of this model is being freed any more."""
         while self._drains:
-            await asyncio.wait(self._drains)  # unlike gather it does not cancel them where this caller is cancelled
+            # Unlike gather, wait does not cancel these tasks if this caller is cancelled.
+            await asyncio.wait(self._drains)
 
     def _retire(self, version: ModelVersion, reason: str) -> None:
         model = version.retire(reason)
@@ -524,12 +526,12 @@ class ModelLifecycle:
         if version.state is State.UNLOADING and not version.draining:
             version.state = State.UNAVAILABLE
             version.statistics = self._builder.statistics(version.statistics.model_version)
-        del model  # the last reference: it goes before memory is given back
+        del model  # the last reference: it has to go before memory is given back
         with suppress(RuntimeError):  # the server has ended without waiting: its executor is shut down
             await self._runtime.memory_return.after_free(self._runtime.executor)
 
     def _choose_models(self) -> None:
-        """Set the model of each name of a version; without a name it is that of the alias `default`, else the highest."""
+        """Set the model that each name of a version means. No name means the alias `default`, or else the highest version."""
         serving = {number: version.model for number, version in sorted(self.versions.items()) if version.model}
         models = {str(number): model for number, model in serving.items()}
         models |= {name: serving[number] for name, number in self.aliases.items() if number in serving}
@@ -540,8 +542,8 @@ class ModelLifecycle:
         self._choose_destinations(serving)
 
     def _choose_destinations(self, serving: dict[int, Model | SleepingModel]) -> None:
-        """Set where the requests for each name go: to the model that it means, unless a rollout shares them, or another model
-        may have one of their sequences open."""
+        """Set where the requests for each name go: to the model that the name means, unless a rollout divides the requests, or
+        another model may have one of their sequences open."""
         destinations: dict[str, Destination] = dict(self._models_by_version)
         rollout, split = self._rollouts.of(self.identifier), None
         if rollout is not None and self.default is not None:
@@ -575,20 +577,21 @@ class ModelLifecycle:
                 destinations[name] = SequenceRoute(version.models, self._fresh(name, destinations))
 
     def _fresh(self, name: str, destinations: dict[str, Destination]) -> Callable[[InFlightRequest], None]:
-        """Return where requests for a name go that belong to no open sequence; it raises where no model has the name."""
+        """Return the function that submits a request for a name if it belongs to no open sequence. The function raises an error
+        if no model has the name."""
         found = destinations.get(name)
         return found.submit if found is not None else lambda request: self._resolve_unusual(name).submit(request)
 
 
 class MalformedVersion(ServingError):
-    """The version in a request is neither a number nor an alias of the model."""
+    """Raised when the version in a request is neither a number nor an alias of the model."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)
 
 
 def parse_requested_version(version: str, aliases: Collection[str] = ()) -> int:
-    """Return the number of a version as a client wrote it; INVALID_ARG for anything else. aliases: for its message."""
+    """Return the number of a version as a client wrote it; raise INVALID_ARG for anything else. aliases: for the message."""
     if not version.isdecimal() or len(version) > 18:
         known = f" or an alias: {', '.join(sorted(aliases))}" if aliases else ""
         raise MalformedVersion(
@@ -604,17 +607,17 @@ def check_requested_version(version: str) -> None:
 
 
 def _keeps_sequences(config: ModelConfig) -> bool:
-    """Whether a request may continue a sequence that an earlier one began."""
+    """Return whether a request to this model may continue a sequence that an earlier request began."""
     return config.HasField("sequence_batching") and not config.sequence_batching.iterative_sequence
 
 
 def _default_of(sources: list[VersionSource]) -> int:
-    """Return the version that answers a request without a version where there is no rollout."""
+    """Return the version that answers a request without a version if there is no rollout."""
     return aliases_of(sources[0].config).get(DEFAULT_ALIAS, sources[-1].version)
 
 
 def _release_of(source: VersionSource) -> int | None:
-    """Return the release that a configuration belongs to, before it is checked."""
+    """Return the release of a configuration that is not checked yet; None if it is invalid."""
     try:
         return release_of(source.config)
     except InvalidConfig:
@@ -622,7 +625,7 @@ def _release_of(source: VersionSource) -> int | None:
 
 
 def _reasons(failures: dict[int, ServingError]) -> str:
-    """Return why versions failed, in the words of Triton's message; a reason that several versions share stands once."""
+    """Return why versions failed, in the words of Triton's message; a reason that several versions share appears once."""
     return "; ".join(
         f"version {', '.join(numbers)} {'is' if len(numbers) == 1 else 'are'} at UNAVAILABLE state: {reason}"
         for reason, numbers in _by_reason(failures).items()
@@ -630,7 +633,7 @@ def _reasons(failures: dict[int, ServingError]) -> str:
 
 
 def _plain_reasons(failures: dict[int, ServingError]) -> str:
-    """Return why versions failed, without Triton's words; the versions are named where their reasons differ."""
+    """Return why versions failed, without Triton's words; the versions are named only if their reasons differ."""
     reasons = _by_reason(failures)
     if len(reasons) == 1:
         return next(iter(reasons))
@@ -645,12 +648,13 @@ def _by_reason(failures: dict[int, ServingError]) -> dict[str, list[str]]:
 
 
 def _handler_status(failures: dict[int, ServingError]) -> int | None:
-    """Return the HTTP status with which a model's own code refused to load; None where the load failed for another reason."""
+    """Return the HTTP status with which a model's own code refused to load; None if the load failed for another reason."""
     return next((error.status for error in failures.values() if isinstance(error, HandlerFailed)), None)
 
 
 def _code(failures: dict[int, ServingError]) -> Code:
-    """Return the code that all versions have; INVALID_ARG, as in Triton, where several are wrong in different ways."""
+    """Return the error code that all versions share. If they differ, return INTERNAL if one of them is, else INVALID_ARG, as in
+    Triton."""
     codes = {error.code for error in failures.values()}
     if len(codes) > 1 and Code.INTERNAL not in codes:
         return Code.INVALID_ARG

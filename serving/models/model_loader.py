@@ -2,9 +2,10 @@
 
 load(name) -> identifiers of that name -> lock of each model -> files read -> steps loaded -> ModelLifecycle.load
 
-Locks are taken from an ensemble down to its steps: its load holds its own lock while the steps load, each under theirs. No task
-that holds a step's lock waits for an ensemble's, and an ensemble that would contain itself is refused before its steps load, so
-that no load waits for itself. Waking takes the lock of the woken model alone; only unlocked models go to sleep for it.
+Locks are taken from an ensemble down to its steps: the load of an ensemble holds the ensemble's lock while the steps load, each
+under its own lock. No task that holds a step's lock waits for the lock of an ensemble, and an ensemble that would contain
+itself is refused before its steps load, so that no load waits for itself. Waking a model takes only the lock of that model. To
+make room for it, only models whose lock is free are put to sleep.
 """
 
 import asyncio
@@ -43,12 +44,12 @@ log = logging.getLogger(__name__)
 
 K = TypeVar("K")
 
-# Levels of ensembles and their steps: a request, its answer and its readiness go through all of them at once.
+# Levels of ensembles and their steps: a request, its answer and a readiness check go through all of them in nested calls.
 MAX_NESTED = 32
 
 
 class LoadFailed(ServingError):
-    """The load failed before any version; `reason` says why, the message begins with Triton's words for it."""
+    """Raised when a load fails before any version is loaded. `reason` says why; the message begins with Triton's words."""
 
     prefix = "load failed for model '{}'"
 
@@ -58,21 +59,21 @@ class LoadFailed(ServingError):
 
 
 class NotPolled(LoadFailed):
-    """The repository has no readable model of that name; what was loaded of it before keeps serving."""
+    """Raised when the repository has no readable model of that name; versions that were loaded before keep serving."""
 
     prefix = "failed to load '{}', failed to poll from model repository"
 
 
 class Reading(NamedTuple):
-    """A model's files as they are to be loaded."""
+    """A model as it was read from its files, ready to be loaded."""
 
     sources: list[VersionSource]
-    override: str  # the configuration of this load request, or of an earlier one
-    files: Files  # of its folder
+    override: str  # the configuration from this load request, or from an earlier one
+    files: Files  # the fingerprint of its folder
 
 
 class ModelLoader:
-    """Runs on the event loop's thread; files and networks are read on others."""
+    """Runs on the event loop's thread; files and networks are read on other threads."""
 
     def __init__(
         self,
@@ -104,10 +105,10 @@ class ModelLoader:
         files: Mapping[str, bytes] | None = None,
         golden: Sequence[GoldenCheck] = (),
     ) -> LoadReport:
-        """Load or reload the model of that name in each namespace that has one; files make one in the namespace "".
+        """Load or reload the model of that name in each namespace that has one; `files` create one in the namespace "".
 
-        An ensemble's steps are loaded first where they are not. Loading an unchanged model does nothing. LoadStopped tells
-        why a load failed, and how far it came.
+        The steps of an ensemble are loaded first, unless they are loaded already. Loading an unchanged model does nothing.
+        LoadStopped says why a load failed and how far it got.
         """
         if files:
             loads = [self._begin(ModelIdentifier(name), config, files, golden)]
@@ -135,7 +136,7 @@ class ModelLoader:
     async def load_identified(
         self, model: ModelIdentifier, config: str = "", golden: Sequence[GoldenCheck] = ()
     ) -> LoadReport:
-        """Load one model. Its loads run one after another; those that wait for their turn with nothing to add are one."""
+        """Load one model. Loads run one after another; waiting loads without configuration or golden requests are merged."""
         if config or golden:
             return await self._begin(model, config, {}, golden)
         task = self._waiting_loads.get(model)
@@ -147,7 +148,7 @@ class ModelLoader:
     async def _begin(
         self, model: ModelIdentifier, config: str, files: Mapping[str, bytes], golden: Sequence[GoldenCheck]
     ) -> LoadReport:
-        """Load with a request's configuration and files. The load goes on where its caller is cancelled."""
+        """Load with the configuration and files of a request. The load goes on even if its caller is cancelled."""
         return await asyncio.shield(self._task(self._load_alone(model, config, files, golden)))
 
     def _task(self, load: Coroutine[None, None, LoadReport]) -> "asyncio.Task[LoadReport]":
@@ -159,7 +160,7 @@ class ModelLoader:
     def _forget(self, task: "asyncio.Task[LoadReport]") -> None:
         self._loads.discard(task)
         if not task.cancelled():
-            task.exception()  # so that asyncio does not log it where every caller has gone
+            task.exception()  # marks the error as seen: asyncio does not log it if every caller has gone
 
     def _load_ended(self, model: ModelIdentifier, task: "asyncio.Task[LoadReport]") -> None:
         if self._waiting_loads.get(model) is task:
@@ -179,7 +180,7 @@ class ModelLoader:
             completing = partial(self._effective_config, model.namespace)
             lifecycle = ModelLifecycle(model, self._runtime, completing, self._residency, self._rollouts)
             self._models.add(lifecycle)
-        async with lifecycle.lock:  # held while steps load under theirs: see the module's docstring
+        async with lifecycle.lock:  # held while the steps load under their own locks: see the module's docstring
             self._waiting_loads.pop(model, None)  # a later request may mean newer files
             requested = lifecycle.requested
             self._models.set_requested(lifecycle, True)
@@ -189,7 +190,7 @@ class ModelLoader:
                 report = await self._load_with_retries(lifecycle, reading.sources, golden)
             except LoadFailed as error:
                 lifecycle.error = error.reason
-                if isinstance(error, NotPolled):  # passed over, as in Triton: the server is ready without it
+                if isinstance(error, NotPolled):  # the model is skipped, as in Triton: the server is ready without it
                     self._models.set_requested(lifecycle, requested)
                 else:
                     lifecycle.failed = True
@@ -232,9 +233,10 @@ class ModelLoader:
 
     # -- reading ---------------------------------------------------------------------------------------------------
     async def _find(self, name: str) -> list[ModelIdentifier]:
-        """Return the models of a name: those of the repositories, else those that were loaded before.
+        """Return the models of a name: the models in the repositories or, if there are none, models that were loaded before.
 
-        The cloud is asked for an unknown one, which may have been published a moment ago. NotPolled where there is none.
+        If the repositories know no such model, the cloud is asked: one may have been published a moment ago. Raise NotPolled
+        if there is none.
         """
         try:
             found = self._identifiers(name)
@@ -252,11 +254,11 @@ class ModelLoader:
 
     @property
     def _refreshes(self) -> bool:
-        """Whether a load asks the cloud for the newest files; else only polls do."""
+        """Return whether a load asks the cloud for the newest files; if not, only polls do."""
         return self._options.model_control_mode == "explicit"
 
     async def _read_model(self, model: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Reading:
-        """Return the files to load; LoadFailed where no version can be served, NotPolled without a readable model."""
+        """Return the files to load. Raise LoadFailed if no version can be served, NotPolled if there is no readable model."""
         try:
             if files:
                 folder: Path | None = await self._runtime.in_thread(self._overrides.write, model, config, files)
@@ -270,7 +272,7 @@ class ModelLoader:
             raise NotPolled(model.name, error) from error
 
     def _read_with_override(self, model: ModelIdentifier, folder: Path, config: str) -> Reading:
-        """Read with this override, else with the last one, unless the files have changed since."""
+        """Read a model with this override; without one, with the last override, unless the files have changed since."""
         files = fingerprint(folder) if folder.is_dir() else ()
         for sentence in ignored_folders(folder) if files else ():
             log.warning("'%s': %s", model, sentence)
@@ -286,7 +288,7 @@ class ModelLoader:
         return read_source(model.name, folder, override, options.model_config_name or "", strict=strict)
 
     def _fetch(self, model: ModelIdentifier) -> Path | None:
-        """Return the folder of the model's files, copied to this machine where they lie in the cloud."""
+        """Return the folder of the model's files, after copying them to this machine if they are in the cloud."""
         return self._repositories.fetch(model, refresh=self._refreshes)
 
     # -- steps of ensembles ----------------------------------------------------------------------------------------
@@ -305,9 +307,10 @@ class ModelLoader:
     async def _refuse_cycle(self, ensemble: ModelIdentifier, steps: Sequence[ModelIdentifier]) -> None:
         """Raise INVALID_ARG for an ensemble that would contain itself, by the steps of all models that are or will be loaded.
 
-        This load's steps are noted before it waits for another: of two ensembles that name each other the later is refused.
+        A load records its steps before it waits for another load: of two ensembles that name each other, the later one is
+        refused.
         """
-        read: dict[ModelIdentifier, set[ModelIdentifier]] = {}  # of models that are not loaded
+        read: dict[ModelIdentifier, set[ModelIdentifier]] = {}  # the steps of models that are not loaded
         while unread := self._refuse_known_cycle(ensemble, steps, read):
             for model in unread:
                 read[model] = await self._runtime.in_thread(self._steps_in_files, model)
@@ -319,10 +322,10 @@ class ModelLoader:
         steps: Sequence[ModelIdentifier],
         read: Mapping[ModelIdentifier, set[ModelIdentifier]],
     ) -> list[ModelIdentifier]:
-        """Return the models below the ensemble whose steps have to be read; INVALID_ARG where it is below itself, or where too
-        many levels are below and above it."""
+        """Return the models below the ensemble whose steps still have to be read. Raise INVALID_ARG if the ensemble is below
+        itself, or if too many levels are below and above it."""
         unread: dict[ModelIdentifier, None] = {}
-        level = {step: step for step in steps}  # to the step of the ensemble above it
+        level = {step: step for step in steps}  # each model, and the step of the ensemble that leads to it
         left = MAX_NESTED - self._levels_above(ensemble)
         while level:
             left -= 1
@@ -343,7 +346,7 @@ class ModelLoader:
         return list(unread)
 
     def _levels_above(self, ensemble: ModelIdentifier) -> int:
-        """Return how many levels of serving ensembles are above this one, which is loaded again."""
+        """Return how many levels of serving ensembles are above this one; 0 if it was never loaded."""
         lifecycle = self._models.get(ensemble)
         if lifecycle is None or not lifecycle.versions:
             return 0
@@ -364,7 +367,7 @@ class ModelLoader:
             return self._loading[model]
         lifecycle = self._models.get(model)
         if lifecycle is not None and lifecycle.default is not None:
-            # While the model of its own namespace loads, a step may mean that of another one, as it does now.
+            # A step means the model in its own namespace once that is loaded, until then perhaps a model of another namespace.
             own = {ModelIdentifier(name, model.namespace) for name in self._step_names(lifecycle)}
             return {one for one in own if self._models.get(one)} | {step.identifier for step in self._steps(lifecycle)}
         return read.get(model)
@@ -382,13 +385,13 @@ class ModelLoader:
         }
 
     def break_off(self, name: str) -> None:
-        """Fail the load of a model that waits for something that may hang, so that the next load need not wait for it."""
+        """Fail a load of this model if it waits for something that may hang, so that the next load need not wait for it."""
         for lifecycle in self._models.named(name):
             lifecycle.break_off("the load was broken off")
 
     # -- unloading -------------------------------------------------------------------------------------------------
     async def unload(self, name: str, unload_dependents: bool = False) -> None:
-        """Begin to drain a model, in each namespace; with `unload_dependents` also the models that only its steps call.
+        """Begin to drain a model in each namespace; with `unload_dependents`, also the models of its steps.
 
         Unloading an unknown model does nothing, as in Triton.
         """
@@ -396,7 +399,7 @@ class ModelLoader:
             await self._unload(lifecycle, unload_dependents)
 
     async def unload_identified(self, model: ModelIdentifier, reason: str = "") -> None:
-        """Begin to drain one model, where it is loaded. reason: shown by the repository index."""
+        """Begin to drain one model, if it is loaded. reason: text for the repository index."""
         lifecycle = self._models.get(model)
         if lifecycle is not None:
             await self._unload(lifecycle)
@@ -412,7 +415,7 @@ class ModelLoader:
             self._overrides.drop(lifecycle.identifier)
         with about(lifecycle.name):
             log.info("unloading '%s'", lifecycle.identifier)
-        for step in steps:  # without the ensemble's lock: a load of it may wait for a step
+        for step in steps:  # the ensemble's lock is free again: a load of the ensemble may wait for a step
             await self._unload(step, unload_dependents=True)
 
     def _steps(self, lifecycle: ModelLifecycle) -> list[ModelLifecycle]:

@@ -1,7 +1,8 @@
-"""Every model that is or was loaded and not forgotten since, and which of them a name means.
+"""All models that are or were loaded, unless they were forgotten since, and the lookup of a model by its name.
 
-Clients and Python models give a name alone: it means the one model of that name whose load was requested and that was not
-unloaded since, and none where several namespaces have one. A step of an ensemble prefers the ensemble's own namespace.
+Clients and Python models give only a name. It means the one model of that name whose load was requested and that was not
+unloaded since. If several namespaces have such a model, the name is ambiguous and means none of them. A step of an ensemble
+prefers the ensemble's own namespace.
 Source: Triton's core, FindModelIdentifier and FindNode in model_repository_manager.cc.
 """
 
@@ -16,10 +17,10 @@ from serving.models.sleeping_model import SleepingModel
 
 
 class ModelRegistry:
-    """Changed on the event loop's thread; other threads ask for the models of steps, without a lock."""
+    """Changed only on the event loop's thread; other threads look up the models of steps without a lock."""
 
     def __init__(self) -> None:
-        self.by_name: dict[str, ModelLifecycle] = {}  # the model of a bare name; read for every request
+        self.by_name: dict[str, ModelLifecycle] = {}  # the model that a bare name means; read for every request
         self._all: dict[tuple[str, str], ModelLifecycle] = {}
         self._namesakes: defaultdict[str, list[ModelLifecycle]] = defaultdict(list)
 
@@ -44,7 +45,7 @@ class ModelRegistry:
             self.by_name.pop(lifecycle.name, None)
 
     def set_requested(self, lifecycle: ModelLifecycle, requested: bool) -> None:
-        """Note that a model's load was requested, or its unload."""
+        """Record that the load of a model was requested, or its unload."""
         lifecycle.requested = requested
         self._update_by_name(lifecycle.name)
 
@@ -65,7 +66,7 @@ class ModelRegistry:
 
     # -- names -----------------------------------------------------------------------------------------------------
     def find(self, name: str) -> ModelLifecycle:
-        """Return the model that a bare name means; NOT_FOUND without one, INVALID_ARG for a name of several models."""
+        """Return the model that a bare name means; raise NOT_FOUND if there is none, INVALID_ARG if there are several."""
         lifecycle = self.by_name.get(name)
         if lifecycle is None:
             if name not in self._namesakes:
@@ -78,8 +79,8 @@ class ModelRegistry:
         return self.find_step(name, namespace).resolve("" if version < 1 else str(version))
 
     def find_step(self, name: str, namespace: str) -> ModelLifecycle:
-        """Return the model that a step means now: that of the ensemble's own namespace, or the one other of its name where that
-        is unloaded or has yet to load."""
+        """Return the model that a step means now: the model in the ensemble's own namespace. If that model is unloaded or not
+        loaded yet, the step means the requested model of this name in another namespace, provided that there is only one."""
         own = self._all.get((name, namespace))
         if own is not None and own.default is not None:
             return own
@@ -89,7 +90,7 @@ class ModelRegistry:
         return own or self.find(name)
 
     def identify_step(self, name: str, namespace: str, found: Collection[ModelIdentifier]) -> ModelIdentifier:
-        """Return the model that a step means once it is loaded. found: the models of that name in the repositories."""
+        """Return the model that a step will mean once that model is loaded. found: models of the name in the repositories."""
         namesakes = self.named(name)
         choices = {*found, *(lifecycle.identifier for lifecycle in namesakes if lifecycle.requested)}
         own = ModelIdentifier(name, namespace)

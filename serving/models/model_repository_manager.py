@@ -1,4 +1,4 @@
-"""All models of one server behind one object: their loading and unloading, and the choice of one for a request."""
+"""All models of one server behind one object: it loads and unloads them, and chooses the model for a request."""
 
 import asyncio
 from collections import Counter
@@ -36,7 +36,7 @@ DRAIN_INTERVAL_S = 0.005
 
 
 class ModelProcess(NamedTuple):
-    """A process of a model's instance. `memory`: bytes that it holds. `ready`: it takes batches."""
+    """A process of a model's instance. `memory`: the bytes that it holds. `ready`: whether it takes batches."""
 
     instance: str
     pid: int
@@ -55,7 +55,7 @@ class ModelRepositoryManager:
         control: ModelControl | None = None,
         memory: Callable[[], RequestMemory] = RequestMemory,
     ) -> None:
-        """memory: of the server's requests, with which the requests that rollouts keep are counted."""
+        """memory: returns the memory of the server's requests, in which the requests that rollouts keep are counted too."""
         self._executor = ThreadPoolExecutor(options.model_load_thread_count, thread_name_prefix="load")
         self._repositories = ModelRepositories(options)
         self._models = ModelRegistry()
@@ -98,7 +98,7 @@ class ModelRepositoryManager:
             self._destination(asked.model_name, asked.model_version).submit(request)
 
     def _destination(self, name: str, version: str) -> Destination:
-        """Return where a request goes; count one whose model is known and does not serve."""
+        """Return where a request goes; count the request if its model is known but does not serve."""
         try:
             lifecycle = self._by_name.get(name) or self._models.find(name)
             return lifecycle.destination(version)
@@ -111,7 +111,7 @@ class ModelRepositoryManager:
                 del failure  # it refers to this frame, which refers to the request
 
     def resolve_counted(self, name: str, version: str) -> Model | SleepingModel:
-        """Return the model whose configuration a request is read by, as `resolve` does; count one that does not serve."""
+        """Return the model as `resolve` does, to read a request by its configuration; count the request if none serves."""
         try:
             return self.resolve(name, version)
         except ServingError as error:
@@ -119,16 +119,16 @@ class ModelRepositoryManager:
             raise
 
     def _count_unserved(self, name: str, error: ServingError) -> None:
-        if error.code == Code.UNAVAILABLE:  # other names would let clients add any number of counters
+        if error.code == Code.UNAVAILABLE:  # counting unknown names would let clients add any number of counters
             self.unserved[name] += 1
 
     def infer_step(self, namespace: str, request: InFlightRequest) -> None:
-        """Queue a request of a step with its model. namespace: of the ensemble."""
+        """Queue a request of an ensemble's step with its model. namespace: the namespace of the ensemble."""
         lifecycle = self._models.find_step(request.asked.model_name, namespace)
         lifecycle.destination(request.asked.model_version).submit(request)
 
     def resolve(self, name: str, version: str) -> Model | SleepingModel:
-        """Return the model, loaded or sleeping, that a client means; NOT_FOUND, UNAVAILABLE or INVALID_ARG without one."""
+        """Return the model, loaded or sleeping, that a client means; raise NOT_FOUND, UNAVAILABLE or INVALID_ARG if none."""
         try:
             lifecycle = self._by_name.get(name) or self._models.find(name)
             return lifecycle.resolve(version)
@@ -136,7 +136,7 @@ class ModelRepositoryManager:
             raise self._not_yet(name, error) from None
 
     def _not_yet(self, name: str, error: ServingError) -> ServingError:
-        """Return the error of a model of which no version serves; NotYet where it is about to be loaded."""
+        """Return the error for a model of which no version serves: NotYet if it is about to be loaded, else the given error."""
         lifecycle = self._by_name.get(name)
         if self._wanted_models is None or (lifecycle and lifecycle.default) or name not in self._wanted_models:
             return error
@@ -147,7 +147,7 @@ class ModelRepositoryManager:
     def _step_labels(self, namespace: str, name: str, version: int) -> Labels:
         try:
             return self._models.step_model(namespace, name, version).labels
-        except ServingError:  # unloaded since it has answered
+        except ServingError:  # the model was unloaded after it had answered
             return {}
 
     # -- state -----------------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class ModelRepositoryManager:
 
     @property
     def all_listed(self) -> bool:
-        """Whether each repository has been readable once, so that all models to serve are known."""
+        """Return whether each repository has been readable at least once, so that all models to serve are known."""
         return self._repositories.all_listed
 
     def has(self, name: str) -> bool:
@@ -175,12 +175,12 @@ class ModelRepositoryManager:
         return self._models.find(name).ready_versions()
 
     def rollout(self, name: str) -> Rollout | None:
-        """Return the rollout of a model, None without one; NOT_FOUND for an unknown model."""
+        """Return the rollout of a model, None if it has none; raise NOT_FOUND for an unknown model."""
         return self.rollouts.of(self._models.find(name).identifier)
 
     @property
     def has_remote(self) -> bool:
-        """Whether a repository is in the cloud."""
+        """Return whether a repository is in the cloud."""
         return bool(self._repositories.remote)
 
     def missing_repositories(self) -> list[Path]:
@@ -196,7 +196,7 @@ class ModelRepositoryManager:
         return self._runtime.cache
 
     def processes(self, name: str, version: str) -> list[ModelProcess]:
-        """Return the child processes of a version's instances; none where it sleeps, or runs in this process."""
+        """Return the child processes of a version's instances; none if the version sleeps or runs in the server's process."""
         model = self.resolve(name, version)
         memory = self._runtime.child_memory
         return [
@@ -206,12 +206,12 @@ class ModelRepositoryManager:
         ]
 
     def downtimes_s(self, name: str, version: str) -> list[float]:
-        """Return how many seconds the process of each instance of a version has been down; 0 for one that runs."""
+        """Return how many seconds the process of each instance of a version has been down; 0 for a running process."""
         model = self.resolve(name, version)
         return [instance.down_s() for instance in model.instances] if isinstance(model, Model) else []
 
     async def drained(self, name: str) -> None:
-        """Return when every retired version of a model is freed."""
+        """Wait until every retired version of a model is freed."""
         await asyncio.gather(*(lifecycle.drained() for lifecycle in self._models.named(name)))
 
     def forget(self, name: str) -> None:
@@ -222,7 +222,7 @@ class ModelRepositoryManager:
                 self._residency.remove(lifecycle)
 
     async def refresh_memory(self) -> None:
-        """Return when the memory of child processes has been measured anew, or that takes too long."""
+        """Wait until the memory of child processes has been measured again, or until that takes too long."""
         await self._runtime.child_memory.refreshed()
 
     # -- life ------------------------------------------------------------------------------------------------------

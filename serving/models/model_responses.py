@@ -21,7 +21,7 @@ from serving.extensions.tensor_parameters import apply_targets
 from serving.resources.response_cache import ModelCache
 from serving.telemetry.statistics import ModelStatistics, Phases
 
-# A request with this parameter gets, beside the outputs, the time that it spent in the queue and in its batch.
+# With this parameter, a response also says how long the request spent in the queue and in its batch.
 TIMING = "slipway_timing"
 
 
@@ -31,7 +31,7 @@ P = ParamSpec("P")
 def _fails_the_request(
     callback: "Callable[Concatenate[ModelResponses, InFlightRequest, P], None]",
 ) -> "Callable[Concatenate[ModelResponses, InFlightRequest, P], None]":
-    """Decorate a callback for one request: an error that it raises is the request's answer."""
+    """Decorate a callback for one request: an error that the callback raises becomes the answer of the request."""
 
     @wraps(callback)
     def guarded(
@@ -67,7 +67,7 @@ class ModelResponses:
         self._batches = spec.config.max_batch_size > 0
 
     def enter_service(self, statistics: ModelStatistics, cache: ModelCache | None) -> None:
-        """Count into these statistics from here on, and keep answers in that part of the response cache."""
+        """Count into these statistics from here on, and keep answers in this part of the response cache."""
         self._statistics, self._cache = statistics, cache
 
     def reconfigure(self, check: TensorCheck) -> None:
@@ -75,7 +75,7 @@ class ModelResponses:
 
     @_fails_the_request
     def rejected(self, request: InFlightRequest, error: ServingError) -> None:
-        """Answer a request that its scheduler has accepted and will not execute."""
+        """Answer a request with an error: its scheduler has accepted it but will not execute it."""
         self.count_refusal(request, error)
         request.respond(error)
 
@@ -84,7 +84,7 @@ class ModelResponses:
         safely("counting a refusal", self._statistics.count_failure, request, reason)
 
     def fail(self, request: InFlightRequest, error: Exception) -> None:
-        """Answer a request that has no answer yet with an error that was raised."""
+        """Answer a request with an error that was raised, unless it already has an answer."""
         failure = unexpected(error, f"answering a request of '{self._spec.name}'")
         if not request.finished:
             safely("dropping a request", self._withdraw, request)
@@ -103,7 +103,8 @@ class ModelResponses:
 
     @_fails_the_request
     def ensemble_answered(self, request: InFlightRequest, answer: Answer, steps: Phases) -> None:
-        """Answer for an ensemble that is done. answer: its last response; None where that was sent. steps: their durations."""
+        """Answer the request to an ensemble that is done. answer: its last response; None if that is already sent. steps: the
+        durations of the steps."""
         if isinstance(answer, ServingError):
             self._statistics.count_failure(request, "CANCELED" if answer.code is Code.CANCELLED else "OTHER")
             request.respond(answer)
@@ -136,7 +137,7 @@ class ModelResponses:
         elif final:
             self._statistics.count_success(request, computed_ns)
         if answer is not response and isinstance(response, InferenceResponse) and flow is not None:
-            flow.taken(response.size)  # it became an error
+            flow.taken(response.size)  # the response was replaced by an error
         request.respond(answer, final)
         now = time.monotonic_ns()
         began_ns = (stream.from_ns if stream is not None else 0) or request.queued_ns
@@ -146,7 +147,7 @@ class ModelResponses:
 
     @_fails_the_request
     def answered_late(self, request: InFlightRequest, answer: Answer, _: bool) -> None:
-        """Send the one response that a model which is not decoupled has given after its batch."""
+        """Send the one response that a model has given after its batch. The model is not decoupled."""
         if request.finished or answer is None:
             return
         if isinstance(answer, ServingError):
@@ -163,7 +164,7 @@ class ModelResponses:
         request.respond(finished)
 
     def batch_done(self, batch: Batch) -> None:
-        """Answer the requests of a batch that has run, each even where another fails, and count them."""
+        """Answer the requests of a batch that has run, and count them. If one answer fails, the others are still sent."""
         started, ended = batch.started_ns, batch.ended_ns
         waited: list[int] = []
         took: list[int] = []
@@ -202,7 +203,7 @@ class ModelResponses:
             unexpected(error, "counting a batch")
 
     def _mirror_done(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
-        """Answer a mirrored request, which is counted apart. Return whether it has its one response."""
+        """Answer a mirrored request, which is counted separately. Return False if it has no response to answer with."""
         if type(answer) is not InferenceResponse or request.finished or request in batch.rescheduled:
             return False
         if self._cache is not None:
@@ -220,12 +221,12 @@ class ModelResponses:
             safely("observing an execution", observer.executed, request, batch)
 
     def _computed(self, batch: Batch, request: InFlightRequest, answer: Answer) -> bool:
-        """Answer a request without a response in its batch. Return whether it counts as computed."""
+        """Handle a request that cannot be answered with a response of its batch. Return whether it counts as computed."""
         if request in batch.rescheduled:
             return False
         if answer is None and (self._decoupled or request in batch.later):
-            return not request.cancelled  # its responses come apart from the batch
-        if not request.finished:  # else it was cancelled meanwhile, or only fills its batch
+            return not request.cancelled  # its responses come separately from the batch
+        if not request.finished:  # a finished request was cancelled meanwhile, or only fills its batch
             error = (
                 answer
                 if isinstance(answer, ServingError)
@@ -238,7 +239,7 @@ class ModelResponses:
     def _finish(
         self, request: InFlightRequest, answer: InferenceResponse | ServingError
     ) -> InferenceResponse | ServingError:
-        """Return the answer as the client asked for it: shapes of the protocol, classes, outputs in shared memory."""
+        """Return the answer in the form that the client wants: shapes of the protocol, classes, outputs in shared memory."""
         answer = self._check.response(answer)
         targets = request.asked.output_targets
         if targets and isinstance(answer, InferenceResponse):

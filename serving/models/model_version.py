@@ -15,7 +15,7 @@ from serving.resources.memory import NOTHING, MemoryUse
 from serving.telemetry.statistics import ModelStatistics
 
 KEEPS_SERVING = "the last reload failed, what was loaded before keeps serving: "
-DEFAULT_SEQUENCE_IDLE_US = 1_000_000  # Triton's
+DEFAULT_SEQUENCE_IDLE_US = 1_000_000  # the default of Triton
 
 
 class State(Enum):
@@ -31,7 +31,7 @@ class State(Enum):
 class ModelVersion:
     """A version of a model from its first load on.
 
-    `model` takes the requests, asleep or awake; it stays while `incoming` is built beside it.
+    `model` takes the requests, whether it is asleep or awake. It keeps taking them while `incoming` is built to replace it.
     """
 
     statistics: ModelStatistics
@@ -40,16 +40,16 @@ class ModelVersion:
     retired: bool = False  # taken out of service on purpose
     failed: bool = False  # its last load failed, even if an earlier one serves
     model: Model | SleepingModel | None = None
-    source: VersionSource | None = None  # of `model`
-    release: int | None = None  # of `model`
+    source: VersionSource | None = None  # the source of `model`
+    release: int | None = None  # the release of `model`
     # The digests of the golden requests that the model has passed since it was built.
     answered: frozenset[str] = frozenset()
-    incoming: Model | SleepingModel | None = None  # built; waits for the other versions of its load
+    incoming: Model | SleepingModel | None = None  # a model that is built and waits for the other versions of its load
     draining: list[Model | SleepingModel] = field(default_factory=list)
     residency: Residency = ALWAYS
-    last_used: float = 0.0  # of the monotonic clock
-    memory_awake: MemoryUse | None = None  # that it held before it was put to sleep
-    _requests: int = 0  # finished ones, as of `last_used`
+    last_used: float = 0.0  # seconds of the monotonic clock
+    memory_awake: MemoryUse | None = None  # the memory that the model held before it was put to sleep
+    _requests: int = 0  # how many requests had finished at `last_used`
 
     # -- state -----------------------------------------------------------------------------------------------------
     @property
@@ -75,7 +75,7 @@ class ModelVersion:
 
     @property
     def held(self) -> MemoryUse:
-        """Return the memory that budgets count for it."""
+        """Return the memory that budgets count for the version."""
         return sum((model.held for model in self._resident), NOTHING)
 
     @property
@@ -83,8 +83,9 @@ class ModelVersion:
         return [*self.models, self.incoming] if self.incoming else self.models
 
     def takes_in_place(self, source: VersionSource, config: ModelConfig, *, awake: bool) -> bool:
-        """Whether the serving model can take a new configuration: same files, same build, and no need to wake up. awake: it
-        has to be awake whatever its residency says."""
+        """Return whether the serving model can take a new configuration without being built again: the files are the same, the
+        change needs no new build, and the model need not be woken. awake: the model has to be awake whatever its residency
+        says."""
         if self.model is None or self.source is None or self.source.files != source.files:
             return False
         must_wake = self.asleep and (awake or residency_of(config).mode == PINNED)
@@ -92,11 +93,11 @@ class ModelVersion:
 
     # -- changes of state ------------------------------------------------------------------------------------------
     def begin_load(self, statistics: ModelStatistics) -> None:
-        """Load a version that does not serve. Its statistics are new: a model that still drains keeps the old ones."""
+        """Begin to load a version that does not serve. It gets new statistics: a model that still drains keeps the old ones."""
         self.state, self.retired, self.statistics = State.LOADING, False, statistics
 
     def serve(self, failure: str = "") -> None:
-        """Set the state of a version that takes requests. failure: why its last load failed, where it did."""
+        """Set the state of a version that takes requests. failure: why its last load failed; "" if it did not fail."""
         self.failed, self.retired = bool(failure), False
         if self.asleep:
             self.state, self.reason = State.UNAVAILABLE, "; ".join(filter(None, (ASLEEP, failure)))
@@ -109,7 +110,7 @@ class ModelVersion:
         self.failed = True
 
     def retire(self, reason: str) -> Model | SleepingModel | None:
-        """Take no more requests. Return the model that has to finish its own, None where none served."""
+        """Take no more requests. Return the model that has to finish its requests; None if no model served."""
         model, self.model = self.model, None
         self.retired, self.failed, self.release = True, False, None
         if model is not None:
@@ -123,12 +124,12 @@ class ModelVersion:
         self._requests, self.last_used = self._finished(), now
 
     def notice_use(self, now: float) -> None:
-        """Mark the version as used where requests are under way or have ended since the last look."""
+        """Mark the version as used if requests are under way, or have ended since the last call."""
         if self._finished() != self._requests or (self.model is not None and self.model.in_flight):
             self.mark_used(now)
 
     def may_sleep(self, now: float) -> bool:
-        """Whether it is awake, allowed to sleep, and has no request under way and no sequence open."""
+        """Return whether the version is awake, is allowed to sleep, and has no request under way and no sequence open."""
         model = self.model
         if self.residency.mode == PINNED or model is None or self.asleep:
             return False

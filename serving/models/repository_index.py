@@ -22,10 +22,11 @@ from serving.telemetry.statistics import Loading, ModelStatistics, VersionStatus
 
 
 class IndexRow(NamedTuple):
-    """A row of the repository index: Triton's fields, and those of this server.
+    """A row of the repository index: the fields of Triton, and the additional fields of this server.
 
-    `version` and `state` are "" for a model of which no version was ever loaded. `failed`: the last load failed. `release`: as
-    the configuration has it. `aliases`: of the version. `loading`: how far a load under way is.
+    `version` and `state` are "" for a model of which no version was ever loaded. `failed`: whether the last load
+    failed. `release`: the release in the configuration. `aliases`: the aliases of the version. `loading`: how far a load under
+    way is.
     """
 
     name: str
@@ -52,7 +53,8 @@ class RepositoryIndex:
         return {model: self._repositories.conflict(model) for model in self._repositories.models()}
 
     def rows(self, ready: bool, on_disk: Mapping[ModelIdentifier, str]) -> list[IndexRow]:
-        """Return a row for each version of a model that is or was loaded, and one for others on disk; or READY ones only."""
+        """Return a row for each version of a model that is or was loaded, and a row for each other model on disk. ready:
+        whether to return only rows of READY versions."""
         rows: list[IndexRow] = []
         for model in sorted({*on_disk, *(lifecycle.identifier for lifecycle in self._models)}):
             lifecycle, name = self._models.get(model), model.name
@@ -82,7 +84,7 @@ class RepositoryIndex:
 
     # -- readiness -------------------------------------------------------------------------------------------------
     def unready_step(self, model: Model | SleepingModel, namespace: str) -> str:
-        """Return why a step of an ensemble, or of an ensemble in it, is not ready; "" where all are."""
+        """Return why a step of an ensemble, or of an ensemble in it, is not ready; "" if all steps are ready."""
         for step in model.config.ensemble_scheduling.step:
             try:
                 found = self._models.step_model(namespace, step.model_name, step.model_version)
@@ -93,10 +95,10 @@ class RepositoryIndex:
         return ""
 
     def all_ready(self, despite_new: bool = False) -> bool:
-        """Whether every requested model serves, but for those whose first load is under way.
+        """Return whether every requested model serves, except models that are being loaded and have not failed before.
 
-        A model that failed counts until it serves, so that readiness does not flicker each time that it is tried again.
-        despite_new: leave out models that were found after the start and have not served yet, too."""
+        A model that failed counts as not ready until it serves, so that readiness does not flicker each time that its load is
+        tried again. despite_new: also leave out models that were found after the start and have not served yet."""
         return all(
             lifecycle.default is not None
             or (lifecycle.lock.locked() and not lifecycle.failed)
@@ -110,7 +112,7 @@ class RepositoryIndex:
             lifecycle.expected = True
 
     async def confirm_all_ready(self) -> bool:
-        """Whether every serving model says that it is ready, where its backend can tell."""
+        """Return whether every serving model reports that it is ready, as far as its backend can report that."""
         versions = [
             version
             for lifecycle in self._models.requested()
@@ -122,8 +124,8 @@ class RepositoryIndex:
 
     # -- statistics ------------------------------------------------------------------------------------------------
     def statistics(self, model: ModelIdentifier | None = None, ready: bool = False) -> list[ModelStatistics]:
-        """Return the statistics of the versions of one model or all that take requests or still have some. ready: of those that
-        take requests alone."""
+        """Return the statistics of the versions that take requests or still have requests, of one model or of all. ready:
+        whether to return only those of versions that take requests."""
         found = self._models if model is None else filter(None, [self._models.get(model)])
         return self._statistics(found, lambda version: version.model is not None if ready else bool(version.models))
 

@@ -1,4 +1,4 @@
-"""Follows the model repositories: lists those in the cloud and, in poll mode, loads models that changed."""
+"""Follows the model repositories: lists the models in the cloud and, in poll mode, loads models that changed."""
 
 import logging
 
@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class RepositoryPoller:
-    """Runs on the event loop's thread; files and networks are read on others."""
+    """Runs on the event loop's thread; files and networks are read on other threads."""
 
     def __init__(
         self,
@@ -30,8 +30,8 @@ class RepositoryPoller:
         self._network = network
         self._loader = loader
         self._listed = False
-        self._warned: set[str] = set()  # the sentences about folders that cannot be models
-        # Of each model's files at its last load; None: load it again.
+        self._warned: set[str] = set()  # the warnings about folders that cannot be models
+        # The fingerprint of each model's files at its last load; None if the model has to be loaded again.
         self._fingerprints: dict[ModelIdentifier, object] = {}
 
     async def list_models(self) -> list[tuple[str, ServingError]]:
@@ -62,7 +62,7 @@ class RepositoryPoller:
             await self._runtime.in_thread(self._repositories.forget, model)
         self._fingerprints = fingerprints
         for model in changed:
-            if reason := self._repositories.conflict(model):  # as Triton does, it is unloaded
+            if reason := self._repositories.conflict(model):  # the model is unloaded, as in Triton
                 failed.append((model.name, invalid(reason)))
                 log.error("%s", reason)
                 await self._loader.unload_identified(model, reason)
@@ -71,6 +71,6 @@ class RepositoryPoller:
         }
         failed_loads = await failures(loads)
         for model, _ in failed_loads:
-            if not self._repositories.is_current(model):  # it stays known: it is unloaded if it goes meanwhile
+            if not self._repositories.is_current(model):  # None: unloaded if it disappears
                 self._fingerprints[model] = None
         return failed + [(model.name, error) for model, error in failed_loads]

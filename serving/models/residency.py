@@ -1,6 +1,6 @@
 """Puts models to sleep by their `slipway.residency`: idle ones, and the least recently used ones when a memory budget is full.
 
-Requests pay nothing for it: once a second the manager looks at the counters of the models that may sleep.
+This adds no work to requests: once a second the manager reads the counters of the models that may sleep.
 """
 
 import asyncio
@@ -34,11 +34,11 @@ class ResidencyManager:
     """Runs on the event loop's thread."""
 
     def __init__(self, host_budget: int = 0, gpu_budget: int = 0) -> None:
-        """Budgets are in bytes, 0 for none; `gpu_budget` is that of each GPU."""
+        """The budgets are in bytes; 0 means no budget. `gpu_budget` is the budget of each GPU."""
         self._host_budget = host_budget
         self._gpu_budget = gpu_budget
         self._models: list[ResidentModel] = []
-        self._reserved: list[MemoryUse] = []  # of loads under way
+        self._reserved: list[MemoryUse] = []  # the memory reserved for loads under way
         self._idle_task: asyncio.Task[None] | None = None
 
     def add(self, model: ResidentModel) -> None:
@@ -48,7 +48,7 @@ class ResidencyManager:
         self._models.remove(model)
 
     def watch(self, version: ModelVersion) -> None:
-        """Follow a version that was loaded or put to sleep, where its residency allows sleep."""
+        """Watch a version that was loaded or put to sleep, if its residency allows sleep."""
         version.mark_used(time.monotonic())
         if version.residency.mode != PINNED and self._idle_task is None:
             self._idle_task = asyncio.get_running_loop().create_task(self._run())
@@ -63,8 +63,8 @@ class ResidencyManager:
 
     @asynccontextmanager
     async def reserve(self, needed: MemoryUse, name: str) -> AsyncIterator[None]:
-        """Reserve memory for a load of the model `name`, see `make_room`. Where no other may go to sleep, the load exceeds the
-        budget, and the log says so."""
+        """Reserve memory for a load of the model `name`, see `make_room`. If no other model may go to sleep, the load exceeds
+        the budget, and a warning is logged."""
         if device := await self.make_room(needed, name):
             log.warning("loading '%s' goes over the budget of the %s: no other model may go", name, device)
         self._reserved.append(needed)
@@ -75,7 +75,7 @@ class ResidencyManager:
 
     async def make_room(self, needed: MemoryUse, name: str) -> str:
         """Put the least recently used models to sleep until the budgets have room for the model `name`. Return the device whose
-        budget is too small all the same, "" for none."""
+        budget is still too small; "" if there is none."""
         while (device := self._exceeded(needed)) is not None:
             victim = self._least_recently_used(device)
             if victim is None:
@@ -83,12 +83,12 @@ class ResidencyManager:
             model, version = victim
             with about(model.name):
                 log.info("'%s' makes room for '%s'", model.name, name)
-            # Wait for this version alone: an earlier one that drains may have requests that wait for the model `name`.
+            # Wait only for this version: an earlier model of it that drains may have requests that wait for the model `name`.
             await asyncio.wait({model.sleep(version)})
         return ""
 
     def _exceeded(self, needed: MemoryUse) -> str | None:
-        """Return the device whose budget is exceeded by the memory held and needed: "host", "gpu:0"; None without one."""
+        """Return the device whose budget the held and needed memory exceeds ("host", "gpu:0"); None if there is none."""
         if not (self._host_budget or self._gpu_budget):
             return None
         total = sum((version.held for _, version in self._versions()), sum(self._reserved, needed))
@@ -119,7 +119,7 @@ class ResidencyManager:
                 log.exception("looking for idle models failed; trying again")
 
     async def _let_go(self, now: float) -> None:
-        """Put idle models to sleep, and others while the models together exceed a budget."""
+        """Put idle models to sleep, then others for as long as all models together exceed a budget."""
         for model, version in self._versions():
             version.notice_use(now)
             mode, idle_seconds = version.residency

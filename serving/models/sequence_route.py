@@ -1,8 +1,9 @@
 """Routes each request of a sequence to the model that has the sequence open, whatever version its name means by now.
 
 A name may come to mean another version in the middle of a sequence: an alias moves, a release or a rollout's weight chooses
-another version, a version is replaced or retired. A model's scheduler knows its open sequences, also while the model drains; a
-RemoteModel knows those on its server. Where several know the same correlation ID, the sequence that began last counts.
+another version, a version is replaced or retired. A model's scheduler knows its open sequences, even while the model drains; a
+RemoteModel knows the open sequences on its server. If several models know the same correlation ID, the request goes to the
+sequence that began last.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +18,7 @@ Keeps = Model | SleepingModel | RemoteModel
 
 
 class SequenceRoute:
-    """Stands before the destination of a name where more than one model may have a sequence of it open."""
+    """Used in front of the destination of a name if more than one model may have a sequence open under that name."""
 
     def __init__(
         self,
@@ -25,7 +26,8 @@ class SequenceRoute:
         submit: Callable[[InFlightRequest], None],
         split: TrafficSplit | None = None,
     ) -> None:
-        """submit: takes requests of no open sequence; raises where none serves. split: of a rollout, counts the others."""
+        """submit: takes requests that belong to no open sequence; raises an error if no model serves. split: the split of a
+        rollout, which counts the requests of open sequences."""
         self._models = models
         self._submit = submit
         self._split = split
@@ -44,7 +46,7 @@ class SequenceRoute:
             self._split.proceed(request, model, 0 if isinstance(model, RemoteModel) else model.spec.version)
 
     def _having(self, identifier: int | str) -> Keeps | None:
-        """Return the model in which a sequence is open; None without one."""
+        """Return the model in which a sequence is open; None if there is none."""
         found, latest = None, 0
         for model in self._models:
             begun = model.sequence_start_ns(identifier)

@@ -1,4 +1,4 @@
-"""A model version whose weights are not in memory. It takes the place of a Model: the first request loads it.
+"""A model version whose weights are not in memory. It takes the place of a Model until the first request loads that.
 
 submit(request) -> the request waits -> the lifecycle builds the Model -> hand_over(model): every waiting request, in order
 """
@@ -21,10 +21,10 @@ from serving.resources.memory import NOTHING
 from serving.telemetry.statistics import ModelStatistics
 
 ASLEEP = "asleep: loads on its first request"
-RETRY_S = 1.0  # after a load that failed, requests fail at once for this long
+RETRY_S = 1.0  # after a failed load, requests fail immediately for this long
 
-# Build the model, put it in the place of the sleeping one and call `hand_over`, in one step of the event loop; or raise.
-# Nothing is built where no request waits any more.
+# A function that builds the model, puts it in the place of the sleeping one and calls `hand_over`, the latter two in one step
+# of the event loop; or that raises an error. It builds nothing if no request waits any more.
 Wake = Callable[["SleepingModel"], Coroutine[None, None, None]]
 
 
@@ -36,7 +36,7 @@ class SleepingModel:
     def __init__(
         self, spec: ModelSpec, statistics: ModelStatistics, wake: Wake, labels: Labels, has_room: Callable[[], bool]
     ) -> None:
-        """has_room: returns whether its weights fit beside the models in memory."""
+        """has_room: returns whether the model's weights fit into memory next to the loaded models."""
         self.spec = spec
         self._has_room = has_room
         self._needs_eviction = False
@@ -44,12 +44,12 @@ class SleepingModel:
         self.config = spec.config
         self.statistics = statistics
         self.warnings: list[str] = []
-        self.labels = labels  # for an ensemble that had an answer of it before it went to sleep
+        self.labels = labels  # for an ensemble that got an answer from the model before it went to sleep
         self._wake = wake
         self._waiters: Waiters[InFlightRequest] = Waiters(self._may_go)
-        self._awake: Model | SleepingModel | None = None  # while requests are handed over to it
+        self._awake: Model | SleepingModel | None = None  # the loaded model, while requests are handed over to it
         self._task: asyncio.Task[None] | None = None
-        self._failure = ""  # of the last load
+        self._failure = ""  # why the last load failed
         self._failed_at = 0.0
 
     @property
@@ -60,14 +60,14 @@ class SleepingModel:
 
     @property
     def needs_eviction(self) -> bool:
-        """Whether other models would have to be evicted to load it; looked at once a second."""
+        """Return whether other models would have to be evicted to load this one; checked at most once a second."""
         now = time.monotonic()
         if now - self._room_checked_at >= RETRY_S:
             self._needs_eviction, self._room_checked_at = not self._has_room(), now
         return self._needs_eviction
 
     def submit(self, request: InFlightRequest) -> None:
-        """Keep the request and begin to load. UNAVAILABLE where the last load failed less than RETRY_S ago."""
+        """Keep the request and begin to load. Raise UNAVAILABLE if the last load failed less than RETRY_S ago."""
         if self._failure and time.monotonic() < self._failed_at + RETRY_S:
             self.statistics.count_failure(request, "REJECTED")
             raise unavailable(self._failure)
@@ -77,7 +77,7 @@ class SleepingModel:
             self._task = asyncio.get_running_loop().create_task(self._wake_up())
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Remove and return the waiting requests that are `wanted` elsewhere; none of sequences."""
+        """Remove and return the waiting requests for which `wanted` is true; requests of sequences stay."""
         taken = [request for request in self._waiters if wanted(request) and not request.sequence.id]
         for request in taken:
             self._waiters.withdraw(request)
@@ -85,14 +85,14 @@ class SleepingModel:
         return taken
 
     def sequence_start_ns(self, identifier: int | str) -> int:
-        """Return when the first waiting request of a sequence came, in monotonic ns; 0 where none waits."""
+        """Return when the first waiting request of a sequence came, in monotonic ns; 0 if none waits."""
         return next((one.arrival_ns for one in self._waiters if one.sequence.id == identifier), 0)
 
     def unready_reasons(self) -> list[str]:
         return []
 
     async def confirm_ready(self) -> bool:
-        """Return True: it waits for its first request, and has no instances to ask."""
+        """Return True: a sleeping model waits for its first request, and has no instances to ask."""
         return True
 
     async def reconfigure(self, config: ModelConfig) -> None:
@@ -100,7 +100,7 @@ class SleepingModel:
         self.spec = dataclasses.replace(self.spec, config=config)
 
     async def drain(self) -> None:
-        """Return when every waiting request has been handed on or answered."""
+        """Wait until every waiting request has been handed on or answered."""
         if self._task is not None:
             await self._task
 
@@ -108,7 +108,7 @@ class SleepingModel:
         """Submit every waiting request to the model, in their order."""
         self._awake = model
         self._waiters.ask()
-        self._awake = None  # it is freed when its lifecycle lets go of it
+        self._awake = None  # keeps no reference, so that the lifecycle can free the model
 
     async def _wake_up(self) -> None:
         try:
@@ -119,10 +119,10 @@ class SleepingModel:
             self._failed_at = time.monotonic()
         finally:
             self._task = None
-        self._waiters.ask()  # after a failure
+        self._waiters.ask()  # after a failure: answer the waiting requests with it
 
     def _may_go(self, request: InFlightRequest) -> bool:
-        """Whether the load is over, whatever came of it."""
+        """Return whether the load is over, successful or not."""
         return self._awake is not None or self._task is None
 
     def _go_on(self, request: InFlightRequest) -> None:
@@ -134,7 +134,7 @@ class SleepingModel:
         request.respond(unavailable(self._failure))
 
     def request_ended(self, request: InFlightRequest) -> None:
-        """Do nothing: the waiters have forgotten it."""
+        """Do nothing: the waiters have already forgotten the request."""
 
     def request_cancelled(self, request: InFlightRequest) -> None:
         """Remove a request that its client has cancelled."""

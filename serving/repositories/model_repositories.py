@@ -62,7 +62,7 @@ class ModelRepositories:
 
     @property
     def all_listed(self) -> bool:
-        """Whether each repository has been readable once, so that all models to serve are known."""
+        """Return whether each repository has been readable once, so that all models to serve are known."""
         return not self._unlisted and not self.missing
 
     def invalid_folders(self) -> list[str]:
@@ -177,7 +177,7 @@ class ModelRepositories:
         return found
 
     def is_current(self, model: ModelIdentifier) -> bool:
-        """Whether the copy of the model, if it needs one, is that of the last listing."""
+        """Return whether the copy of the model, if it needs one, is that of the last listing."""
         copies = self._remote_of(model)
         return all(not repository.has_model(model.name) or repository.is_copied(model.name) for repository in copies)
 

@@ -25,7 +25,7 @@ class Target(Protocol):
 
     @property
     def needs_eviction(self) -> bool:
-        """Whether it sleeps, and other models would have to be evicted to load it."""
+        """Return whether it sleeps, and other models would have to be evicted to load it."""
 
     def submit(self, request: InFlightRequest) -> None:
         """Take a request; raises a ServingError, with which the caller answers it."""
@@ -38,7 +38,7 @@ class AsksCandidate(Protocol):
     """Sends requests that the stable arm has answered to the candidate too, to compare the answers: a Mirror."""
 
     def wants(self) -> bool:
-        """Whether it takes the next request that the stable arm answers."""
+        """Return whether it takes the next request that the stable arm answers."""
 
     def offer(self, request: InFlightRequest, answer: Answer, took_ns: int) -> None:
         """Take a request with its answer, which is about to be sent."""

@@ -48,7 +48,7 @@ class Mismatches:
 
     @property
     def keeps(self) -> bool:
-        """Whether inputs and outputs may be kept."""
+        """Return whether inputs and outputs may be kept."""
         return self._keep is not None
 
     def configure(self, keep: Keep | None) -> None:

@@ -145,7 +145,7 @@ class Rollouts:
         return [*(one.model for one in arms), *leaving]
 
     def busy(self) -> bool:
-        """Whether a request is under way on another server."""
+        """Return whether a request is under way on another server."""
         connected = [one.model for rollout in self for one in rollout.connected.values()]
         return any(model.in_flight for model in (*connected, *(model for _, model in self._leaving.values())))
 

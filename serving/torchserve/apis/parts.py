@@ -42,7 +42,7 @@ def media_type(header: str) -> str | None:
 
 
 def is_form(header: str) -> bool:
-    """Whether a body of this Content-Type has several parts; multipart without a boundary is one part."""
+    """Return whether a body of this Content-Type has several parts; multipart without a boundary is one part."""
     kind = (media_type(header) or "").lower()
     return kind == FORM or (kind == MULTIPART and bool(_boundary(header)))
 

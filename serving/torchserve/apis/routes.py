@@ -141,7 +141,7 @@ def _kserve_routes(
 
 
 def _of_v2_client(exchange: Exchange) -> bool:
-    """Whether a body is a V2 request; other bodies go to the handler, as all do in TorchServe."""
+    """Return whether a body is a V2 request; other bodies go to the handler, as all do in TorchServe."""
     if exchange.head.method != "POST":
         return False
     body = bytes(exchange.body)

@@ -116,7 +116,7 @@ class Targets:
         return sorted({row.name for row in self._server.known_models(ready=True)})
 
     def healthy(self) -> bool:
-        """Whether no model lacks workers, as in TorchServe's /ping; workers that start or restart count while retries last."""
+        """Return whether every model has its workers, as in TorchServe's /ping; starting workers count while retries last."""
         if self._registrations is not None:
             return self._registrations.healthy()
         return not any(down_s > RETRIED_S for name in self.models() for down_s in self._server.downtimes_s(name))

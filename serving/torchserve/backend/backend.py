@@ -128,7 +128,7 @@ class TorchserveBackend(Backend):
 
 
 def _is_data(tensors: "list[mc.ModelInput] | list[mc.ModelOutput]") -> bool:
-    """Whether the tensors are the one that completion adds."""
+    """Return whether the tensors are the one that completion adds."""
     return len(tensors) == 1 and tensors[0].name == settings.DATA and tensors[0].data_type == mc.TYPE_STRING
 
 

@@ -164,8 +164,8 @@ def _json(answer: Any) -> bytes:
 
 
 def _is_as_python(text: bytes) -> bool:
-    """Whether Python's JSON would have written the same: it differs for characters beyond ASCII, DEL, NaN, and very small and
-    very large numbers. False also for text that only looks like one of these."""
+    """Return whether Python's JSON would have written the same: it differs for characters beyond ASCII, DEL, NaN, and very
+    small and very large numbers. False also for text that only looks like one of these."""
     other = b"0.0000" in text or b"null" in text or b"\x7f" in text or _EXPONENT.search(text)
     return not other and text.isascii()
 

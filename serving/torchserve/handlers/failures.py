@@ -40,7 +40,7 @@ def status_and_reason(error: BaseException) -> tuple[int, str]:
 
 
 def is_for_client(error: BaseException) -> bool:
-    """Whether a handler has raised a PredictionException, which is meant for its client."""
+    """Return whether a handler has raised a PredictionException, which is meant for its client."""
     return any(base.__name__ == "PredictionException" for base in type(error).__mro__)
 
 

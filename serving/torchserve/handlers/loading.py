@@ -58,7 +58,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _is_there(path: str) -> bool:
-    """Whether the archive has a module or a package at a path."""
+    """Return whether the archive has a module or a package at a path."""
     return os.path.exists(f"{path}.py") or os.path.isdir(path)
 
 

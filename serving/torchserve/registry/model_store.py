@@ -381,12 +381,13 @@ def _lock(descriptor: int, kind: int) -> bool:
 
 
 def _locked_alone(descriptor: int) -> bool:
-    """Whether no other process holds a file. The shared lock is lost either way, so that of two releases the last gets True."""
+    """Return whether no other process has a file locked. The shared lock is lost in any case, so that the last of two
+    processes that release the file at the same time gets True."""
     return _lock(descriptor, fcntl.LOCK_EX)
 
 
 def _is_at(descriptor: int, place: Path) -> bool:
-    """Whether the descriptor's file still has that name."""
+    """Return whether the descriptor's file still has that name."""
     try:
         return os.path.samestat(os.fstat(descriptor), place.lstat())
     except OSError:

@@ -157,8 +157,8 @@ class Registrations:
         return found
 
     def healthy(self) -> bool:
-        """Whether the default version of each model has its least number of workers. One that starts, or starts again, counts
-        for as long as maxRetryTimeoutInSec."""
+        """Return whether the default version of each model has its least number of workers. One that starts, or starts again,
+        counts for as long as maxRetryTimeoutInSec."""
         return all(self._has_its_workers(model.default_version) for model in self.models.values())
 
     def _has_its_workers(self, one: Registration) -> bool:

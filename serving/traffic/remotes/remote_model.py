@@ -89,7 +89,7 @@ class RemoteModel:
 
     @property
     def needs_eviction(self) -> bool:
-        """Whether models of this server would have to be evicted for it: never."""
+        """Return whether models of this server would have to be evicted for it: never."""
         return False
 
     @property

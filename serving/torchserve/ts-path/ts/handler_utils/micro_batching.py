@@ -109,6 +109,6 @@ class MicroBatching:
 
 
 def _asked(handler: Any, method: str) -> bool:
-    """Whether a handler on BaseHandler is asked for that; one without it is not."""
+    """Return whether a handler on BaseHandler is asked for that; one without it is not."""
     ask = getattr(handler, method, None)
     return bool(ask is not None and ask())

@@ -41,7 +41,7 @@ class PT2Backend(StrEnum):
 
 
 def check_valid_pt2_backend(backend: str) -> bool:
-    """Whether torch.compile may use this backend; warns where not."""
+    """Return whether torch.compile may use this backend; warns where not."""
     if any(backend == one.value for one in PT2Backend):
         return True
     logger.warning("%s is no backend of torch.compile that is known here", backend)
