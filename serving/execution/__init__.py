@@ -1,4 +1,5 @@
-"""Model instances: how they execute batches on a backend, where they are placed, their warm-up and readiness.
+"""Model instances: their placement, warm-up and readiness, and the execution of batches on a backend.
 
-May import `backends`, `resources`, `extensions`, `cli` and `core`. Models make the instances, and schedulers give them batches.
+This package may import `backends`, `resources`, `extensions`, `cli` and `core`. Models make the instances, and schedulers give
+them batches.
 """

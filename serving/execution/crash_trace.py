@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class Runner(Protocol):
-    """Calls a function with its arguments and returns what it returns."""
+    """Calls a function with its arguments, and returns its result."""
 
     def __call__(self, function: Callable[[*Ts], T], *arguments: *Ts) -> T: ...
 
 
 def runner(doing: Doing, model: str, version: int, file: Path) -> Runner:
-    """Return a function that calls its first argument with the others. Its name tells the action, the model and the file."""
+    """Return a function that calls its first argument with the others. The function's name has the action, model and file."""
     name = frame_name(doing, model, version, file.name)
     # Compiled functions that it calls take the builtins of their caller.
     return cast(Runner, FunctionType(_run.__code__.replace(co_name=name), {"__builtins__": builtins}, name))

@@ -1,63 +1,64 @@
-"""How long a model instance's executions take, and which of them are short enough for the event loop's own thread."""
+"""Measures a model instance's executions, and decides which are short enough for the event loop's own thread."""
 
 from resource import RUSAGE_THREAD, getrusage
 
-# Executions that are measured before the next one may run on the loop: FIRST_LOOK, and four times as many each time that one
-# was long on the loop, up to LONGEST_LOOK. After TRUSTED short ones in a row it is FIRST_LOOK again.
+# The number of executions that are measured before the next one may run on the loop: first FIRST_LOOK, and four times as many
+# after each time that an execution was long on the loop, up to LONGEST_LOOK. After TRUSTED short executions in a
+# row, the number is FIRST_LOOK again.
 FIRST_LOOK = 4
 LONGEST_LOOK = 256
 TRUSTED = 256
-MUCH_LONGER = 4  # times the bound: one execution of this length ends executions on the loop
-LONE = 5  # times the bound: while no other request waits, a longer execution is still better than a thread
+MUCH_LONGER = 4  # one execution that takes this many times the bound ends executions on the loop
+LONE = 5  # if no other request waits, an execution of up to this many times the bound is better on the loop
 
 NEVER, WHEN_ALONE, ALWAYS = range(3)
 
 
 class _Size:
-    """Executions of about one size."""
+    """The measured executions with about the same number of rows."""
 
     __slots__ = ("estimate_ns", "least_ns", "look", "on_loop", "seen")
 
     def __init__(self) -> None:
         self.estimate_ns = 0  # a moving mean, 0 before the first execution
         self.on_loop = NEVER
-        self.seen = 0  # executions since `on_loop` changed, or since the last look ended
-        self.least_ns = 0  # the shortest of them
-        self.look = FIRST_LOOK
+        self.seen = 0  # the number of executions since `on_loop` changed, or since the last look ended
+        self.least_ns = 0  # the shortest of these executions
+        self.look = FIRST_LOOK  # the number of executions to measure
 
 
 class ExecutionTimes:
-    """Moving estimates, one for each doubling of the batch's rows, because a batch of 64 tells nothing about a single row.
+    """Moving estimates, one for each doubling of the batch's rows, because a batch of 64 rows takes longer than a single row.
 
-    On the instance's thread an execution also waits for the interpreter's lock, so that the shortest of a few decides whether
-    the loop may try. A size stays on the loop until its estimate exceeds the bound by a half, or one execution takes several
-    times the bound without an interruption by the system.
+    On the instance's thread an execution also waits for the interpreter's lock, so the shortest of a few executions decides
+    whether the loop may try. A size stays on the loop until its estimate exceeds the bound by a half, or one execution takes
+    several times the bound although the system did not interrupt it.
     """
 
     __slots__ = ("_interruptions", "_sizes", "bound_ns")
 
     def __init__(self, bound_ns: int) -> None:
-        """bound_ns: the time of a short execution; 0 if none is short."""
+        """bound_ns: an execution that takes less time is short; 0 if none is short."""
         self._sizes = [_Size() for _ in range(33)]
-        self._interruptions = 0  # of the loop's thread, when it was last asked
+        self._interruptions = 0  # the interruptions of the loop's thread until the last check
         self.bound_ns = bound_ns
 
     def on_loop(self, rows: int) -> int:
-        """Return whether the next execution of so many rows should run on the loop: NEVER, WHEN_ALONE or ALWAYS."""
+        """Return when the next execution of this many rows should run on the loop: NEVER, WHEN_ALONE or ALWAYS."""
         return self._sizes[rows.bit_length()].on_loop
 
     def estimate_ns(self, rows: int) -> int:
-        """Return about how long the next execution of so many rows will take; 0 if nothing is known."""
+        """Return the estimated time of the next execution of this many rows; 0 if there is no estimate."""
         return self._sizes[rows.bit_length()].estimate_ns
 
     def set_bound(self, bound_ns: int) -> None:
-        """Take another bound, and forget the estimates."""
+        """Set another bound, and forget the estimates."""
         if bound_ns != self.bound_ns:
             self.bound_ns = bound_ns
             self._sizes = [_Size() for _ in range(33)]
 
     def add(self, rows: int, took_ns: int, inline: bool) -> None:
-        """Count an execution; inline: it ran on the loop. Called on the loop's thread."""
+        """Count an execution. inline: it ran on the loop. Called on the loop's thread."""
         size = self._sizes[rows.bit_length()]
         if inline:
             bound = self.bound_ns if size.on_loop == ALWAYS else self.bound_ns * LONE
@@ -68,7 +69,7 @@ class ExecutionTimes:
                 size.look = min(size.look * 4, LONGEST_LOOK)
                 return
         elif size.on_loop == ALWAYS:
-            return  # the loop had no time for it; on a thread it takes longer
+            return  # it ran on a thread because the loop had no time, and takes longer there
         elif size.estimate_ns:
             size.estimate_ns += took_ns - size.estimate_ns >> 3
         else:
@@ -83,7 +84,7 @@ class ExecutionTimes:
             self._choose_thread(size)
 
     def _choose_thread(self, size: _Size) -> None:
-        """Choose where the next executions run, at the end of a look."""
+        """Choose the thread of the next executions, after enough executions were measured."""
         size.seen = 0
         before = size.on_loop
         if size.least_ns < self.bound_ns:
@@ -96,6 +97,6 @@ class ExecutionTimes:
             size.estimate_ns = size.least_ns
 
     def _interrupted(self) -> bool:
-        """Return whether the system has given the processor to others since this was last asked."""
+        """Return whether the system has interrupted the loop's thread since the last call."""
         before, self._interruptions = self._interruptions, getrusage(RUSAGE_THREAD).ru_nivcsw
         return before != self._interruptions

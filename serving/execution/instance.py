@@ -1,13 +1,13 @@
 """A model instance: one backend instance, and the thread that makes it, executes batches on it and closes it.
 
-There are three ways to execute, by the kind of the backend's instance; a scheduler cannot tell them apart:
+The kind of the backend's instance decides how a batch is executed. Schedulers see no difference.
 
-thread   a BlockingInstance: the instance's thread executes its batches, one after the other.
-loop     a BlockingInstance that may run on any thread, while its executions are short: on the loop's own thread, inside
-         `execute`. Handing over and back would take longer than executing.
-async    an AsyncInstance: begun on the loop's thread, executed elsewhere.
+thread   a BlockingInstance: the instance's thread executes batches one after the other.
+loop     a BlockingInstance that may run on any thread, and whose executions are short: the loop's thread executes
+         batches inside `execute`, because changing the thread would take longer than the execution.
+async    an AsyncInstance: its batches begin on the loop's thread, and are executed elsewhere.
 
-In each of them `on_batch_done` is called once for each batch, on the loop's thread.
+In each case, `on_batch_done` is called once for each batch, on the loop's thread.
 """
 
 import asyncio
@@ -38,9 +38,10 @@ log = logging.getLogger(__name__)
 
 OnBatchDone = Callable[["Instance", Batch], None]
 
-# The work that may wait in an instance's own queue: its order is fixed there, and cancelling a request no longer saves it.
+# The longest work that may wait in an instance's own queue. It cannot be reordered there, and cancelling a request there does
+# not prevent its execution.
 AHEAD_NS = 10_000_000
-MAX_AHEAD = 7  # batches for its thread
+MAX_AHEAD = 7  # the most batches that may wait for an instance's thread
 
 
 def ignore_progress() -> None:
@@ -48,10 +49,10 @@ def ignore_progress() -> None:
 
 
 class Instance:
-    """Owned by a scheduler.
+    """One instance of a model. A scheduler owns it.
 
-    slots: the number of batches that it may have at once, more than one if they are short. bound: the number that it has.
-    ahead: the number of requests in each batch that waits behind another one. The scheduler counts both.
+    slots: the number of batches that it may have; more than one if they are short. bound: the number of batches that it has.
+    ahead: the number of requests in each batch that waits behind another one. The scheduler sets `bound` and `ahead`.
     """
 
     def __init__(
@@ -67,9 +68,9 @@ class Instance:
     ) -> None:
         """Both callbacks are called on the loop's thread.
 
-        on_batch_done: takes each executed batch, perhaps before `execute` returns. on_sent: takes answers that are outside a
-        batch's responses; a decoupled model has no others. loop_time: bounds executions on the loop. cores: those that the
-        thread may use.
+        on_batch_done: takes each executed batch, perhaps before `execute` returns. on_sent: takes the answers that are sent
+        apart from the batch's responses, such as all answers of a decoupled model. loop_time: limits executions on the loop.
+        cores: the cores that the thread may use.
         """
         self.placement = placement
         self.name = placement.name
@@ -84,31 +85,33 @@ class Instance:
         self._backend = backend
         self._executing = runner("executing", backend.spec.name, backend.spec.version, backend.spec.model_file)
         self._cores = cores
-        self._impl = BackendInstance(placement.device)  # the backend's own while it is loaded
-        self._work: SimpleQueue[Batch | None] = SimpleQueue()  # for the thread
-        self._run_batch: Callable[[Batch], None] | None = None  # a blocking one's `execute`
+        self._impl = BackendInstance(placement.device)  # replaced by the backend's instance while that is loaded
+        self._work: SimpleQueue[Batch | None] = SimpleQueue()  # the batches for the thread; None ends it
+        self._run_batch: Callable[[Batch], None] | None = None  # the `execute` method of a BlockingInstance
         self._begin: Callable[[Batch], None] = self._work.put
         self._times = ExecutionTimes(0)
         self._inline_bound_ns = 0
         self._loop = loop
         self._loop_time = loop_time
-        self._finished: deque[Batch] = deque()  # by the thread, for the loop
-        self._announced = False  # whether `_take_finished` will be called for them
+        self._finished: deque[Batch] = deque()  # batches that the thread has executed and the loop has not taken yet
+        self._announced = False  # True while a call of `_take_finished` is scheduled
         self._started: asyncio.Future[None] = loop.create_future()
-        self._warmups: SimpleQueue[list[Batch]] = SimpleQueue()  # one list for the thread, before any other work
+        # One list, which the thread executes before any other batch.
+        self._warmups: SimpleQueue[list[Batch]] = SimpleQueue()
         self._on_warmed: Callable[[], None] = ignore_progress
         self._warmed: asyncio.Future[None] = loop.create_future()
         self._stopped: asyncio.Future[None] = loop.create_future()
         self._own_thread: threading.Thread | None = None
 
     async def start(self) -> None:
-        """Make the backend's instance; raises ServingError."""
+        """Make the backend's instance. Raises ServingError."""
         self._own_thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._own_thread.start()
         await self._started
 
     async def warm_up(self, batches: list[Batch], on_each: Callable[[], None] = ignore_progress) -> None:
-        """Run warm-up batches, and take other batches from then on; raises ServingError. Called once for each instance.
+        """Run warm-up batches; the instance accepts other batches afterwards. Raises ServingError. Called once for each
+        instance.
         on_each: called after each batch, on any thread."""
         self._on_warmed = on_each
         impl = self._impl
@@ -126,9 +129,9 @@ class Instance:
             self._times.set_bound(self._inline_bound_ns)
 
     def set_inline_bound(self, nanoseconds: int) -> None:
-        """Let executions shorter than this run on the loop's thread, where the backend's instance may run on any."""
+        """Let executions shorter than this run on the loop's thread, if the backend's instance may run on any thread."""
         self._inline_bound_ns = nanoseconds
-        # Not for an instance that never runs on the loop: `_done` would hold batches back from its thread.
+        # An instance that never runs on the loop gets no bound, because `_done` would give its thread fewer batches.
         if self._begin == self._run_or_hand_over:
             self._times.set_bound(nanoseconds)
 
@@ -141,8 +144,8 @@ class Instance:
         self._begin(batch)
 
     def send(self, request: InFlightRequest, answer: Answer, final: bool) -> None:
-        """Hand an answer to the loop's thread at once, outside of a batch's responses. Any thread but the loop's: it waits
-        while the client of a decoupled model does not read."""
+        """Hand an answer to the loop's thread immediately, apart from the batch's responses. Callable on any thread except the
+        loop's, because it blocks while the client of a decoupled model does not read."""
         flow = request.responder.flow if self._decoupled and not request.finished else None
         if flow is not None and isinstance(answer, InferenceResponse) and not answer.size:  # 0: not counted yet
             answer.size = OVERHEAD + sum(output.nbytes for output in answer.outputs.values())
@@ -151,19 +154,19 @@ class Instance:
         self._loop.call_soon_threadsafe(self._on_sent, request, answer, final)
 
     def processes(self) -> list[int]:
-        """Return the ids of the processes that it runs in, besides the server's."""
+        """Return the ids of the processes that the instance runs in, without the server's process."""
         return self._impl.processes()
 
     def available(self) -> bool:
-        """Return whether it would answer now; False while the restart of its process is delayed after crashes."""
+        """Return whether the instance would answer now; False while the restart of its process is delayed after crashes."""
         return self._impl.available()
 
     def down_s(self) -> float:
-        """Return for how many seconds its process has been gone; 0 if it runs, or needs none."""
+        """Return the seconds since the instance's process ended; 0 if the process runs, or if the instance needs none."""
         return self._impl.down_s()
 
     def unready_reason(self) -> str:
-        """Return why it would not answer at once, with its name; "" if it would."""
+        """Return the name of the instance and the reason why it cannot answer now; "" if it can."""
         reason = self._impl.unready_reason()
         return reason and f"{self.name}: {reason}"
 
@@ -174,7 +177,7 @@ class Instance:
     async def stop(self) -> None:
         """Free the instance. Nothing may be executing."""
         if self._own_thread is not None:
-            self._warmups.put([])  # or it would wait for them, where it was never warmed up
+            self._warmups.put([])  # the thread of an instance that was never warmed up waits for a list
             self._work.put(None)
             await self._stopped
 
@@ -184,9 +187,9 @@ class Instance:
         loop_time = self._loop_time
         if (
             on_loop == NEVER
-            or self.bound > 1  # the thread has others: an instance executes one batch at a time, in their order
+            or self.bound > 1  # the thread has batches, and an instance executes its batches one by one
             or (
-                loop_time.in_flight > len(batch.requests)  # others wait for the loop
+                loop_time.in_flight > len(batch.requests)  # other requests need the loop
                 and (on_loop != ALWAYS or (loop_time.left_ns <= 0 and not loop_time.refilled()))
             )
         ):
@@ -196,7 +199,7 @@ class Instance:
         self._execute(batch)
         loop_time.spend(batch.started_ns, batch.ended_ns)
         self._times.add(batch.size, batch.ended_ns - batch.started_ns, inline=True)
-        self.slots = 1 if loop_time.left_ns > 0 else self._slots_for(batch)  # the next ones go to the thread together
+        self.slots = 1 if loop_time.left_ns > 0 else self._slots_for(batch)  # the thread gets several batches
         self._on_batch_done(self, batch)
 
     def _begin_elsewhere(self, batch: Batch) -> None:
@@ -212,7 +215,7 @@ class Instance:
             impl.begin(batch, done)
         except Exception as error:
             batch.fail(self._as_error(error))
-            self._loop.call_soon(done, batch)  # after `execute`, like every batch that runs elsewhere
+            self._loop.call_soon(done, batch)  # after `execute` returns, as for other batches
 
     def _executed_elsewhere(self, batch: Batch) -> None:
         batch.ended_ns = time.monotonic_ns()
@@ -232,19 +235,19 @@ class Instance:
             raise ServingError(failed.code, f"failed to run warmup: {failed.message}")
 
     def _take_finished(self) -> None:
-        """Take the batches that the thread has finished. It announces later ones anew."""
+        """Take the batches that the thread has finished. The thread schedules a new call for later batches."""
         self._announced = False
         finished = self._finished
         while finished:
             try:
                 self._done(finished.popleft())
-            except Exception as error:  # the others of this turn are answered all the same
+            except Exception as error:  # the other finished batches still get their answers
                 unexpected(error, "taking a batch back")
 
     def _done(self, batch: Batch) -> None:
         times = self._times
         times.add(batch.size, batch.ended_ns - batch.started_ns, inline=False)
-        # To come back to the loop, the thread gets no batch until it has none left.
+        # Before executions move back to the loop, the thread must finish all its batches: it gets no further one.
         self.slots = 1 if times.on_loop(batch.size) == ALWAYS else self._slots_for(batch)
         self._on_batch_done(self, batch)
 
@@ -297,7 +300,7 @@ class Instance:
         while (batch := get()) is not None:
             step(batch)
             finished.append(batch)
-            del batch  # or its tensors would stay until the next batch comes
+            del batch  # frees its tensors before the next batch comes
             if not self._announced:
                 self._announced = True
                 self._loop.call_soon_threadsafe(self._take_finished)
@@ -310,7 +313,7 @@ class Instance:
             self._begin_stream(batch)
         try:
             self._executing(self._run_batch, batch)
-        except BaseException as error:  # a model may raise SystemExit: its thread has to go on
+        except BaseException as error:  # a model may raise SystemExit, but the thread must go on
             batch.fail(self._as_error(error))
         if batch.to_memory:
             self._write_large(batch)

@@ -1,4 +1,4 @@
-"""Where a model's instances go: `instance_group` of the configuration against the devices of this machine.
+"""Places a model's instances on the devices of this machine, as `instance_group` of the configuration says.
 
 Source: Triton, docs/user_guide/model_configuration.md (Instance Groups).
 """
@@ -23,10 +23,10 @@ class Placement(NamedTuple):
 
 
 def placements(config: ModelConfig, backend: type[Backend], strict: bool) -> tuple[list[Placement], list[str]]:
-    """Return every instance, and a warning for each group that fell back to the CPU or asks for devices that nothing here uses.
+    """Return all placements, and a warning for each group that falls back to the CPU or names secondary devices.
 
-    Instances of a passive group would get no requests, so there are none.
-    UNAVAILABLE if a group needs a GPU that is not there and `strict` forbids the fallback.
+    A passive group gets no instances, because they would get no requests.
+    UNAVAILABLE if a group needs a GPU, there is none, and `strict` forbids the fallback to the CPU.
     """
     groups = list(config.instance_group) or [ModelInstanceGroup(kind=ModelInstanceGroup.KIND_AUTO)]
     placed: list[Placement] = []

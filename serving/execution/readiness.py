@@ -1,4 +1,4 @@
-"""Checks whether the instances of a model would answer. Python models may decide it themselves (`is_ready`)."""
+"""Checks whether the instances of a model would answer. Python models may check themselves (`is_ready`)."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -6,11 +6,11 @@ from typing import Protocol
 
 from serving.execution.instance import Instance
 
-TIMEOUT_S = 5.0  # Triton's
+TIMEOUT_S = 5.0  # as in Triton
 
 
 async def instances_ready(instances: Sequence[Instance]) -> bool:
-    """Return whether any instance is available, and no available one denies that it is ready; False after TIMEOUT_S."""
+    """Return whether an instance is available, and no available one says that it is not ready; False after TIMEOUT_S."""
     available = [one for one in instances if one.available()]
     if len(instances) and not available:
         return False
@@ -28,9 +28,9 @@ class CanConfirm(Protocol):
 
 
 async def confirm_ready(current: Callable[[], CanConfirm | None]) -> bool:
-    """Return whether the model that `current` returns is ready by its own word; False for None.
+    """Return whether the model that `current` returns says that it is ready; False for None.
 
-    If a reload replaces the model meanwhile, its successor is asked.
+    If a reload replaces the model during the check, the new model is asked.
     """
     while (model := current()) is not None:
         if await model.confirm_ready():

@@ -1,6 +1,6 @@
-"""Warm-up requests from `model_warmup`: run on every instance before its model is ready, so that no client pays for it.
+"""Warm-up requests from `model_warmup`, which run on every instance before its model is ready, so that no client waits.
 
-Source: ModelWarmup in model_config.proto. Input files lie in <model>/warmup/.
+Source: ModelWarmup in model_config.proto. Input files are in <model>/warmup/.
 """
 
 import logging
@@ -54,7 +54,7 @@ def _check_complete(sample: ModelWarmup, config: ModelConfig) -> None:
 
 
 def _tensor(name: str, sample: ModelWarmup.Input, rows: int, config: ModelConfig, folder: Path) -> Tensor:
-    """Return one request's tensor: a batch dimension of 1 where the model batches."""
+    """Return the tensor of one request, with a batch dimension of 1 if the model batches."""
     row = BY_CONFIG.get(sample.data_type)
     if row is None or any(dim < 0 for dim in sample.dims):
         raise invalid(f"warm-up input '{name}' needs a data type and dims without -1")
