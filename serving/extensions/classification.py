@@ -1,6 +1,6 @@
-"""The classification extension: an output as the names of its highest values, and the label files that name them.
+"""The classification extension: returns the highest values of an output with their labels, and reads label files.
 
-Source: Triton, docs/protocol/extension_classification.md; the form of the values is C's "%f" and "%d", as Triton writes them.
+Source: Triton, docs/protocol/extension_classification.md; values are written as by C's "%f" and "%d", as in Triton.
 """
 
 import math
@@ -18,8 +18,8 @@ from serving.core.errors import invalid
 
 Labels = Mapping[str, Sequence[str]]  # output -> the names of its classes, by index
 
-MAX_ELEMENTS = 1_000_000  # of one classified output
-MAX_LABEL_FILE = 64 << 20  # bytes
+MAX_ELEMENTS = 1_000_000  # the most elements of a classified output
+MAX_LABEL_FILE = 64 << 20  # the most bytes of a label file
 
 
 def top_classes(name: str, output: Tensor, count: int, labels: Sequence[str], batched: bool) -> Tensor:
@@ -45,7 +45,7 @@ def top_classes(name: str, output: Tensor, count: int, labels: Sequence[str], ba
 
 
 def _highest(values: Tensor, count: int) -> list[int]:
-    """Return the indexes of the highest values. Only values that are at least the lowest of these are sorted."""
+    """Return the indexes of the `count` highest values, in falling order. Only the highest values are sorted."""
     if values.dtype.kind not in "iuf":
         values = values.astype(np.float32)  # BF16, which numpy cannot sort
     if values.dtype.kind == "f":
@@ -54,15 +54,15 @@ def _highest(values: Tensor, count: int) -> list[int]:
     if 0 < count < len(values):
         threshold = np.partition(values, len(values) - count)[len(values) - count]
         chosen = np.flatnonzero(values >= threshold)
-    # lexsort by index, then by falling value, without negation, because unsigned numbers have none
+    # Sort by falling value, and equal values by index. No value is negated, because values may be unsigned.
     order = np.argsort(values[chosen][::-1], kind="stable")[::-1]
     ranked: list[int] = (len(chosen) - 1 - order)[:count].tolist()
     return [int(chosen[place]) for place in ranked]
 
 
 def read_labels(config: ModelConfig, model_dir: Path) -> dict[str, list[str]]:
-    """Return output name -> its labels: one a line of `label_filename` in the model's folder, else those of
-    slipway.class_names. INVALID_ARG for a file that cannot be read as such."""
+    """Return the labels by output name: the lines of `label_filename` in the model's folder, or else the labels of
+    slipway.class_names. INVALID_ARG if a label file cannot be read."""
     return class_names(config) | {
         output.name: _read(output.name, model_dir, output.label_filename)
         for output in config.output

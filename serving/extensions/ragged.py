@@ -1,7 +1,7 @@
-"""Ragged batches: inputs of unequal shapes joined end to end, and the batch inputs with the place of each request.
+"""Ragged batches: joins inputs of unequal shapes end to end, and makes batch inputs that locate each request in them.
 
-A ragged input reaches the model as one dimension with the elements of all requests. A batch input is made by the server
-when the batch is formed. A batch output is split by the shapes of a request's input instead of by rows.
+A ragged input reaches the model as one dimension with the elements of all requests. The server makes a batch input when it
+forms the batch. It splits a batch output by the shapes of an input of the requests instead of by rows.
 Source: Triton, docs/user_guide/ragged_batching.md, and BatchInput and BatchOutput in model_config.proto.
 """
 
@@ -18,7 +18,7 @@ from serving.core.device_tensor import concatenate
 from serving.core.errors import internal
 from serving.core.in_flight import InFlightRequest
 
-# Shapes of the source input, one for each request, batch dimension included -> the batch input's values.
+# Maps the shapes of the source input in each request, including the batch dimension, to the values of the batch input.
 Rule = Callable[[list[tuple[int, ...]]], NDArray[np.int64]]
 
 
@@ -27,7 +27,7 @@ def _counts(shapes: list[tuple[int, ...]]) -> NDArray[np.int64]:
 
 
 def _item_shapes(shapes: list[tuple[int, ...]]) -> NDArray[np.int64]:
-    """[rows of the batch, dims of one item]: each row's shape without the batch dimension."""
+    """Return the shape of each row without the batch dimension: [rows of the batch, dims of one item]."""
     rows = [shape[1:] for shape in shapes for _ in range(shape[0])]
     return np.array(rows, np.int64).reshape(len(rows), -1)
 
@@ -38,7 +38,7 @@ RULES: dict[int, Rule] = {
     BatchInput.BATCH_ACCUMULATED_ELEMENT_COUNT_WITH_ZERO: lambda shapes: np.concatenate(
         [np.zeros(1, np.int64), np.cumsum(_counts(shapes))]
     ),
-    # only the shape of this one means anything
+    # the model uses only the shape of this tensor, not its values
     BatchInput.BATCH_MAX_ELEMENT_COUNT_AS_SHAPE: lambda shapes: np.zeros(int(_counts(shapes).max()), np.int64),
     BatchInput.BATCH_ITEM_SHAPE: _item_shapes,
     BatchInput.BATCH_ITEM_SHAPE_FLATTEN: lambda shapes: _item_shapes(shapes).ravel(),
@@ -53,7 +53,7 @@ class _Made(NamedTuple):
 
 
 class RaggedLayout:
-    """Built once from a configuration that has ragged inputs, batch inputs or batch outputs."""
+    """Gathers and scatters batches of a model whose configuration has ragged inputs, batch inputs or batch outputs."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._ragged = {tensor.name for tensor in config.input if tensor.allow_ragged_batch}
@@ -68,7 +68,7 @@ class RaggedLayout:
         return bool(config.batch_input or config.batch_output or any(one.allow_ragged_batch for one in config.input))
 
     def gather(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the model's inputs: ragged ones as [elements], batch inputs made, others joined along the batch dimension."""
+        """Return the model's inputs: ragged ones as [elements], others joined by the batch dimension, and batch inputs."""
         requests = batch.requests
         inputs = {name: self._joined(name, requests) for name in requests[0].inputs}
         for made in self._made:
@@ -78,7 +78,7 @@ class RaggedLayout:
         return inputs
 
     def scatter(self, batch: Batch, outputs: dict[str, Tensor], model_name: str, model_version: int) -> None:
-        """Split batch outputs by the shapes of their source input, all others by rows."""
+        """Split batch outputs by the shapes of their source input, all other outputs by rows."""
         by_rows = {name: output for name, output in outputs.items() if name not in self._by_shape}
         batch.scatter(by_rows, model_name, model_version)
         for name, source in self._by_shape.items():

@@ -1,6 +1,6 @@
 """Shared memory that clients register, to pass tensors by reference: system (POSIX) and CUDA (IPC handles).
 
-Regions of both kinds share one space of names. Every view is checked against the region's bounds, and no message tells a key or
+Regions of both kinds share one namespace. Every view is checked against the region's bounds, and no message contains a key or
 an address.
 Source: Triton, docs/protocol/extension_shared_memory.md.
 """
@@ -27,7 +27,7 @@ _FOLDER = "/dev/shm"
 _KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")
 _MAX_SIZE = 1 << 46
 _MAX_REGIONS = 4096
-_DESCRIPTORS_PART = 4  # of the process's descriptors, of which each mapped object has one
+_DESCRIPTORS_PART = 4  # each mapped object has a descriptor; all may have 1/4 of those of the process
 
 
 class ClientMemory(np.ndarray[Any, Any]):
@@ -43,7 +43,7 @@ def in_client_memory(tensor: NDArray[Any]) -> bool:
 
 
 class _MappedObject:
-    """A POSIX shared-memory object, mapped once for all of its regions. file: its device and inode, as two keys may name it."""
+    """A POSIX shared-memory object, mapped once for all its regions. file: its device and inode: two keys may name one file."""
 
     def __init__(self, mapping: mmap.mmap, file: tuple[int, int]) -> None:
         self.mapping = mapping
@@ -53,7 +53,7 @@ class _MappedObject:
 
 @dataclass(frozen=True, slots=True)
 class SystemRegion:
-    """`byte_size` bytes of a POSIX shared-memory object, from `offset` on."""
+    """`byte_size` bytes of a POSIX shared-memory object, beginning at `offset`."""
 
     name: str
     key: str = field(repr=False)
@@ -64,7 +64,7 @@ class SystemRegion:
 
     def view(self, offset: int, size: int) -> NDArray[np.uint8]:
         _check_bounds(self.name, self.byte_size, offset, size)
-        # size() is the object's now: reading mapped pages behind its end would kill the server with SIGBUS.
+        # size() returns the object's current size: reading mapped pages behind it would kill the server with SIGBUS.
         if self.mapped.mapping.size() < self.offset + self.byte_size:
             raise invalid(f"shared memory region '{self.name}' has become shorter than it was when it was registered")
         return self.memory[offset : offset + size]
@@ -93,13 +93,13 @@ class SharedMemory:
     def __init__(self, allowed: bool) -> None:
         self._allowed = allowed
         self._system: dict[str, SystemRegion] = {}
-        self._objects: WeakValueDictionary[tuple[int, int], _MappedObject] = WeakValueDictionary()  # by their files
-        self._mapped: WeakSet[_MappedObject] = WeakSet()  # and the former mappings of objects that have grown
+        self._objects: WeakValueDictionary[tuple[int, int], _MappedObject] = WeakValueDictionary()  # objects by `file`
+        self._mapped: WeakSet[_MappedObject] = WeakSet()  # all mappings, also older ones of objects that have grown
         self._cuda: dict[str, CudaRegion] = {}
 
     def register_system(self, name: str, key: str, offset: int, byte_size: int) -> None:
-        """Map a region; ALREADY_EXISTS for a known name, INTERNAL (as Triton's tests expect) for a key that does not exist,
-        INVALID_ARG for bounds outside the object."""
+        """Map a region. ALREADY_EXISTS if the name is known, INTERNAL (as Triton's tests expect) if the key does not exist,
+        INVALID_ARG if the bounds are outside the object."""
         self._check_new(name)
         if not _KEY.fullmatch(key) or key.strip("/") in (".", ".."):
             raise _absent(key)
@@ -125,7 +125,7 @@ class SharedMemory:
         return _status(self._cuda, name, "CUDA")
 
     def unregister_system(self, name: str = "") -> None:
-        """Forget one region, or all without a name. An unknown name is no error, as in Triton."""
+        """Forget one region, or all regions if no name is given. An unknown name is no error, as in Triton."""
         for one in [name] if name else list(self._system):
             self._system.pop(one, None)
 
@@ -149,7 +149,7 @@ class SharedMemory:
         return start < begin + other[2] and begin < start + one[2]
 
     def _map(self, name: str, key: str, offset: int, byte_size: int) -> "tuple[NDArray[np.uint8], _MappedObject]":
-        """Return the bytes of a region, and the object that they lie in, which all of its regions share."""
+        """Return the bytes of a region, and its mapped object, which all regions of that object share."""
         try:
             descriptor = os.open(os.path.join(_FOLDER, key.lstrip("/")), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:

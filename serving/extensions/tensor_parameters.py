@@ -1,7 +1,8 @@
-"""Outputs that a client wants as classes or in shared memory instead of as tensors, and inputs that lie in shared memory.
+"""Reads inputs from shared memory, and returns outputs as classes or in shared memory if a client wants that.
 
-Independent of the protocol: frontends read the parameters of inputs and outputs (`memory_range_of`, `output_rule`), look up the
-memory (`read_input`, `find_targets`), and the model applies the targets to its answer (`apply_targets`).
+This module is independent of the protocol. Frontends read the parameters of inputs and outputs (`memory_range_of`,
+`output_rule`) and look up the memory (`read_input`, `find_targets`). The model applies the targets to its answer
+(`apply_targets`).
 Source: Triton, docs/protocol/extension_classification.md and extension_shared_memory.md.
 """
 
@@ -26,15 +27,15 @@ if TYPE_CHECKING:
     import torch
 
 _LIMIT = 1 << 62
-# Bytes: larger outputs are written by the instance's thread; the loop copies smaller ones while the instance computes on.
+# The instance's thread writes outputs of at least this many bytes. The loop writes smaller ones while the instance goes on.
 _WRITTEN_BY_INSTANCE = 4 << 20
 
 
 def memory_range_of(tensor: str, parameters: Mapping[str, object]) -> MemoryRange | None:
-    """Return the place in shared memory that a tensor's parameters name; None if they name none, INVALID_ARG if some are
-    missing.
+    """Return the memory range that a tensor's parameters name; None if they name no region. INVALID_ARG if a parameter is
+    missing or wrong.
 
-    tensor: its name in messages: "input 'x'"."""
+    tensor: the name of the tensor for messages, such as "input 'x'"."""
     if "shared_memory_region" not in parameters:
         return None
     name = parameters["shared_memory_region"]
@@ -54,8 +55,8 @@ def memory_range_of(tensor: str, parameters: Mapping[str, object]) -> MemoryRang
 def read_input(
     memory: SharedMemory, model: str, name: str, row: Datatype, shape: tuple[int, ...], place: MemoryRange
 ) -> Tensor:
-    """Return an input that lies in shared memory, on the host or on a GPU: a view, except for BYTES and BOOL and where it is
-    not aligned. NOT_FOUND for an unknown region, INVALID_ARG if datatype and shape do not fit the bytes."""
+    """Return an input from shared memory on the host or on a GPU: a view, or a copy if it is BYTES, BOOL or not aligned.
+    NOT_FOUND if the region is unknown, INVALID_ARG if datatype and shape do not fit the bytes."""
     data = memory.view(*place)
     count = math.prod(shape)
     if row.itemsize and count * row.itemsize != place.byte_size:
@@ -84,7 +85,7 @@ def _as_tensor(data: NDArray[np.uint8], row: Datatype, shape: tuple[int, ...], c
 
 
 def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | None:
-    """Return the rule in an output's parameters; None if the client wants the tensor. INVALID_ARG for wrong parameters."""
+    """Return the rule in an output's parameters; None if the client wants the tensor. INVALID_ARG for a wrong parameter."""
     classes = parameters.get("classification", 0)
     if type(classes) is not int or not 0 <= classes < 1 << 32:
         raise invalid(f"output '{name}': expected 'classification' to be a number of classes")
@@ -97,14 +98,14 @@ def output_rule(name: str, parameters: Mapping[str, object]) -> OutputRule | Non
 def find_targets(
     rules: Mapping[str, OutputRule], memory: SharedMemory, inputs: Sequence[MemoryRange | None]
 ) -> dict[str, OutputTarget]:
-    """Look up the memory that the rules name; NOT_FOUND or INVALID_ARG if a region does not exist or is too small.
+    """Look up the memory that the rules name. NOT_FOUND if a region does not exist, INVALID_ARG if it is too small.
 
-    inputs: where the request's inputs lie, None for those that are not in shared memory."""
+    inputs: the memory ranges of the request's inputs; None for an input that is not in shared memory."""
     return {name: _target(rule, memory, inputs) for name, rule in rules.items()}
 
 
 def all_on_device(targets: Mapping[str, OutputTarget], requested_outputs: Sequence[str]) -> bool:
-    """Return whether every requested output goes into memory of a GPU, so that tensors may stay there."""
+    """Return whether all requested outputs are written to GPU memory, so that the tensors may stay on GPUs."""
     memories = [targets[name].memory for name in requested_outputs if name in targets]
     on_host = any(memory is None or isinstance(memory, np.ndarray) for memory in memories)
     return 0 < len(memories) == len(requested_outputs) and not on_host
@@ -118,8 +119,8 @@ def _target(rule: OutputRule, memory: SharedMemory, inputs: Sequence[MemoryRange
 
 
 def write_large_outputs(requests: Sequence[InFlightRequest], answers: Sequence[Answer]) -> None:
-    """Write large outputs into shared memory of the host, on the thread that computed them, because they would hold up the
-    loop. `apply_targets` returns the errors."""
+    """Write large outputs into shared memory of the host, on the thread that computed them, because writing them on the loop
+    would block it. Errors are ignored: `apply_targets` tries again, and returns them."""
     for request, answer in zip(requests, answers, strict=True):
         targets = request.asked.output_targets
         if not targets or request.finished or not isinstance(answer, InferenceResponse):
@@ -139,7 +140,7 @@ def apply_targets(
     labels: Mapping[str, Sequence[str]],
     batched: bool,
 ) -> InferenceResponse | ServingError:
-    """Put class strings in place of tensors, and write tensors into shared memory. Return the response, or the error.
+    """Replace tensors by class strings, and write tensors into shared memory. Return the response, or the error.
 
     labels: output -> the names of its classes. batched: outputs have a batch dimension."""
     try:
@@ -167,7 +168,8 @@ def _write_output(response: InferenceResponse, name: str, tensor: Tensor, target
 
 
 def _write(name: str, tensor: Tensor, memory: "RegionMemory") -> int:
-    """Copy once, and only where the tensor fits as a whole; return its size in bytes."""
+    """Copy a tensor into shared memory, unless it is already there. Return its size in bytes. INVALID_ARG if it is too
+    large."""
     row = datatype_of(tensor)
     data = np.frombuffer(serialize_bytes(tensor), np.uint8) if row.itemsize == 0 else None
     size = tensor.nbytes if data is None else data.nbytes
@@ -181,13 +183,13 @@ def _write(name: str, tensor: Tensor, memory: "RegionMemory") -> int:
     elif data is not None:
         destination[:] = data
     elif size and not _lies_in(tensor, destination):
-        # as bytes, since an offset need not be aligned for the datatype
+        # np.ndarray, because the destination need not be aligned for the datatype
         np.copyto(np.ndarray(tensor.shape, tensor.dtype, destination.data), host_array(tensor), casting="no")
     return size
 
 
 def _lies_in(tensor: Tensor, memory: NDArray[np.uint8]) -> bool:
-    """Return whether the backend has written the tensor there itself."""
+    """Return whether the tensor is already in this memory, because the backend has written it there."""
     return isinstance(tensor, np.ndarray) and tensor.flags.c_contiguous and tensor.ctypes.data == memory.ctypes.data
 
 
