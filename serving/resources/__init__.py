@@ -1,5 +1,5 @@
 """The resources that models of one server share: memory and budgets, response cache, rate limiter, cores, custom metrics.
 
-May import `core`, `cli` and `extensions`. ModelRepositoryManager makes one `Runtime` of them for models, schedulers and
-backends; frontends take their share of the request memory.
+This package may import `core`, `cli` and `extensions`. ModelRepositoryManager puts the resources into one `Runtime` for models,
+schedulers and backends; frontends use the request memory.
 """

@@ -1,18 +1,18 @@
-"""glibc's allocator: how many heaps it keeps, and when it gives freed memory back. Other allocators are left alone."""
+"""Sets how many heaps glibc's allocator keeps, and when it returns freed memory. Other allocators are not changed."""
 
 import asyncio
 import ctypes
 import gc
 from concurrent.futures import Executor
 
-# Of glibc's malloc.h.
+# Constants of glibc's malloc.h.
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
 _M_ARENA_MAX = -8
 
 ARENAS = 2
-KEPT = 64 << 20  # bytes at the end of a heap that stay when they are freed
-MAPPED_FROM = 32 << 20  # bytes; a larger block is mapped by itself, and unmapped when it is freed
+KEPT = 64 << 20  # freed bytes that glibc keeps at the end of a heap
+MAPPED_FROM = 32 << 20  # a block of at least this many bytes is mapped separately, and unmapped when it is freed
 
 
 def set_up() -> None:
@@ -20,7 +20,7 @@ def set_up() -> None:
 
     By default glibc gives nearly every thread a heap of its own. Instances come and go with their models, and the memory that
     they free in each heap hardly ever makes whole pages. glibc also returns the pages of a 1 MB body after each request and
-    asks for them again with the next one: 240 page faults, 40 % of the processor's time for an inference of that size.
+    asks for them again with the next request. That is 240 page faults, 40 % of the processor time of such an inference.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
@@ -30,7 +30,7 @@ def set_up() -> None:
 
 
 class MemoryReturn:
-    """Gives freed pages back to the system. One for each server; used on the event loop's thread."""
+    """Returns freed pages to the system. Each server has one MemoryReturn, which is used on the event loop's thread."""
 
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
@@ -38,9 +38,9 @@ class MemoryReturn:
         self._returned = 0
 
     async def after_free(self, executor: Executor) -> None:
-        """Give pages back after a model was freed. All models that are freed during one run share the next run.
+        """Return pages after a model was freed. All models that are freed during one run share the next run.
 
-        A run takes longer the more models there are, so that one run for each of many models would take minutes.
+        A run takes longer the more models there are, so a separate run for each of many models would take minutes.
         """
         self._asked += 1
         mine = self._asked
@@ -52,7 +52,7 @@ class MemoryReturn:
 
 
 def _return_memory() -> None:
-    """Give freed pages back: glibc keeps them otherwise, and an unloaded model would seem to leak."""
+    """Return freed pages, because glibc keeps them otherwise, and an unloaded model would look like a leak."""
     gc.collect()
     try:
         ctypes.CDLL("libc.so.6").malloc_trim(0)

@@ -1,7 +1,7 @@
-"""The memory that is left for one more model: on this machine, within the limits of its control groups, on each GPU.
+"""Finds the memory left for one more model: on this machine, within the limits of its control groups, on each GPU.
 
-The bounds are Linux's MemAvailable, control groups of version 2, and the figures of a GPU's driver. A figure that cannot be
-read is no bound. Source: Linux, Documentation/filesystems/proc.rst and admin-guide/cgroup-v2.rst.
+The sources are Linux's MemAvailable, control groups of version 2, and a GPU's driver. A figure that cannot be
+read sets no bound. Source: Linux, Documentation/filesystems/proc.rst and admin-guide/cgroup-v2.rst.
 """
 
 from collections.abc import Iterator
@@ -13,12 +13,12 @@ from serving.resources.memory import MemoryUse
 _MEMINFO = Path("/proc/meminfo")
 _OWN_GROUP = Path("/proc/self/cgroup")
 _GROUPS = Path("/sys/fs/cgroup")
-# Of memory.stat: pages that the kernel takes back before it refuses any.
+# The fields of memory.stat for pages that the kernel reclaims before it refuses memory.
 _RECLAIMABLE = ("active_file", "inactive_file", "slab_reclaimable")
 
 
 class Available(NamedTuple):
-    """size: the bytes left. where: their place, for a sentence. total: the bytes in all."""
+    """size: the bytes that are left. where: their place, as words for a message. total: all bytes in that place."""
 
     size: int
     where: str
@@ -26,7 +26,7 @@ class Available(NamedTuple):
 
 
 def shortage(needed: MemoryUse) -> str:
-    """Return why the memory does not suffice, with numbers and advice; "" if it does, or if nothing can be read."""
+    """Return why the memory does not suffice, with numbers and advice; "" if it suffices, or if no figure can be read."""
     found = [] if not needed.host else [(needed.host, host_available())]
     found += [(size, gpu_available(device)) for device, size in needed.gpus]
     for size, available in found:
@@ -41,7 +41,7 @@ def shortage(needed: MemoryUse) -> str:
 
 
 def host_available(meminfo: Path = _MEMINFO, own_group: Path = _OWN_GROUP, groups: Path = _GROUPS) -> Available | None:
-    """Return how much host memory this process may still take: the least of all bounds."""
+    """Return how much host memory this process may still take: the lowest of all bounds."""
     bounds = [*_of_machine(meminfo), *_of_groups(own_group, groups)]
     return min(bounds, default=None)
 
@@ -65,13 +65,13 @@ def _of_machine(meminfo: Path) -> Iterator[Available]:
 
 
 def _of_groups(own_group: Path, groups: Path) -> Iterator[Available]:
-    """Yield the memory that is left within this process's control group, and within each group around it."""
+    """Yield the memory left within the limit of this process's control group, and within the limit of each parent group."""
     try:
         lines = own_group.read_text().splitlines()
     except OSError:
         return
     path = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
-    if path is None:  # version 1 alone
+    if path is None:  # there are only control groups of version 1
         return
     folder = groups / path.lstrip("/")
     for group in (folder, *folder.parents):
@@ -85,7 +85,7 @@ def _of_groups(own_group: Path, groups: Path) -> Iterator[Available]:
 
 
 def _fields(path: Path, separator: str) -> dict[str, int]:
-    """Return the numbers of a file of lines "name<separator> number ..."; none where it cannot be read."""
+    """Return the numbers by name in a file of lines "name<separator> number ..."; {} if the file cannot be read."""
     try:
         lines = path.read_text().splitlines()
     except OSError:
@@ -95,7 +95,7 @@ def _fields(path: Path, separator: str) -> dict[str, int]:
 
 
 def _number(path: Path) -> int | None:
-    """Return a file's number; None for "max", and where there is no such file."""
+    """Return the number in a file; None if the file has "max", or if there is no such file."""
     try:
         return int(path.read_text())
     except (OSError, ValueError):

@@ -14,14 +14,16 @@ class Watched(Protocol):
     """Supervises one child process."""
 
     def check(self, elapsed_s: float) -> None:
-        """Check the child, without waiting. Called every INTERVAL_S, on the watch's thread. elapsed_s: since the last call."""
+        """Check the child, without waiting. Called every INTERVAL_S, on the watch's thread. elapsed_s: the time since the last
+        call."""
 
     def break_off(self, model: str, reason: str) -> None:
-        """End the child if it is loading this model for the first time. Any thread. reason: a clause."""
+        """End the child if it is loading this model for the first time. Callable on any thread. reason: a clause for
+        messages."""
 
 
 class ChildWatch:
-    """One thread checks all children; it runs while there are any. Any thread may call."""
+    """Checks all children on one thread, which runs while there are any. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._watched: set[Watched] = set()
@@ -40,7 +42,7 @@ class ChildWatch:
             self._watched.discard(one)
 
     def break_off(self, model: str, reason: str) -> None:
-        """End the children that are loading a model for the first time: its load fails with the reason."""
+        """End the children that are loading a model for the first time. The load fails with the reason."""
         with self._lock:
             watched = list(self._watched)
         for one in watched:
@@ -50,7 +52,8 @@ class ChildWatch:
         while True:
             began = time.monotonic()
             time.sleep(INTERVAL_S)
-            # A server that was itself suspended has heard no child meanwhile: that time is no child's silence.
+            # A suspended server cannot receive signs of life, so the time of its suspension does not count against the
+            # children.
             elapsed = min(time.monotonic() - began, 2 * INTERVAL_S)
             with self._lock:
                 watched = list(self._watched)

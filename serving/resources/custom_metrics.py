@@ -1,7 +1,7 @@
-"""A registry of the metrics that Python models define. A series ends with its last owner.
+"""A registry of the metrics that Python models define. A series is removed with its last owner.
 
-Owners call on their own threads and the event loop renders the page, so one lock guards all. Every argument is checked, because
-models' code chooses it.
+Owners call from their own threads, and the event loop renders the page, so one lock guards all data. Every argument is checked,
+because it comes from the code of a model.
 """
 
 import math
@@ -14,7 +14,7 @@ from itertools import accumulate, pairwise
 from serving.core.errors import invalid
 
 MAX_FAMILIES = 1000
-MAX_SERIES = 10_000  # of one server
+MAX_SERIES = 10_000  # the most series of one server
 MAX_LABELS = 16
 MAX_BUCKETS = 100
 MAX_TEXT = 500
@@ -35,7 +35,7 @@ class Series:
         self.labels = labels
         self.bounds = bounds
         self.counts = [0] * (len(bounds) + 1)
-        self.value = 0.0  # the sum, for a histogram
+        self.value = 0.0  # the sum of the values for a histogram
         self.owners: set[object] = set()
 
     def lines(self, name: str, kind: str) -> Iterable[str]:
@@ -53,7 +53,7 @@ class Series:
 
 
 class Family:
-    """A metric family, as Prometheus names it: series of one name and kind, told apart by their labels."""
+    """A metric family, as Prometheus names it: series of one name and kind with different labels."""
 
     def __init__(self, name: str, text: str, kind: str) -> None:
         self.name = name
@@ -64,14 +64,14 @@ class Family:
 
 
 class CustomMetrics:
-    """Every method may be called from any thread; INVALID_ARG for a wrong argument."""
+    """The registry of one server. Any thread may call any method. INVALID_ARG for a wrong argument; ValueError in `change`."""
 
     def __init__(self) -> None:
         self._families: dict[str, Family] = {}
         self._lock = threading.Lock()
 
     def add_family(self, owner: object, name: object, description: object, kind: object) -> None:
-        """Define a family, or join one of the same kind."""
+        """Define a family, or become an owner of an existing family of the same kind."""
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith(_RESERVED):
             raise invalid(
                 "a metric's name must have letters, digits, '_' and ':' only, and none of the server's prefixes"
@@ -97,7 +97,7 @@ class CustomMetrics:
             family.owners.add(owner)
 
     def add_series(self, owner: object, family_name: object, labels: object, buckets: object) -> tuple[str, Series]:
-        """Return the kind of the family and its series with those labels, made where there is none yet."""
+        """Return the kind of the family, and its series with these labels; the series is created if there is none."""
         text = _label_text(labels)
         with self._lock:
             family = self._families.get(str(family_name))
@@ -128,19 +128,19 @@ class CustomMetrics:
                 series.counts[bisect_left(series.bounds, value)] += 1
 
     def leave_series(self, owner: object, series: Series) -> None:
-        """Remove an owner of a series, which ends with its last owner."""
+        """Remove an owner of a series. The series is removed with its last owner."""
         with self._lock:
             _let_go(owner, series)
 
     def leave_family(self, owner: object, name: str) -> None:
-        """Remove an owner of a family and of its series, each of which ends with its last owner."""
+        """Remove an owner of a family and of its series. Each of them is removed with its last owner."""
         with self._lock:
             family = self._families.get(name)
             if family is not None:
                 self._leave(owner, family)
 
     def leave(self, owner: object) -> None:
-        """Remove an owner of all families and series, each of which ends with its last owner."""
+        """Remove an owner from all families and series. Each of them is removed with its last owner."""
         with self._lock:
             for family in list(self._families.values()):
                 self._leave(owner, family)

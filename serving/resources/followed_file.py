@@ -1,4 +1,4 @@
-"""Reads files again when another program has changed them, on a thread, because a disk may be slow or hang."""
+"""Checks on a thread whether another program has changed a file, because a disk may be slow or hang."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from serving.core.errors import safely
 
 
 def follow(name: str, refresh: Callable[[], None], every_s: float) -> None:
-    """Call a method that checks a file every `every_s` seconds, on a thread of its own, as long as its object lives."""
+    """Call a method that checks a file every `every_s` seconds, on a separate thread, until the method's object is deleted."""
     method = weakref.WeakMethod(refresh)
     threading.Thread(target=_run, args=(name, method, every_s), name=f"follow-{name}", daemon=True).start()
 

@@ -1,22 +1,23 @@
-"""Bounds the event loop's time that the executions of all models may take, because connections need the rest."""
+"""Limits the event loop's time that executions of all models may take, because connections need the rest."""
 
 import time
 
 SHARE = 0.5
-BURST_NS = 4_000_000.0  # the time that may be spent at once after a pause
+BURST_NS = 4_000_000.0  # the most time that may be spent without a break after a pause
 
 
 class LoopTime:
-    """A token bucket: it fills with `SHARE` of the passing time, and executions on the loop empty it. The loop's thread only.
+    """A token bucket: it fills with `SHARE` of the passing time, and executions on the loop empty it. Used on the loop's
+    thread.
 
-    in_flight: requests that models have accepted and not yet answered.
+    in_flight: the number of requests that models have accepted and not yet answered.
     """
 
     __slots__ = ("_last_ns", "in_flight", "left_ns")
 
     def __init__(self) -> None:
         self.in_flight = 0
-        self.left_ns = BURST_NS  # as of the last execution
+        self.left_ns = BURST_NS  # the time that was left after the last execution
         self._last_ns = 0
 
     def refilled(self) -> bool:

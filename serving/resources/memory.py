@@ -1,11 +1,11 @@
-"""The memory of each model, on the host and on each GPU, in two figures.
+"""Measures the memory of each model on the host and on each GPU, in two figures.
 
 `memory` is the published figure. It is the same for every load of a model. For a model in the server's process it is the size
 of the model's files on each device that has instances. For a model in processes of its own it is the memory of those processes,
-read off the loop at most once a second unless a caller waits.
+read off the loop, at most once a second unless a caller waits.
 
-`held` is the figure for memory budgets: at least `memory`, and at least the growth of the server's memory if the load ran
-alone. It differs from load to load: the first model of a framework brings its libraries, and freed pages are used again.
+`held` is the figure for memory budgets: the larger of `memory` and, if the load ran alone, the growth of the server's memory.
+It differs between loads, because the first model of a framework also loads its libraries, and later loads reuse freed pages.
 """
 
 import os
@@ -26,7 +26,8 @@ FILES = "files"  # the size of the model's files
 
 
 class MemoryUse(NamedTuple):
-    """Bytes. gpus: pairs of a device's number and its bytes. basis: the source of the figures, MEASURED or FILES."""
+    """Sizes in bytes. gpus: pairs of a device's number and the bytes on that device. basis: the source of the figures, MEASURED
+    or FILES."""
 
     host: int = 0
     gpus: tuple[tuple[int, int], ...] = ()
@@ -47,7 +48,7 @@ NOTHING = MemoryUse()
 
 @dataclass(slots=True, eq=False)
 class Growth:
-    """How much more memory this process holds at the end of one load than at its beginning, in bytes."""
+    """The growth of this process's memory during one load, in bytes. alone: no other load ran at the same time."""
 
     alone: bool = True
     host: int = 0
@@ -55,7 +56,7 @@ class Growth:
 
 
 class MemoryMeter:
-    """One for each server; used on the event loop's thread."""
+    """Measures the growth of memory during loads. Each server has one, which is used on the event loop's thread."""
 
     def __init__(self) -> None:
         self._open: set[Growth] = set()
@@ -76,22 +77,22 @@ class MemoryMeter:
 
 
 def weights_use(size: int, devices: Iterable[Device]) -> MemoryUse:
-    """Return the memory of a model's weights in the server's process. size: bytes of its files. devices: those of its
-    instances; the instances on one device share its weights."""
+    """Return the memory of a model's weights in the server's process. size: the bytes of its files. devices: the devices of its
+    instances; the instances on one device share the weights."""
     places = {(device.kind, device.id) for device in devices}
     gpus = sorted(number for kind, number in places if kind == "gpu")
     return MemoryUse(size if len(places) > len(gpus) else 0, tuple((number, size) for number in gpus), FILES)
 
 
 def memory_growth(growth: Growth, gpus: Iterable[int]) -> MemoryUse:
-    """Return the growth of the server's memory on the host and on these GPUs; nothing if several loads ran at once."""
+    """Return the growth of the server's memory on the host and on these GPUs; nothing if several loads ran at the same time."""
     if not growth.alone:
         return NOTHING
     return MemoryUse(max(0, growth.host), tuple((gpu, max(0, growth.gpus.get(gpu, 0))) for gpu in sorted(set(gpus))))
 
 
 def larger_use(one: MemoryUse, other: MemoryUse) -> MemoryUse:
-    """Return the larger figure of both on each device."""
+    """Return the larger of both figures for each device."""
     gpus = dict(other.gpus)
     for gpu, size in one.gpus:
         gpus[gpu] = max(size, gpus.get(gpu, 0))
@@ -103,7 +104,8 @@ def resident_bytes() -> int:
 
 
 def private_bytes(pid: int) -> int:
-    """Return the bytes that end with a process: its heap and shared memory, without library files; 0 after its end."""
+    """Return the bytes that the end of a process frees: its heap and shared memory, without library files; 0 if it has
+    ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:
@@ -113,14 +115,14 @@ def private_bytes(pid: int) -> int:
 
 
 class ChildMemory:
-    """The memory of models' processes, as last read; one for each server, used on the event loop's thread."""
+    """The memory of models' processes at the last reading. Each server has one, which is used on the event loop's thread."""
 
     def __init__(self) -> None:
         self._processes: set[int] = set()
         self._sample = Sample("memory of models' processes", self._read)
 
     def of(self, processes: Iterable[int]) -> int:
-        """Return the bytes that these processes hold; a process that is new is read at once."""
+        """Return the bytes that these processes hold. A new process is read immediately."""
         pids = set(processes)
         sizes = self._sample.latest
         for pid in pids - sizes.keys():
@@ -131,34 +133,34 @@ class ChildMemory:
         return sum(sizes[pid] for pid in pids)
 
     async def refreshed(self) -> None:
-        """Read all processes anew, and return when that is done or takes too long."""
+        """Read all processes again, and wait until the reading is complete or takes too long."""
         await self._sample.refreshed()
 
     def _read(self) -> dict[int, int]:
-        """Read the sizes anew, on a thread of its own, and forget processes that have ended."""
+        """Read the sizes again, on a separate thread, and forget processes that have ended."""
         sizes = {pid: size for pid in list(self._processes) if (size := private_bytes(pid))}
         self._processes &= sizes.keys()
         return sizes
 
 
 def files_bytes(folder: Path) -> int:
-    """Return the size of all files below a version's folder, in bytes."""
+    """Return the total size of all files below a version's folder, in bytes."""
     total = 0
     for path in folder.rglob("*"):
         try:
             total += path.stat().st_size if path.is_file() else 0
-        except OSError:  # deleted between the two looks
+        except OSError:  # the file was deleted after it was found
             continue
     return total
 
 
 def _gpu_bytes() -> dict[int, tuple[int, int]]:
-    """Return for each GPU the bytes of torch in this process, and the driver's figure of used bytes."""
+    """Return for each GPU the bytes that torch uses in this process, and the driver's figure of used bytes."""
     return {device: (_torch_bytes(device), _driver_bytes(device)) for device in range(gpu_count())}
 
 
 def _gpu_growth(before: tuple[int, int], now: tuple[int, int]) -> int:
-    """Return the growth of a GPU's memory in bytes: torch's own figure, which is exact, else the driver's."""
+    """Return the growth of a GPU's memory in bytes: torch's own figure, which is exact, or else the driver's figure."""
     return now[0] - before[0] or now[1] - before[1]
 
 

@@ -1,7 +1,7 @@
-"""Blocking calls to the network off the event loop, on threads that never hold up the process's end.
+"""Runs blocking network calls off the event loop, on threads that never delay the end of the process.
 
-Python waits for an executor's threads when it ends; a store that accepts a connection and never answers would keep a
-server alive until the last timeout.
+Before Python exits, it waits for the threads of an executor. A store that accepts a connection and never answers would
+therefore keep a server alive until the last timeout.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class NetworkThreads:
-    """At most `limit` calls at a time."""
+    """Runs at most `limit` calls at a time, each on a thread of its own."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, limit: int) -> None:
         self._loop = loop

@@ -1,7 +1,7 @@
-"""Timers with a precision of microseconds, because those of an event loop have one of milliseconds.
+"""Timers with a precision of microseconds, because an event loop's timers are only precise to milliseconds.
 
-uvloop and asyncio would round a queue delay of 500 us to zero, and a scheduler that polls for its end would keep the loop busy
-until then. A timerfd of Linux wakes the loop in time. Other systems wait until the next millisecond.
+uvloop and asyncio would round a queue delay of 500 us to zero. A scheduler that then polls until the delay is over would keep
+the loop busy. Linux's timerfd wakes the loop in time. On other systems, a delay takes at least a millisecond.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class _Timerspec(ctypes.Structure):
 
 
 class PreciseTimer:
-    """One call to come, which may be cancelled."""
+    """A scheduled call, which may be cancelled."""
 
     __slots__ = ("callback", "due_ns")
 
@@ -38,9 +38,9 @@ class PreciseTimer:
 
 
 class PreciseTimers:
-    """The timers of one event loop; used on its thread. There is one timerfd for all, set to the earliest.
+    """The timers of one event loop; used on its thread. One timerfd serves all timers; it is set to the earliest.
 
-    A cancelled timer is kept until it would be due: they are for delays of milliseconds.
+    A cancelled timer is kept until its due time, which is at most milliseconds away.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -48,7 +48,7 @@ class PreciseTimers:
         self._numbers = itertools.count()
         self._spec = _Timerspec()
         self._at = ctypes.byref(self._spec)
-        self._loop = weakref.ref(loop)  # which keeps this, by its reader
+        self._loop = weakref.ref(loop)  # weak, because the loop's reader refers to this object
         create = getattr(_libc, "timerfd_create", None)
         self._descriptor: int = -1 if create is None else create(time.CLOCK_MONOTONIC, _TFD_FLAGS)
         if self._descriptor >= 0:
@@ -56,7 +56,7 @@ class PreciseTimers:
             weakref.finalize(loop, os.close, self._descriptor)
 
     def call_in(self, delay_ns: int, callback: Callable[[], None]) -> PreciseTimer:
-        """Call back in so many nanoseconds, not earlier."""
+        """Call back after `delay_ns` nanoseconds, not earlier."""
         timer = PreciseTimer(time.monotonic_ns() + delay_ns, callback)
         heapq.heappush(self._due, (timer.due_ns, next(self._numbers), timer))
         if self._due[0][2] is timer:
@@ -75,7 +75,7 @@ class PreciseTimers:
     def _fired(self) -> None:
         try:
             os.read(self._descriptor, 8)
-        except BlockingIOError:  # set anew since
+        except BlockingIOError:  # the timer was set again after it had fired
             return
         self._run()
 

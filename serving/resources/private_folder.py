@@ -10,10 +10,11 @@ _LOCK = "in-use"
 
 
 class PrivateFolder:
-    """A new folder for this user alone, until `close` removes it. It first removes the folders that killed servers left."""
+    """A new folder that only this user can open; `close` removes it. Folders that killed servers left are removed first."""
 
     def __init__(self, parent: Path | None, prefix: str) -> None:
-        """parent: None for the system's folder for temporary files. prefix: the beginning of its name, and of leftovers'."""
+        """parent: None for the system's folder for temporary files. prefix: the folder's name begins with it, as do the names
+        of leftover folders."""
         base = parent or Path(tempfile.gettempdir())
         base.mkdir(parents=True, exist_ok=True)
         for leftover in base.glob(f"{prefix}*/{_LOCK}"):
@@ -22,7 +23,7 @@ class PrivateFolder:
         beginning = self.path / "beginning"
         self._lock = os.open(beginning, os.O_CREAT | os.O_RDWR, 0o600)
         fcntl.flock(self._lock, fcntl.LOCK_EX)
-        beginning.rename(self.path / _LOCK)  # locked from the moment it can be seen
+        beginning.rename(self.path / _LOCK)  # renamed after it is locked, so that no other process finds it unlocked
 
     def close(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)
@@ -32,7 +33,7 @@ class PrivateFolder:
 def _remove_unless_used(lock: Path) -> None:
     try:
         descriptor = os.open(lock, os.O_RDWR)
-    except OSError:  # another user's
+    except OSError:  # the folder of another user
         return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,11 +1,11 @@
-"""Settings of Python in the server's processes: how long a thread keeps the interpreter, how often garbage is collected."""
+"""Sets how long a thread of the server keeps Python's interpreter, and how often garbage is collected."""
 
 import gc
 import sys
 
 
 def set_up() -> None:
-    """Set both for a server, whose loop does many small pieces of work beside threads that compute."""
+    """Apply both settings for a server, whose loop does many small pieces of work while other threads compute."""
     # A thread in Python code holds the interpreter for at most this long when the loop has work; 5 ms is the default.
     sys.setswitchinterval(0.0005)
     # A request leaves no reference cycles, so the collector may look for them less often.

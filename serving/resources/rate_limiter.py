@@ -1,13 +1,13 @@
-"""The rate limiter: an instance executes only while the resources that its group names are free; it works across models.
+"""The rate limiter: an instance executes only if the resources that its group names are free. It covers all models.
 
-Among instances that wait for the same resource, the one with the least executions times priority goes first, so that priority
-2 gets half the chances of priority 1. An instance that was idle, or is new, does not catch up on the turns that it missed.
+Among instances that wait for the same resource, the one with the lowest product of executions and priority goes first, so that
+priority 2 gets half the chances of priority 1. An instance that was idle, or is new, does not catch up on missed turns.
 Source: Triton, docs/user_guide/rate_limiter.md and ModelRateLimiter in model_config.proto.
 
-An instance waits only for resources that others hold, or that are kept for a waiter with an earlier turn. Free resources are
+An instance waits only for resources that other instances hold, or that are kept for an earlier waiter. Free resources are
 kept for a waiter that needs more than are free, because otherwise smaller demands would take them each time and the waiter
-would wait for ever. Nothing is kept for a waiter if a model that calls other models holds the missing resources: its call may
-need the very instance that would have to wait, and then each would wait for the other.
+would wait for ever. Nothing is kept for a waiter if a model that calls other models holds the missing resources: the model's
+call may need the instance that would have to wait, and then each would wait for the other.
 """
 
 from collections import Counter
@@ -21,7 +21,7 @@ from serving.core.errors import invalid
 from serving.core.waiters import Waiters
 
 ANYWHERE = "global"
-Key = tuple[str, str]  # resource, and the device it lies on or ANYWHERE
+Key = tuple[str, str]  # (resource, its device or ANYWHERE)
 
 
 class Demand(NamedTuple):
@@ -44,10 +44,10 @@ def demand_of(group: ModelInstanceGroup, device: Device) -> Demand:
 
 
 class RateLimiter:
-    """Holders are any hashable objects: instances. Used on the event loop's thread only.
+    """Grants resources to holders, which are instances or other hashable objects. Used on the event loop's thread only.
 
     limits: (resource, copies, device number or None for each device) from --rate-limit-resource. A resource that is not
-    listed has as many copies as its most demanding instance needs. call_soon: the event loop's.
+    listed has as many copies as its most demanding instance needs. call_soon: the event loop's method.
     """
 
     def __init__(
@@ -55,16 +55,16 @@ class RateLimiter:
     ) -> None:
         self._limits = list(limits)
         self._demands: dict[object, Demand] = {}
-        self._turns: dict[object, int] = {}  # executions times priority: the least goes first
+        self._turns: dict[object, int] = {}  # the product of executions and priority; the lowest goes first
         self._used: Counter[Key] = Counter()
         self._granted: dict[object, Demand] = {}
-        self._models: dict[object, str] = {}  # of the holders
+        self._models: dict[object, str] = {}  # the models of the holders
         self._callers: set[str] = set()  # models that call others while they execute
         self._waiters: Waiters[object] = Waiters(self._may_go, call_soon, self._turns.__getitem__)
 
     def register(self, holder: object, demand: Demand, model: str = "") -> None:
-        """Add an instance of a model; INVALID_ARG for a resource that is global for one model and on devices for another, or
-        that can never be granted."""
+        """Add an instance of a model. INVALID_ARG if a resource is global for one model and per device for another, or if there
+        can never be enough of a resource."""
         for (name, place), count in demand.resources:
             for other in self._demands.values():
                 if any(
@@ -80,10 +80,10 @@ class RateLimiter:
         self._demands[holder] = demand
         self._models[holder] = model
         self._turns[holder] = 0
-        self._waiters.ask()  # there may be more copies than before
+        self._waiters.ask()  # a resource may have more copies than before
 
     def unregister(self, holder: object) -> None:
-        """Forget an instance; what it holds stays counted until it is released."""
+        """Forget an instance. The resources that it holds stay counted until they are released."""
         self._waiters.withdraw(holder)
         for table in (self._demands, self._turns):
             table.pop(holder, None)
@@ -99,7 +99,7 @@ class RateLimiter:
 
     def acquire(self, holder: object, resume: Callable[[], None]) -> bool:
         """Take the holder's resources for one execution, and return whether it has them. If it must wait, `resume` is called
-        once when it may go: it acquires again, if it still has a batch to execute."""
+        once when it may go; the holder must then call `acquire` again if it still has a batch to execute."""
         if holder not in self._waiters:
             self._turns[holder] = max(self._turns[holder], self._earliest_turn(holder))
         if not self._may_go(holder):
@@ -113,16 +113,16 @@ class RateLimiter:
         return True
 
     def release(self, holder: object) -> None:
-        """Give the holder's resources back; their waiters are asked soon."""
+        """Give the holder's resources back; waiters for them are resumed soon."""
         self._used.subtract(dict(self._granted.pop(holder, NO_DEMAND).resources))
         self._waiters.ask()
 
     def _may_go(self, holder: object) -> bool:
-        """Whether a holder's resources are free, and none of them is kept for a waiter with an earlier turn."""
+        """Return whether a holder's resources are free, and none of them is kept for a waiter with an earlier turn."""
         if not self._free(self._demands[holder]):
             return False
         waits = holder in self._waiters
-        kept: set[Key] = set()  # for earlier waiters that go next, or whose missing resources will become free
+        kept: set[Key] = set()  # resources of earlier waiters that go next, or that will get their resources
         for other in self._waiters:
             if other == holder or (not waits and self._turns[other] >= self._turns[holder]):
                 break
@@ -133,8 +133,8 @@ class RateLimiter:
         return not kept or kept.isdisjoint(_keys(self._demands[holder]))
 
     def _comes_free(self, holder: object) -> bool:
-        """Whether a waiter's resources become free without another waiter's help: no model that calls others holds any of
-        them."""
+        """Return whether a waiter's resources will become free even if no other waiter executes: no model that calls others
+        holds any of them."""
         keys = _keys(self._demands[holder])
         return not any(
             self._models.get(other) in self._callers and not keys.isdisjoint(_keys(demand))
@@ -142,7 +142,7 @@ class RateLimiter:
         )
 
     def _earliest_turn(self, holder: object) -> int:
-        """Return the turn of a holder that was idle: the lowest turn at which a contender began its last execution."""
+        """Return the turn of a holder that was idle: the lowest turn with which a competing holder began its last execution."""
         keys = _keys(self._demands[holder])
         active = [
             other
@@ -161,7 +161,8 @@ class RateLimiter:
         return max(count for demand in self._demands.values() for known, count in demand.resources if known == key)
 
     def _limit(self, key: Key) -> int | None:
-        """Return the copies that the command line gives a resource: for its device, else for every device."""
+        """Return how many copies the command line gives a resource: for its device, or else for every device; None if it gives
+        none."""
         name, place = key
         number = place.partition(":")[2]
         found = None

@@ -1,13 +1,14 @@
-"""Bounds the bytes of requests and of unread answers, over all connections of both protocols together.
+"""Limits the total bytes of requests and of unread answers, over all connections of both protocols.
 
-Frontends take room as the bytes of a body arrive, whatever length the client announces, and give it back when the client has
-taken the answer, which may be as large. A request that finds no room is refused at once, so that others can go on: no request
-waits for room while it holds some.
+Frontends take room as the bytes of a body arrive, regardless of the announced length, and give it back when the client has
+taken the answer, which may be as large. A request that finds no room is refused immediately. If it waited instead, it would
+keep the room that it already has, and other requests could not go on.
 
-A client's bound depends on the free room: a connection may hold CONNECTION_PART times as much, an address CLIENT_PART times. So
-a single client may have nearly all, many clients have even shares, and a new client always finds some room. After a refusal,
-clients that hold more than an even share and do not read their answers are cut off (`ConnectionMemory.must_make_room`). Bodies
-of up to COUNTED_FROM bytes are not counted, because their number on a connection is bounded anyway.
+The limit of a client depends on the free room: a connection may hold CONNECTION_PART times the free room, an address
+CLIENT_PART times. So a single client may use nearly all room, many clients get equal shares, and a new client always finds some
+room. After a refusal, clients that hold more than an equal share and do not read their answers are disconnected
+(`ConnectionMemory.must_make_room`). Bodies of up to COUNTED_FROM bytes are not counted, because their number on a connection is
+limited anyway.
 """
 
 import asyncio
@@ -19,22 +20,22 @@ from pathlib import Path
 
 from serving.core.errors import Exhausted
 
-COUNTED_FROM = 4096  # bytes
-INFLATED_AT_A_TIME = 2  # large bodies
-SHARE = 4  # the default limit is this part of the machine's memory
-CONNECTION_PART, CLIENT_PART = 4, 8  # times what is free then, which leaves a fifth and a ninth of the limit to others
-CLIENTS = 256  # slots of addresses, which may share one
-SHORT_S = 5.0  # after a refusal, in which room is made
+COUNTED_FROM = 4096  # bodies of up to this many bytes are not counted
+INFLATED_AT_A_TIME = 2  # the most large bodies that are inflated at the same time
+SHARE = 4  # the default limit is the machine's memory divided by this
+CONNECTION_PART, CLIENT_PART = 4, 8  # multiples of the free room, which allow at most 4/5 and 8/9 of the limit
+CLIENTS = 256  # the number of slots for addresses; several addresses may share a slot
+SHORT_S = 5.0  # the time after a refusal in which room is made
 
 
 class RequestMemory:
-    """Used on the event loop's thread."""
+    """Counts the bytes of requests and of unread answers. Used on the event loop's thread."""
 
     def __init__(self, limit: int = 0) -> None:
         self.limit = limit or machine_memory() // SHARE
         self.taken = 0
-        self._refused_at = float("-inf")  # time of time.monotonic
-        # Compressed bodies wait as they came, so that few inflated ones are in memory at the same time.
+        self._refused_at = float("-inf")  # the time of the last refusal (time.monotonic)
+        # Large bodies wait for this before they are inflated, so that few inflated ones are in memory at the same time.
         self.inflating = asyncio.Semaphore(INFLATED_AT_A_TIME)
         self._by_client: list[int] | memoryview[int] = [0] * CLIENTS  # bytes that this process holds for each slot
 
@@ -80,25 +81,26 @@ class RequestMemory:
 
 
 class ConnectionMemory:
-    """The part of the memory that one connection holds."""
+    """The room that one connection holds."""
 
     __slots__ = ("_memory", "_slot", "held")
 
     def __init__(self, memory: RequestMemory, client: str) -> None:
-        """client: its address, "" if it is not known."""
+        """client: the address of the client; "" if it is not known."""
         self._memory = memory
         self._slot = slot_of(client)
         self.held = 0
 
     def take(self, size: int) -> None:
-        """Take room for `size` bytes more; Exhausted if there is none, or this client has its part."""
+        """Take room for `size` bytes more; Exhausted if there is none, or if the connection or its client has reached its
+        limit."""
         memory = self._memory
         free = memory.limit - memory.total() - size
         if size > 0 and (
             self.held + size > CONNECTION_PART * free or memory.of_client(self._slot) + size > CLIENT_PART * free
         ):
             raise memory.exhausted()
-        memory.take(size)  # raises, and nothing is counted, if another process took the free room
+        memory.take(size)  # raises before anything is counted if another process took the room
         self.held += size
         memory.count_client(self._slot, size)
 
@@ -109,13 +111,13 @@ class ConnectionMemory:
 
     @property
     def must_make_room(self) -> bool:
-        """Return whether other clients need room, and this one holds at least an even share."""
+        """Return whether other clients need room, and this client holds at least an equal share."""
         memory = self._memory
         return memory.short and memory.of_client(self._slot) * memory.clients() >= memory.total()
 
 
 def slot_of(client: str) -> int:
-    """Return the slot of an address, the same in all processes. A client with an IPv6 address has its whole /64."""
+    """Return the slot of an address, which is equal in all processes. All IPv6 addresses of a /64 network have one slot."""
     if ":" in client:
         try:
             client = str(ipaddress.IPv6Interface(f"{client.partition('%')[0]}/64").network)
@@ -125,9 +127,9 @@ def slot_of(client: str) -> int:
 
 
 def machine_memory() -> int:
-    """Return the bytes that this process may use at most: of the machine, or of the container that it runs in."""
+    """Return the most bytes that this process may use: the machine's memory, or the limit of its container."""
     installed = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         return min(installed, int(Path("/sys/fs/cgroup/memory.max").read_text()))
-    except (OSError, ValueError):  # no cgroup v2, or "max"
+    except (OSError, ValueError):  # there is no cgroup v2, or its limit is "max"
         return installed

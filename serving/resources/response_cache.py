@@ -1,6 +1,7 @@
 """The response cache: it keeps answers of models with `response_cache { enable: true }`, and drops the least recently used.
 
-One cache for all models, bounded in bytes by `--cache-config local,size=BYTES`. Source: Triton, user_guide/response_cache.md.
+All models share one cache of at most the size in `--cache-config local,size=BYTES`. Source: Triton,
+user_guide/response_cache.md.
 """
 
 import hashlib
@@ -17,12 +18,12 @@ from serving.core.in_flight import InFlightRequest
 
 log = logging.getLogger(__name__)
 
-_ENTRY_BYTES = 64  # the size of an entry beside its key and its tensors
-_TENSOR_BYTES = 128  # the size of a tensor beside its name and its elements: datatype, shape, the array itself
+_ENTRY_BYTES = 64  # the size of an entry without its key and its tensors
+_TENSOR_BYTES = 128  # the size of a tensor's datatype, shape and array object, without its name and its elements
 
 
 class ResponseCache:
-    """Outputs by request. Used on the event loop's thread only."""
+    """The outputs of requests, by a digest of each request. Used on the event loop's thread only."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -30,18 +31,18 @@ class ResponseCache:
         self.hits = 0
         self.misses = 0
         self.evictions = 0
-        self.too_large = 0  # answers that were not kept: even alone they do not fit
+        self.too_large = 0  # the number of answers that are larger than the whole cache
         self.lookup_ns = 0
         self.insertion_ns = 0
         self.generations = count()  # a number for each model that has been loaded
-        self.changes = 0  # how often a model has been replaced or unloaded
+        self.changes = 0  # the number of times that a model was replaced or unloaded
         self._entries: OrderedDict[bytes, tuple[dict[str, Tensor], int]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def models_changed(self) -> None:
-        """Forget the answers of ensembles, because a step may mean another model now."""
+        """Forget the answers of ensembles, because a step may now use another model."""
         self.changes += 1
 
     def get(self, key: bytes) -> dict[str, Tensor] | None:
@@ -63,7 +64,7 @@ class ResponseCache:
 
     def _pass_over(self, size: int) -> None:
         self.too_large += 1
-        if self.too_large.bit_count() == 1:  # the 1st, 2nd, 4th, ...: not a line for each request
+        if self.too_large.bit_count() == 1:  # log only the 1st, 2nd, 4th, ... such answer
             log.error(
                 "failed to insert an answer of %d bytes into the response cache of %d (%d times): give it a larger size by "
                 "--cache-config=local,size=<bytes>",
@@ -82,18 +83,19 @@ class ResponseCache:
 
 
 class ModelCache:
-    """One loaded model's part of the cache: a reloaded model never sees the answers of the one before it."""
+    """The part of the cache for one load of a model: a reloaded model never gets the answers of an earlier load."""
 
     def __init__(self, cache: ResponseCache, of_ensemble: bool = False) -> None:
         self._cache = cache
         self._of_ensemble = of_ensemble
         self._prefix = next(cache.generations).to_bytes(8, "little")
-        # Of requests under way that were not in the cache: the key, and the time of the lookup (ns).
+        # The key and the lookup time (ns) of each running request that was not in the cache.
         self._missed: dict[InFlightRequest, tuple[bytes, int]] = {}
 
     @classmethod
     def of(cls, config: ModelConfig, cache: ResponseCache | None) -> "ModelCache | None":
-        """Return the part of a model that asks for the cache; None for one that does not."""
+        """Return the part of the cache for a model; None if its configuration does not enable the cache, or if there is no
+        cache."""
         if cache is None or not config.response_cache.enable:
             return None
         return cls(cache, of_ensemble=config.platform == "ensemble")
@@ -101,7 +103,7 @@ class ModelCache:
     def look_up(self, request: InFlightRequest) -> tuple[dict[str, Tensor] | None, int]:
         """Return the outputs or None, and the time of the lookup (ns). A miss is remembered until `keep` or `forget`.
 
-        Requests of a sequence are not looked up, because a step of an ensemble may answer them by the requests before.
+        Requests of a sequence are not looked up, because a step of an ensemble may use earlier requests of the sequence.
         """
         if request.sequence.id:
             return None, 0
@@ -115,8 +117,8 @@ class ModelCache:
         return outputs, took
 
     def keep(self, request: InFlightRequest, outputs: dict[str, Tensor]) -> int:
-        """Keep the answer to a request that was looked up before. Return the time of lookup and insertion (ns); 0 if it was not
-        looked up. A request whose answer does not fit counts as a miss, as in Triton."""
+        """Keep the answer to a request that was looked up before. Return the time of lookup and insertion (ns); 0 if the
+        request was not looked up. A request whose answer does not fit counts as a miss, as in Triton."""
         key, lookup_ns = self._missed.pop(request, (b"", 0))
         if not key:
             return 0
@@ -130,7 +132,7 @@ class ModelCache:
         self._missed.pop(request, None)
 
     def _key(self, request: InFlightRequest) -> bytes:
-        """Return a digest of the inputs (name, datatype, shape, content) and of the outputs asked for."""
+        """Return a digest of the inputs (name, datatype, shape, content) and of the requested outputs."""
         digest = hashlib.blake2b(self._prefix, digest_size=32)
         if self._of_ensemble:
             digest.update(self._cache.changes.to_bytes(8, "little"))
@@ -145,4 +147,4 @@ class ModelCache:
 def _size(array: Tensor) -> int:
     if array.dtype != np.object_:
         return _TENSOR_BYTES + int(array.nbytes)
-    return _TENSOR_BYTES + sum(len(element) + 64 for element in array.ravel())  # the objects themselves take room too
+    return _TENSOR_BYTES + sum(len(element) + 64 for element in array.ravel())  # each object itself takes 64 bytes

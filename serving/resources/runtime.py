@@ -38,16 +38,16 @@ class ModelControl(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """infer: queues a request with its model. infer_step: queues the request of an ensemble's step, by the ensemble's
-    namespace. executor: does slow work off the loop."""
+    """infer: queues a request with its model. infer_step: queues the request of an ensemble's step; its first argument is the
+    namespace of the ensemble. executor: does slow work off the loop."""
 
     loop: asyncio.AbstractEventLoop
     executor: Executor
     infer: Callable[[InFlightRequest], None]
     infer_step: Callable[[str, InFlightRequest], None]
     strict_devices: bool = False
-    checks_memory: bool = True  # a model that cannot fit is refused before it is loaded
-    heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S  # until a model's process that gives no sign of life is replaced
+    checks_memory: bool = True  # True if a model that cannot fit is refused before it is loaded
+    heartbeat_timeout_s: float = HEARTBEAT_TIMEOUT_S  # a process without a sign of life for this time is replaced
     cache: ResponseCache | None = None
     limiter: RateLimiter | None = None
     host_policies: Mapping[str, Cores] = field(default_factory=dict)
@@ -58,13 +58,15 @@ class Runtime:
     loop_time: LoopTime = field(default_factory=LoopTime)
     control: ModelControl | None = None
     metrics: CustomMetrics = field(default_factory=CustomMetrics)
-    summaries: bool = False  # models keep the histograms for the summaries of /metrics
-    step_labels: Callable[[str, str, int], Labels] | None = None  # of the model that a step in a namespace means
-    first_responses: bool | None = None  # which models have a histogram of first responses; None: decoupled ones
+    summaries: bool = False  # True if models keep the histograms for the summaries of /metrics
+    # Returns the labels of a step's model: (namespace, name, version) -> labels.
+    step_labels: Callable[[str, str, int], Labels] | None = None
+    # Whether models have a histogram of first responses; None: decoupled models have it.
+    first_responses: bool | None = None
 
     async def in_thread(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """Call a function that reads files on a worker thread, and return its result."""
-        run = partial(copy_context().run, function)  # its log lines have the model's mark
+        run = partial(copy_context().run, function)  # the call's log lines have the model's mark
         try:
             called = self.loop.run_in_executor(self.executor, partial(run, *arguments, **named))
         except RuntimeError:  # the executor is closed

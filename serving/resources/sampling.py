@@ -1,4 +1,4 @@
-"""Reads values off the loop that take a while or may hang, such as /proc of many processes or the driver of a GPU."""
+"""Reads slow values off the event loop, because reading may hang: /proc of many processes, the driver of a GPU."""
 
 import asyncio
 import logging
@@ -12,15 +12,16 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PATIENCE_S = 1.0  # after this time a caller takes the previous reading
+PATIENCE_S = 1.0  # a caller that has waited this long takes the previous reading
 
 
 class Sample(Generic[T]):
-    """The latest reading of a value. Readings follow each other, each on a thread of its own: while one hangs there is no
-    other, and the latest value stays. Used on the event loop's thread."""
+    """The latest reading of a value. Each reading runs on a separate thread. While a reading runs or hangs, no other begins,
+    and the latest value stays. Used on the event loop's thread."""
 
     def __init__(self, name: str, read: Callable[[], T], interval_s: float = 0.0) -> None:
-        """Make the first reading at once. name: for the log. interval_s: a younger reading is not repeated."""
+        """Make the first reading immediately. name: the value's name for the log. interval_s: the least age of a repeated
+        reading."""
         self._name = name
         self._read = read
         self._interval_s = interval_s
@@ -30,11 +31,11 @@ class Sample(Generic[T]):
 
     @property
     def age(self) -> float:
-        """Return the seconds since the latest reading was begun."""
+        """Return the seconds since the latest reading began."""
         return time.monotonic() - self._began
 
     def refresh(self) -> "Future[None] | None":
-        """Begin a reading unless one is under way, and return it; None if the latest is young enough."""
+        """Begin a reading, unless one is running, and return its future; None if the latest reading is recent enough."""
         if self._reading is None or self._reading.done():
             if self.age < self._interval_s:
                 return None
@@ -43,7 +44,7 @@ class Sample(Generic[T]):
         return self._reading
 
     async def refreshed(self) -> None:
-        """Wait for a new value, at most until its reading has taken PATIENCE_S."""
+        """Wait for a new value, but not longer than until its reading has taken PATIENCE_S."""
         reading = self.refresh()
         left = PATIENCE_S - self.age
         if reading is not None and left > 0:
