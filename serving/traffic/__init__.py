@@ -1,5 +1,5 @@
-"""Rollouts: they choose the arm of a model that answers a request without a version, and measure both arms.
+"""Rollouts: they choose the arm of a model that answers a request that names no version, and measure both arms.
 
-A policy in the configuration (repository.config.traffic) says how requests are shared. May import `core`, `telemetry` and
-`resources`, and not `models`, which makes a rollout of a policy and gives it the model of each arm.
+A policy in the configuration (repository.config.traffic) says how requests are divided between the arms. May import `core`,
+`telemetry` and `resources`, but not `models`: that room makes a rollout from a policy and gives it the model of each arm.
 """

@@ -17,37 +17,37 @@ _CLIENTS = (Code.INVALID_ARG, Code.NOT_FOUND, Code.UNSUPPORTED, Code.ALREADY_EXI
 
 
 class Target(Protocol):
-    """The model that answers for an arm: one of this server, asleep or awake, or of another server."""
+    """The model that answers for an arm: a model of this server, asleep or awake, or a model on another server."""
 
     @property
     def pending(self) -> int:
-        """How many requests wait for it."""
+        """Return how many requests wait for the model."""
 
     @property
     def needs_eviction(self) -> bool:
-        """Return whether it sleeps, and other models would have to be evicted to load it."""
+        """Return whether the model sleeps, and other models would have to be evicted to load it."""
 
     def submit(self, request: InFlightRequest) -> None:
-        """Take a request; raises a ServingError, with which the caller answers it."""
+        """Take a request; on failure, raise the ServingError with which the caller has to answer the request."""
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Remove and return the waiting requests that are `wanted` elsewhere; none of sequences."""
+        """Remove and return the waiting requests for which `wanted` is true; requests of sequences stay."""
 
 
 class AsksCandidate(Protocol):
-    """Sends requests that the stable arm has answered to the candidate too, to compare the answers: a Mirror."""
+    """An object that also sends requests answered by the stable arm to the candidate, to compare the answers: a Mirror."""
 
     def wants(self) -> bool:
-        """Return whether it takes the next request that the stable arm answers."""
+        """Return whether to offer it the next request that the stable arm answers."""
 
     def offer(self, request: InFlightRequest, answer: Answer, took_ns: int) -> None:
-        """Take a request with its answer, which is about to be sent."""
+        """Take a request whose answer is about to be sent, with that answer."""
 
 
 class Arm:
-    """One of the two parties of a rollout. target: the model that answers there now; None while that does not serve.
+    """One of the two parties of a rollout. target: the model that answers for the arm now; None while it does not serve.
 
-    version: of this server's model; 0 of one on another server, which is `remote` then.
+    version: the version of this server's model; 0 if the model is on another server, which `remote` then describes.
     """
 
     __slots__ = ("figures", "name", "remote", "target", "version")
@@ -61,7 +61,7 @@ class Arm:
 
     @property
     def words(self) -> str:
-        """Return the name of its model for a log."""
+        """Return a name for the arm's model in a log."""
         return f"the model at {self.remote.url}" if self.remote is not None else f"version {self.version}"
 
     def submit(self, request: InFlightRequest) -> None:
@@ -78,7 +78,7 @@ class Arm:
         return self.target is not None and self.target.needs_eviction
 
     def take_back(self) -> list[InFlightRequest]:
-        """Remove and return the requests of this arm that still wait, for the other arm to answer."""
+        """Remove and return the requests of this arm that still wait, so that the other arm can answer them."""
         if self.target is None:
             return []
         taken = safely("taking back what waits for an arm", self.target.take_back, self._counts) or []
@@ -93,7 +93,7 @@ class Arm:
 
 
 class ArmCounter(ArmObserver):
-    """Counts how the requests of an arm end; one observer for all of them. mirror: is offered each answer."""
+    """Counts how the requests of an arm end; one observer for all of them. mirror: each answer is offered to it."""
 
     __slots__ = ("_figures", "_mirror", "counted_arm")
 

@@ -1,7 +1,7 @@
-"""Breaches of guardrails, kept in a file, so that a restarted server gives no requests to a candidate that it had taken out.
+"""Breaches of guardrails, kept in a file so that a restarted server gives no requests to a candidate that was taken out.
 
-The policy on disk keeps the weight of the breach until somebody writes another. A breach belongs to the name of its rollout, so
-that a policy with another name begins anew.
+The policy on disk keeps the weight that it had at the breach until somebody writes another policy. A breach belongs to the name
+of its rollout, so a policy with another name starts without a breach.
 """
 
 import json
@@ -18,13 +18,13 @@ from repository.files import storage
 
 log = logging.getLogger(__name__)
 
-LOCK_S = 1.0  # to wait while another server writes
+LOCK_S = 1.0  # how long to wait while another server writes
 ROOM_BYTES = 16 << 10  # reserved on the disk for the next change, because a full disk may cause a breach
 _FAR_FUTURE = 1e11  # unix time
 
 
 class Breach(NamedTuple):
-    """Why a candidate gets no requests any more. guardrail: its place in the policy. at: unix time."""
+    """Why a candidate gets no more requests. guardrail: the place of the breached guardrail in the policy. at: unix time."""
 
     rollout: str
     guardrail: int
@@ -32,37 +32,37 @@ class Breach(NamedTuple):
     at: float
 
 
-Change = Callable[[dict[str, Breach]], object]  # of the content of the file
+Change = Callable[[dict[str, Breach]], object]  # a function that changes the content of the file
 
 
 class Breaches:
     """The breaches of one server, by the key of the model. Without a path they last as long as the process.
 
-    Several servers may share a file: each adds its changes to those of the others. A change takes effect at once and is written
-    by a thread, because the disk may be slow, and another server may hold the lock.
+    Several servers may share a file: each adds its own changes to it. A change takes effect immediately. A thread writes it,
+    because the disk may be slow, and another server may hold the lock.
     """
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         self._known: dict[str, Breach] = _read(path) if path is not None else {}
         self._unwritten: list[Change] = []
-        self._lock = threading.Lock()  # of the list above
+        self._lock = threading.Lock()  # protects the list above
         self._thread = ThreadPoolExecutor(1, "breaches")
         self._written = True  # whether the last write succeeded, with room for the next change
-        self._write(LOCK_S)  # so that the log tells of a file that cannot be written before a breach is lost
+        self._write(LOCK_S)  # logs that the file cannot be written before a breach is lost
 
     def of(self, model: str, rollout: str) -> Breach | None:
-        """Return the breach of a rollout; None where there was none."""
+        """Return the breach of a rollout; None if there was none."""
         found = self._known.get(model)
         return found if found is not None and found.rollout == rollout else None
 
     def keep(self, model: str, breach: Breach) -> None:
-        """Keep a breach, and have it written; it holds even where that fails, which is logged."""
+        """Keep a breach and start to write it. It stays in force even if the write fails; the failure is logged."""
         self._known[model] = breach
         self._change(lambda known: known.update({model: breach}))
 
     def forget(self, model: str) -> None:
-        """Forget the breach of a model whose policy has gone or has another name."""
+        """Forget the breach of a model whose policy was removed or has another name."""
         before = self._known.pop(model, None)
         if before is not None:
             self._change(lambda known: known.pop(model) if known.get(model) == before else None)
@@ -73,7 +73,7 @@ class Breaches:
             self._thread.submit(self._write, 0.0)
 
     def close(self) -> None:
-        """Return when every change has been written, or could not be. Not for the event loop's thread."""
+        """Wait until every change has been written or has failed. Not for the event loop's thread."""
         self._thread.shutdown()
 
     def _change(self, change: Change) -> None:
@@ -112,7 +112,7 @@ class Breaches:
 
 
 def _read(path: Path) -> dict[str, Breach]:
-    """Return the breaches of earlier processes; {} without a readable file, which is logged."""
+    """Return the breaches of earlier processes; {} if there is no file, or if it cannot be read, which is logged."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:

@@ -2,12 +2,14 @@
 
 compare(stable, candidate, tolerance, classes) -> Comparison
 
-Elements agree where |candidate - stable| <= absolute + relative * |stable|, as in numpy's allclose. The reported relative
+Elements agree if |candidate - stable| <= absolute + relative * |stable|, as in numpy's allclose. The reported relative
 difference is |candidate - stable| / max(|candidate|, |stable|), which stays finite for a stable value of 0. NaN agrees with
-NaN, and an infinity with the same one; an element that is finite in one answer alone does not agree, and counts in no
-difference. BYTES agree where they are equal, or where both are JSON (as many services answer) whose numbers agree and whose
-rest is equal. The first class of each row is compared where an output has, beside the batch's, one axis of at least two
-numbers, and in JSON that is an object of numbers. Any thread may call this.
+NaN, and an infinity with the same infinity. An element that is finite in only one of the answers does not agree, and counts in
+no difference.
+
+BYTES agree if they are equal. They also agree if both are JSON (as many services answer), their numbers agree and the rest is
+equal. The first class of each row, the one with the greatest number, is compared for outputs that have one axis of at least two
+numbers in addition to the batch axis, and for JSON that is an object of numbers. Any thread may call this.
 """
 
 import math
@@ -26,9 +28,9 @@ WORST = 1e9  # the score of values that cannot be compared as numbers
 _MOST = 1e6  # the highest score of numbers
 _MAX_JSON = 1 << 20  # bytes of an element that is parsed as JSON
 _MAX_DETAILS = 5
-_SMALL = 64 << 10  # bytes that are compared as a whole first: most answers of a good candidate are equal
-_LARGEST = 1e290  # reported difference, so that sums stay finite: JSON has no infinity
-_TINY = 5e-324  # in place of a divisor of 0: the quotient is 0 or infinite
+_SMALL = 64 << 10  # bytes up to which tensors are first compared as a whole: most answers of a good candidate are equal
+_LARGEST = 1e290  # the largest reported difference, so that sums stay finite: JSON has no infinity
+_TINY = 5e-324  # replaces a divisor of 0: the quotient is then 0 or infinite
 _AT_ONCE = 1 << 16  # elements that are converted to doubles at a time
 
 
@@ -41,13 +43,14 @@ class Tolerance(NamedTuple):
 
 @dataclass(slots=True)
 class Comparison:
-    """How two answers to one request compare.
+    """The result of comparing two answers to one request.
 
-    mismatched: names, shapes or datatypes differ. disagreed: they do, or an element is beyond the tolerance.
-    max_absolute, max_relative: the greatest differences of elements; mean_absolute: over all numbers of all outputs. They are
-    finite even where numbers overflow.
-    top1_compared, top1_agreed: rows with classes, and those whose first class is the same.
-    score: the greatest difference in multiples of the tolerance; WORST for values that are no numbers.
+    mismatched: whether names, shapes or datatypes differ. disagreed: whether the answers are mismatched, or an element is
+    beyond the tolerance.
+    max_absolute, max_relative: the greatest differences of elements. mean_absolute: the mean difference of all numbers of all
+    outputs. All three are finite even if numbers overflow.
+    top1_compared: how many rows have classes. top1_agreed: how many of these have the same first class in both answers.
+    score: the greatest difference in multiples of the tolerance; WORST if values other than numbers differ.
     details: the differences, as clauses.
     """
 
@@ -64,24 +67,24 @@ class Comparison:
     _count: int = 0
 
     def tell(self, detail: str) -> None:
-        """Note a difference; of many the first ones."""
+        """Note the description of a difference; only the first few are kept."""
         if len(self.details) < _MAX_DETAILS:
             self.details.append(detail)
 
     def mismatch(self, detail: str) -> None:
-        """Note outputs that cannot be compared."""
+        """Note that outputs cannot be compared."""
         self.mismatched = True
         self.differ(detail)
 
     def differ(self, detail: str) -> None:
-        """Note values other than numbers that are not equal."""
+        """Note that values other than numbers are not equal."""
         self.disagreed = True
         self.score = WORST
         self.tell(detail)
 
     def count_difference(self, stable: NDArray[Any], candidate: NDArray[Any], tolerance: Tolerance) -> int | None:
-        """Count the differences of numbers. Return how many are beyond the tolerance; None, without counting, where a number is
-        not finite."""
+        """Count the differences of numbers. Return how many are beyond the tolerance. If a number is not finite, count
+        nothing and return None."""
         if not stable.size:
             return 0
         difference = np.abs(candidate - stable)
@@ -114,7 +117,7 @@ def compare(
 ) -> Comparison:
     """Compare the outputs of two answers. classes: the outputs whose first class is compared."""
     found = Comparison()
-    with np.errstate(all="ignore"):  # of numbers that overflow when they are subtracted
+    with np.errstate(all="ignore"):  # ignores numbers that overflow when they are subtracted
         for name in dict.fromkeys((*stable, *candidate)):
             if name not in candidate:
                 found.mismatch(f"output '{name}' is missing in the candidate's answer")
@@ -126,8 +129,8 @@ def compare(
 
 
 def class_outputs(config: ModelConfig) -> frozenset[str]:
-    """Return the outputs whose elements may be classes: those with labels; without labels, those with a single axis beside the
-    batch's. A model that does not batch by itself may declare its batch axis as 1 or -1."""
+    """Return the outputs whose elements may be classes: the outputs with labels. If no output has labels, return the outputs
+    with a single axis in addition to the batch axis. A model without batching may declare its batch axis as 1 or -1."""
     labelled = frozenset(output.name for output in config.output if output.label_filename)
     return labelled or frozenset(output.name for output in config.output if _has_one_axis(config, output))
 
@@ -216,7 +219,7 @@ def _raw(element: object) -> bytes:
 
 
 def _json_of(element: object) -> object:
-    """Return the object or list that an element is in JSON; None for another one."""
+    """Return the object or list that an element contains as JSON; None for an element with any other content."""
     raw = _raw(element)
     if len(raw) > _MAX_JSON or raw.lstrip()[:1] not in (b"{", b"["):
         return None
@@ -265,7 +268,7 @@ def _is_number(value: object) -> bool:
 
 
 def _first_class(value: object) -> str | None:
-    """Return the member with the highest number of an object that has at least two, all of them numbers; else None."""
+    """Return the name of the highest number in an object of at least two members, all of them numbers; else None."""
     if not isinstance(value, dict) or len(value) < 2 or not all(_is_number(one) for one in value.values()):
         return None
     first: str = max(value, key=lambda key: float(value[key]))

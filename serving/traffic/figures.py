@@ -1,7 +1,7 @@
-"""Counts of an arm of a rollout: since it began, and in the window that guardrails evaluate.
+"""Counts of an arm of a rollout: since the rollout began, and in the window that guardrails evaluate.
 
-A request only adds to cumulative values; once a second `tick` keeps a reading of them, and a window is the difference of two
-readings.
+A request only adds to cumulative values. Once a second `tick` stores a reading of these values, and a window is the difference
+of two readings.
 """
 
 from collections import Counter, deque
@@ -10,7 +10,7 @@ from typing import Generic, NamedTuple, Protocol, Self, TypeVar
 
 from repository.core.histogram import Counts, Histogram, merge, subtract
 
-READINGS = 60  # of a window, whose length is exact to a 60th
+READINGS = 60  # readings in a window, whose length is therefore exact to a 60th
 LONGEST_WAIT_S = 15
 MOST_SECONDS = 600
 # Failures less than this apart may have one cause: a batch, a process that ends, a moment without memory.
@@ -19,9 +19,10 @@ GIVEN_UP_NS = 1_000_000_000  # a request that its client cancels after waiting t
 
 
 class Window(NamedTuple):
-    """Counts of an arm in its last seconds. latency: of the requests that did not fail, which took `sum_ns` together. given_up:
-    how long cancelled requests had waited. refused: requests answered with an error of the client. begun: requests that came.
-    moments: at which requests failed or were cancelled as too late; one for failures less than MOMENT_NS apart."""
+    """Counts of an arm in its last seconds. latency: latencies of the requests that did not fail, which took `sum_ns` together.
+    given_up: how long cancelled requests had waited. refused: how many requests were answered with an error for a mistake of
+    the client. begun: how many requests came. moments: how often requests failed, or were cancelled after a long wait; failures
+    less than MOMENT_NS apart count as one."""
 
     requests: int
     errors: int
@@ -47,7 +48,7 @@ class Window(NamedTuple):
 
 
 def rounded_s(window_s: float, most: float) -> float:
-    """Return the length of a window, rounded up while it grows: a value that changes each second is sent each second."""
+    """Return the length of a window, rounded up while it grows: an exact length would change, and be sent, every second."""
     rounded = 10.0
     while rounded < window_s:
         rounded *= 2
@@ -55,12 +56,12 @@ def rounded_s(window_s: float, most: float) -> float:
 
 
 def lasted(window: Window) -> Counts:
-    """Return the least durations of requests, with those that clients cancelled."""
+    """Return how long requests took at least, including the requests that clients cancelled."""
     return merge([window.latency, window.given_up])
 
 
 class Compared(NamedTuple):
-    """How many mirrors ended in the last seconds, and how many of them differed or failed."""
+    """How many mirrors ended in the last seconds, and for how many of them the candidate's answer differed or failed."""
 
     compared: int
     disagreed: int
@@ -71,7 +72,7 @@ class Compared(NamedTuple):
 
 
 class Reading(Protocol):
-    """Cumulative values, whose difference to earlier ones is the count between the two."""
+    """Cumulative values: the difference of two readings is the count between them."""
 
     def since(self, earlier: Self) -> Self: ...
 
@@ -80,7 +81,7 @@ T = TypeVar("T", bound=Reading)
 
 
 class Windowed(Generic[T]):
-    """Counts in a window, by cumulative readings that are one or a few seconds apart.
+    """Counts in a window, from cumulative readings that are one or a few seconds apart.
 
     seconds: the counts of each second of the window, the oldest first.
     """
@@ -88,7 +89,7 @@ class Windowed(Generic[T]):
     __slots__ = ("_before", "_readings", "_second", "_step_s", "_window_s", "seconds")
 
     def set_window(self, window_s: float) -> None:
-        """Begin a window of this length, which is shorter until it has filled."""
+        """Begin a window of this length; until that much time has passed, it is shorter."""
         self._window_s = max(1, int(window_s))
         self._step_s = max(1, self._window_s // READINGS)
         self._second = 0
@@ -111,7 +112,7 @@ class Windowed(Generic[T]):
 
     @property
     def window_s(self) -> int:
-        """The present length of the window in seconds, to a 60th of it."""
+        """Return the present length of the window in seconds, exact to a 60th of it."""
         return min(self._second, self._window_s)
 
     def _reading(self) -> T:
@@ -121,10 +122,10 @@ class Windowed(Generic[T]):
 class ArmFigures(Windowed[Window]):
     """Counts of one arm since its rollout began on this server.
 
-    begun: requests that it was given. requests: those that it answered, with an output or an error; errors: those of them that
-    failed without a mistake of the client. withdrawn: requests in neither count, because they were cancelled, or refused as the
-    client's mistake. latency: from the decoded request to the answer, of the requests that did not fail. given_up: how long
-    cancelled requests had waited; their answers would have taken longer still.
+    begun: requests that the arm was given. requests: requests that it answered or that failed. errors: requests that failed
+    without a mistake of the client. withdrawn: requests that are neither in `requests` nor in `errors`, because they were
+    cancelled, or refused as the client's mistake. latency: the time from the decoded request to the answer, for the requests
+    that did not fail. given_up: how long cancelled requests had waited; their answers would have taken even longer.
     """
 
     __slots__ = (
@@ -145,16 +146,16 @@ class ArmFigures(Windowed[Window]):
         self._failed_ns = -MOMENT_NS
         self.latency = Histogram()
         self.given_up = Histogram()
-        self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S + 1)  # `begun`, one reading a second
+        self._begun_before: deque[int] = deque(maxlen=LONGEST_WAIT_S + 1)  # the values of `begun`, one for each second
         self.set_window(window_s)
 
     # -- with each request -----------------------------------------------------------------------------------------
     def begin(self) -> None:
-        """Count a request that the arm is given."""
+        """Count a request that is given to the arm."""
         self.begun += 1
 
     def count(self, took_ns: int, failed: bool, at_ns: int = 0) -> None:
-        """Count a request that was answered or failed after so many nanoseconds. at_ns: monotonic; 0 for now."""
+        """Count a request that was answered or failed after `took_ns`. at_ns: the monotonic time of that; 0 for now."""
         self.requests += 1
         if failed:
             self.errors += 1
@@ -186,7 +187,7 @@ class ArmFigures(Windowed[Window]):
         super().tick()
 
     def waiting(self, seconds: int) -> int:
-        """Return how many requests, at least, have waited so many seconds (1 to LONGEST_WAIT_S) for their answer."""
+        """Return how many requests at least have waited for this many seconds (1 to LONGEST_WAIT_S) for their answer."""
         if len(self._begun_before) <= seconds:
             return 0
         return max(0, self._begun_before[-1 - seconds] - self.requests - self.withdrawn)
@@ -200,13 +201,13 @@ class ArmFigures(Windowed[Window]):
 class ShadowFigures(Windowed[Compared]):
     """Results of comparing both arms' answers to the same requests, since the rollout began on this server.
 
-    compared: pairs of answers. disagreed: pairs beyond the tolerance or mismatched. mismatched: pairs whose outputs have other
-    names, shapes or datatypes.
-    top1_compared, top1_agreed: of outputs with classes, how often the first class is the same.
-    max_absolute, max_relative: the greatest differences of any element; sum_absolute: of each pair's mean difference.
-    failed: mirrors that the candidate did not answer. dropped: mirrors that were not sent, by reason.
-    trouble: the last error of the candidate, and when (unix seconds).
-    stable_latency, candidate_latency: of the same requests.
+    compared: pairs of answers that were compared. disagreed: pairs that are beyond the tolerance or mismatched. mismatched:
+    pairs whose outputs differ in names, shapes or datatypes.
+    top1_compared: rows with classes. top1_agreed: rows whose first class is the same in both answers.
+    max_absolute, max_relative: the greatest differences of any element. sum_absolute: the sum of each pair's mean difference.
+    failed: mirrors that the candidate did not answer. dropped: mirrors that were given up, by reason.
+    trouble: the last error of the candidate, with its time in unix seconds.
+    stable_latency, candidate_latency: the latencies of both arms for the same requests.
     """
 
     __slots__ = (

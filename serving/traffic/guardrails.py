@@ -1,14 +1,16 @@
 """Guardrails: whether a candidate is worse than the stable version by more than is allowed, beyond chance.
 
-Once a second, each guardrail compares the candidate with the stable version in the same time: in the whole window, and in its
-latest part, which shows a new fault sooner. A guardrail is breached where the p-value of "the candidate keeps to the limit" is
-below the policy's alpha (significance.py), and holds where it is not and both arms have enough samples. Failures need no
-minimum of samples: at several separate moments they are beyond chance, however few the requests.
+Once a second, each guardrail compares the candidate with the stable version over the same time: in the whole window, and in its
+latest part, which shows a new fault sooner. A guardrail is breached if the p-value of "the candidate is within the limit" is
+below the policy's alpha (significance.py). It holds if the p-value is not below alpha and both arms have enough samples.
+Failures need no minimum of samples: if they happen at several separate moments, they are beyond chance, however few requests
+there are.
 
-A candidate may not answer at all: requests that wait too long count as errors and as slow. Clients that wait for each answer
-leave only a few such requests, of one moment, so that the time without any answer counts as well. Clients may cancel sooner: a
-cancelled request took at least as long as it waited. The candidate may also refuse, as the client's mistake, requests that
-stable answers. Both arms are counted in the same way, because some clients cancel and make mistakes anyway.
+A candidate may not answer at all, so requests that wait too long count as errors and as slow. Clients that send one request
+after another leave only a few such requests, all from one moment, so the time without any answer counts as well. Clients may
+cancel a request before it has waited too long; such a request took at least as long as it waited. The candidate may also refuse
+requests, as the client's mistake, that stable answers. All this is counted in the same way for both arms, because some clients
+cancel and make mistakes in any case.
 """
 
 import logging
@@ -51,16 +53,16 @@ log = logging.getLogger(__name__)
 UNANSWERED_S = 10  # a request that waits this long counts as an error
 STILL_S = 5  # a shorter pause is no evidence
 GIVEN_UP_S = 1  # a request that its client cancels after this long counts as an error
-# The latest parts of the window, where a new fault is soon found. They have so many requests of the candidate, or the policy's
-# `min_samples`.
+# The latest parts of the window, in which a new fault is found soon: at least LATEST_S seconds, and LATEST_SAMPLES or the
+# policy's `min_samples` requests to the candidate.
 LATEST_S, LATEST_SAMPLES = 30, 1000
-# The separate moments of failure that count as several. An arm with fewer than `min_samples` requests is judged again with each
-# further request, in each of the steps of a day.
+# How many separate moments of failure count as "several". An arm with fewer than `min_samples` requests is judged again only
+# with each further request, in each of the steps of a rollout in a day.
 SEVERAL = 5
 STEPS_OF_A_DAY = 100
-BEYOND_QUANTILE = 20  # requests beyond a quantile, on its rarer end, that are enough to know it
-# How many moments of a second count as independent: a failure is over at once, while a pause of a second makes all of its
-# requests slow.
+BEYOND_QUANTILE = 20  # how many requests beyond a quantile, on its rarer side, are enough to know it
+# How many moments of a second count as independent: a failure is over immediately, while a pause of a second makes all requests
+# in it slow.
 MOMENTS_OF_ERRORS, MOMENTS_OF_LATENCY = 4, 1
 
 _NOTHING: Counted = (0.0, 0.0)
@@ -69,9 +71,9 @@ WAITING, HOLDS, BREACHED = "waiting", "holds", "breached"
 
 
 class Values(Protocol):
-    """Readings of a Prometheus metric in the window, of both arms at the same moments. counted: each is the growth of a counter
-    and the number of requests since the last reading; else a value and 1. remembered: stable's are of a smaller weight.
-    problem: why there are no readings, or no more."""
+    """Readings of a Prometheus metric in the window, for both arms at the same moments. counted: whether each reading is the
+    growth of a counter and the number of requests since the last reading; if not, it is a value and 1. remembered: whether the
+    readings of stable are from a time with a smaller weight. problem: why there are no readings, or no new ones."""
 
     @property
     def stable(self) -> Sequence[Counted]: ...
@@ -86,7 +88,7 @@ class Values(Protocol):
 
 
 class GuardrailState(NamedTuple):
-    """The state of a guardrail. limit: of the candidate's value. samples: of the stable arm, of the candidate."""
+    """The state of a guardrail. limit: the limit for the candidate's value. samples: how many stable and the candidate have."""
 
     metric: str
     stable: float | None
@@ -99,7 +101,7 @@ class GuardrailState(NamedTuple):
 
 
 class _Finding(NamedTuple):
-    """The result of a metric's function. p: None while it waits for samples."""
+    """The result of a metric's function. p: the p-value; None while the guardrail waits for samples."""
 
     detail: str
     stable: float | None = None
@@ -110,8 +112,8 @@ class _Finding(NamedTuple):
 
 
 class _Arm(NamedTuple):
-    """An arm's window, second by second. waiting: returns how many requests have had no answer for so many seconds. window_s:
-    its present length. remembered: the time of an earlier window; "" for the present one."""
+    """An arm's window, second by second. waiting: returns how many requests have had no answer for a number of seconds.
+    window_s: the present length of the window. remembered: the time of an earlier window; "" for the present one."""
 
     window: Window
     seconds: Sequence[Window]
@@ -121,7 +123,7 @@ class _Arm(NamedTuple):
 
 
 class _Mirrored(NamedTuple):
-    """The shadow's window, in the same way."""
+    """The window of the shadow; its fields are those of an _Arm, except `waiting`."""
 
     window: Compared
     seconds: Sequence[Compared]
@@ -140,8 +142,8 @@ class _Sample(NamedTuple):
 
 
 class _Counts(NamedTuple):
-    """Counts of an arm. whole: of its window. counter: counts one of its seconds. late: requests without an answer, by the
-    second in which they came."""
+    """Counts of an arm. whole: the count of its whole window. counter: returns the count of one second. late: counts of
+    requests without an answer, by the second in which they came."""
 
     whole: Counted
     seconds: Sequence[Any]
@@ -153,7 +155,7 @@ class _Counts(NamedTuple):
 
 
 class _Span(NamedTuple):
-    """Counts in the whole window, or in its `latest` seconds, and their evidence that the candidate is worse."""
+    """Counts in the whole window, or in its `latest` seconds, and the evidence from them that the candidate is worse."""
 
     stable: Counted
     candidate: Counted
@@ -162,15 +164,15 @@ class _Span(NamedTuple):
 
 
 class _Question(NamedTuple):
-    """exceeds: returns, by the counts of the candidate and the stable arm, the evidence that the candidate is worse than
-    allowed. moments: of a second that count as independent."""
+    """exceeds: returns the evidence that the candidate is worse than allowed, given the counts of the candidate and of the
+    stable arm. moments: how many moments of a second count as independent."""
 
     exceeds: Callable[[Counted, Counted], float]
     moments: float
 
 
 class Guardrails:
-    """The guardrails of one rollout. `values`: readings of those with a Prometheus metric, by their place in the policy."""
+    """The guardrails of one rollout. `values`: the readings for guardrails with a Prometheus metric, by place in the policy."""
 
     def __init__(
         self,
@@ -181,9 +183,9 @@ class Guardrails:
         values: Mapping[int, Values],
     ) -> None:
         self._stable, self._candidate, self._shadow = stable, candidate, shadow
-        self._failed: set[Guardrail] = set()  # those whose failure was logged
-        self._last: _Arm | None = None  # the last window of stable with enough requests
-        self._last_mirrored: _Mirrored | None = None  # the last one with enough mirrors
+        self._failed: set[Guardrail] = set()  # guardrails that could not be judged, as the log says
+        self._last: _Arm | None = None  # the last window of the stable arm that had enough requests
+        self._last_mirrored: _Mirrored | None = None  # the last window of the shadow that had enough mirrors
         self.configure(policy, values)
 
     def configure(self, policy: TrafficPolicy, values: Mapping[int, Values]) -> None:
@@ -191,7 +193,7 @@ class Guardrails:
         self.policy, self._values = policy, values
 
     def known(self) -> tuple[Known | None, Known | None]:
-        """Return the last windows of stable and of the mirrors that had enough requests, to keep over a restart."""
+        """Return the last windows of stable and of the mirrors that had enough requests, to keep across a restart."""
         stable, mirrored = self._last, self._last_mirrored
         return (
             stable and Known(stable.window, stable.window_s, stable.remembered),
@@ -214,7 +216,7 @@ class Guardrails:
         ]
 
     def _stable_arm(self) -> _Arm:
-        """Return the stable arm; where its weight leaves it too few requests, its last window that had enough."""
+        """Return the stable arm's present window; if its weight leaves it too few requests, its last one that had enough."""
         arm = _arm(self._stable)
         if arm.window.requests >= self.policy.min_samples:
             self._last = arm._replace(seconds=(), waiting=lambda seconds: 0, remembered=_now())
@@ -223,7 +225,7 @@ class Guardrails:
         return arm if may_come or self._last is None else self._last
 
     def _mirrored(self) -> _Mirrored | None:
-        """Return the shadow's window; where the candidate answers all requests, its last one with enough mirrors."""
+        """Return the shadow's window; if the candidate answers all requests, the shadow's last window with enough mirrors."""
         if self._shadow is None:
             return None
         found = _Mirrored(self._shadow.window(), self._shadow.seconds, self._shadow.window_s)
@@ -238,7 +240,7 @@ class Guardrails:
             found = METRICS[guardrail.metric](guardrail, sample)
             if guardrail.metric in ("errors", "latency") and (found.p is None or found.p >= self.policy.alpha):
                 found = _stands_still(guardrail, sample, found)
-        except Exception as error:  # the others are judged all the same
+        except Exception as error:  # the other guardrails are still judged
             found = _Finding(f"it cannot be judged ({type(error).__name__}): the server's log says why")
             if guardrail not in self._failed:
                 log.exception("guardrail '%s' cannot be judged", guardrail.metric)
@@ -258,7 +260,7 @@ def _arm(figures: ArmFigures) -> _Arm:
 
 
 def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
-    """The share of failed requests, against the stable version's and a margin."""
+    """Compare the share of failed requests with the share of the stable version plus a margin."""
     stable, candidate = (_counts(arm, _failed, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate))
     asked = _Question(lambda mine, other: share_exceeds(mine, other, guardrail.margin), MOMENTS_OF_ERRORS)
     few = _too_few(sample, sample.policy.min_samples, stable, candidate)
@@ -280,8 +282,8 @@ def _errors(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _judge_few(sample: _Sample, margin: float) -> _Span | None:
-    """Return the span in which a candidate with few requests is worse than allowed; None while there is none. Each moment of
-    failure counts once, however many requests failed then. Refused requests are left out: a few may come from one client."""
+    """Return the span in which a candidate with few requests is worse than allowed; None if there is none. Each moment of
+    failure counts once, however many requests failed then. Refused requests are left out: one client may cause a few."""
     stable, candidate = (
         _counts(arm, _failed_itself, _late(arm, UNANSWERED_S)) for arm in (sample.stable, sample.candidate)
     )
@@ -299,13 +301,13 @@ def _seldom(policy: TrafficPolicy, of: float) -> float:
 
 
 def _failed(window: Window) -> Counted:
-    """Return how many requests were not answered as asked, and of how many."""
+    """Return how many requests failed, were refused or were cancelled after a long wait, and out of how many."""
     failed, of = _failed_itself(window)
     return failed + window.refused, of + window.refused
 
 
 def _failed_itself(window: Window) -> Counted:
-    """Return the same without requests that were refused as the client's mistake."""
+    """Return the counts of `_failed` without requests that were refused as the client's mistake."""
     given_up = _beyond(window.given_up, _GIVEN_UP)
     return window.errors + given_up, window.requests + given_up
 
@@ -323,10 +325,10 @@ def _beyond(lasted: Counts, first: int) -> int:
 
 
 def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
-    """A quantile of the latency, against so many times the stable version's.
+    """Compare a quantile of the latency with a multiple of the stable version's quantile.
 
-    A candidate that keeps to the limit has no larger a share of slower requests than lies beyond the quantile, or than stable
-    has at the same time.
+    The share of requests that are slower than the limit is judged. For a candidate within the limit, it is not larger than the
+    share beyond the quantile, or than the share that stable has at the same time.
     """
     q = guardrail.quantile
     before = quantiles_ms(lasted(sample.stable.window), [q])[0]
@@ -364,7 +366,7 @@ def _latency(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
-    """The share of mirrored requests that the candidate answers beyond the tolerance, or fails."""
+    """Judge the share of mirrored requests that the candidate answers beyond the tolerance, or does not answer."""
     found = sample.mirrored
     if found is None:
         return _Finding("no answers are compared: give the policy a shadow")
@@ -374,7 +376,7 @@ def _disagreement(guardrail: Guardrail, sample: _Sample) -> _Finding:
         detail = f"{samples[0]} of {sample.policy.min_samples} mirrored requests in {_round(sample, found.window_s)}"
         return _Finding(detail, samples=samples)
     mirrored = _Counts(whole, found.seconds, _differed)
-    known = _Counts(whole, (), _differed)  # in place of stable's: the limit is fixed
+    known = _Counts(whole, (), _differed)  # takes the place of the stable arm's counts: the limit is fixed
     asked = _Question(lambda mine, _: share_above(mine, guardrail.limit), MOMENTS_OF_ERRORS)
     span = _judge(sample.policy, known, mirrored, asked, sample.policy.min_samples)
     differed = span.candidate[0] / span.candidate[1]
@@ -388,7 +390,7 @@ def _differed(found: Compared) -> Counted:
 
 
 def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
-    """A metric's readings, against so many times the stable version's."""
+    """Compare a metric's readings with a multiple of the stable version's readings."""
     values = sample.values
     if values is None:
         return _Finding("the metric has not been read yet")
@@ -417,18 +419,18 @@ def _prometheus(guardrail: Guardrail, sample: _Sample) -> _Finding:
 
 
 def _stands_still(guardrail: Guardrail, sample: _Sample, found: _Finding) -> _Finding:
-    """Return a guardrail's finding, or that the candidate has stopped answering where that breaches it.
+    """Return a guardrail's finding; if the candidate has stopped answering and that is a breach, return that instead.
 
-    It has stopped when it ended no request for seconds in which requests waited, while the stable arm went on or had none: all
-    clients may be waiting for the candidate. Without a fault, seconds in which an arm ends no request are as rare as before,
-    and so are requests that take as long.
+    The candidate has stopped answering if it ended no request in seconds in which requests waited for it, while the stable arm
+    ended some or had none: all clients may be waiting for the candidate. Without a fault, seconds in which an arm ends no
+    request are as rare as they were before, and so are requests that take this long.
     """
     least_s = UNANSWERED_S if guardrail.metric == "errors" else max(STILL_S, math.ceil((found.limit or 0.0) / 1000) + 1)
     stable, candidate, seconds = sample.stable, sample.candidate, sample.candidate.seconds
     silent_s = next((place for place, one in enumerate(reversed(seconds)) if _ended(one)), len(seconds))
     still_s = sum(candidate.waiting(one) > 0 for one in range(1, min(silent_s, LONGEST_WAIT_S) + 1))
     beside = [_ended(one) for one in islice(reversed(stable.seconds), still_s)]
-    held_up_s = beside.count(0) if still_s >= least_s and stable.waiting(least_s) else 0  # both arms were
+    held_up_s = beside.count(0) if still_s >= least_s and stable.waiting(least_s) else 0  # both arms were held up
     if still_s - held_up_s < least_s or stable.window.requests < sample.policy.min_samples:
         return found
     waiting = candidate.waiting(least_s)
@@ -455,7 +457,7 @@ def _counts(arm: _Arm, count: Callable[[Window], Counted], late: Sequence[Counte
 
 
 def _late(arm: _Arm, waited_s: int) -> list[Counted]:
-    """Return the requests that have waited at least so long, by the second in which they came."""
+    """Return counts of the requests that have waited at least this long, by the second in which they came."""
     waiting = [arm.waiting(seconds) for seconds in range(waited_s, LONGEST_WAIT_S + 1)]
     came = [older_too - older for older_too, older in pairwise([*waiting, 0])]
     return [(count, count) for count in reversed(came) if count > 0]
@@ -465,7 +467,7 @@ def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Q
     """Return the span with the evidence: the whole window, or its latest seconds with `enough` requests."""
     whole = _Span(stable.whole, candidate.whole, asked.exceeds(candidate.whole, stable.whole))
     seldom = _seldom(policy, candidate.whole[1])
-    if p_value(whole.evidence + seldom) < policy.alpha:  # else the costly look is not needed
+    if p_value(whole.evidence + seldom) < policy.alpha:  # if not, the costly look is not needed
         whole = _looked_at(whole, candidate.all(), stable.all(), asked)
     if p_value(whole.evidence) < policy.alpha:
         return whole
@@ -492,7 +494,7 @@ def _judge(policy: TrafficPolicy, stable: _Counts, candidate: _Counts, asked: _Q
 
 
 def _looked_at(span: _Span, candidate: list[Counted], stable: list[Counted], asked: _Question) -> _Span:
-    """Return a span with its evidence weighed by how requests of one moment go together."""
+    """Return a span whose evidence is reduced by how much requests of one moment succeed or fail together."""
     worth = clustered(span.evidence, candidate, stable), of_moments(span.evidence, candidate, asked.moments)
     return span._replace(evidence=max(worth))
 
@@ -505,13 +507,13 @@ def _sum(counted: Iterable[Counted]) -> Counted:
 
 
 def _known_by(quantile: float, policy: TrafficPolicy) -> int:
-    """Return how many requests a quantile needs: fewer near the median than at the ends."""
+    """Return how many requests are needed to know a quantile: fewer near the median than at the ends."""
     rarer = min(quantile, 1.0 - quantile)
     return min(policy.min_samples, math.ceil(BEYOND_QUANTILE / rarer)) if rarer > 0.0 else policy.min_samples
 
 
 def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
-    """Return the finding that an arm has too few samples; None where both have enough."""
+    """Return the finding that an arm has too few samples; None if both arms have enough."""
     samples = int(arms[0].whole[1]), int(arms[1].whole[1])
     for name, arm, count in zip(("stable", "the candidate"), (sample.stable, sample.candidate), samples, strict=True):
         if count < max(1, enough):
@@ -523,7 +525,7 @@ def _too_few(sample: _Sample, enough: int, *arms: _Counts) -> _Finding | None:
 
 
 def _lasted(arm: _Arm, span: _Span) -> Counts:
-    """Return the least durations of the requests of a span."""
+    """Return how long the requests of a span took at least."""
     if not span.latest:
         return lasted(arm.window)
     return merge(map(lasted, islice(reversed(arm.seconds), span.latest)))

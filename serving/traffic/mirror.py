@@ -1,17 +1,18 @@
-"""Mirrors: copies of requests that stable has answered, sent to the candidate, whose answers are compared with stable's.
+"""Mirrors: copies of requests that stable has answered, sent to the candidate to compare its answers with those of stable.
 
 wants() -> the client is answered -> take: inputs and answer are held -> the loop's next turn: candidate.submit -> compare
 
-Before its answer, a client's request pays for the draw of `wants` and an object around its responder. All other work comes
-later. A mirror that could delay requests of clients is dropped, and counted by the reason:
+Before a client's request is answered, only the draw in `wants` and an object around its responder cost time. All other work
+comes after the answer. A mirror that could delay requests of clients is dropped, and counted under one of these reasons:
 
 in_flight   as many mirrors are under way as the policy allows
-memory      mirrors hold as many bytes as they may, the server's memory for requests is scarce, or other models would have to be
+memory      mirrors hold as many bytes as allowed, the server's memory for requests is scarce, or other models would have to be
             evicted to load the candidate
 loop        the event loop is behind, or busy most of the time
 queue       requests wait for stable, or for the candidate
-refused     the candidate takes none now: its queue is full, it is being unloaded, its server is unreachable or refuses
-permission too_large   one request with its answer is larger than all mirrors may be
+refused     the candidate takes no requests now: its queue is full, it is being unloaded, or its server is unreachable or
+            refuses permission
+too_large   one request with its answer is larger than all mirrors together may be
 unfit       the request cannot be repeated: it has a sequence, a decoupled model, classes or shared memory as outputs, memory
             of a GPU or a client as inputs, or values that the other server's JSON cannot carry
 """
@@ -43,17 +44,17 @@ from serving.traffic.mismatches import Mismatches
 from serving.traffic.remotes.remote_model import NotAsDeclared
 from serving.traffic.spare_time import SpareTime
 
-TIMEOUT_S = 10.0  # for the candidate to answer a mirror
-MAX_BYTES = 64 << 20  # of all mirrors of a model
-MAX_ELEMENTS = 1 << 16  # of BYTES, which are counted one by one
-LATE_NS = 20_000_000  # for one turn of the loop
-SHORT_QUEUE = 32  # requests that one turn of the loop may bring; four batches where these are more
-COMPARED_ON_LOOP = 64 << 10  # bytes of two answers that are compared without a thread
+TIMEOUT_S = 10.0  # how long the candidate may take to answer a mirror
+MAX_BYTES = 64 << 20  # the bytes that all mirrors of a model may hold
+MAX_ELEMENTS = 1 << 16  # elements of a BYTES tensor, whose sizes are added up one by one
+LATE_NS = 20_000_000  # a mirror that waits longer than this for its turn of the loop is dropped
+SHORT_QUEUE = 32  # requests that one turn of the loop may bring; four batches count instead if they are more
+COMPARED_ON_LOOP = 64 << 10  # two answers with fewer bytes than this are compared on the loop, without a thread
 
 
 class MirroredArm(NamedTuple):
-    """The part of an arm that a mirror needs. pending: requests that wait for it. outputs: those that it can give; None for
-    all. needs_eviction: it sleeps, and other models would have to be evicted to load it."""
+    """The part of an arm that a mirror needs. pending: returns how many requests wait for the arm. outputs: the outputs that it
+    can give; None for all. needs_eviction: returns whether it sleeps, and other models would have to be evicted to load it."""
 
     submit: Callable[[InFlightRequest], None]
     pending: Callable[[], int]
@@ -74,7 +75,7 @@ class Mirror:
         memory: RequestMemory,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
-        """config: of the model. memory: counts the tensors of mirrors with those of clients."""
+        """config: the configuration of the model. memory: counts the tensors of mirrors together with those of clients."""
         self.figures = figures
         self.mismatches = Mismatches(shadow.keep, memory)
         self._stable = stable
@@ -115,7 +116,7 @@ class Mirror:
 
     # -- before the client is answered -----------------------------------------------------------------------------
     def wants(self) -> bool:
-        """Return whether to mirror the next request of stable: whether it is drawn, and there is room."""
+        """Return whether to mirror the next request of stable: whether it is drawn, and there is room for a mirror."""
         if random.random() >= self._share or self._closed:
             return False
         reason = self._no_room() or ("" if self._spare.left() else "loop")
@@ -131,7 +132,7 @@ class Mirror:
         return "queue" if self._stable.pending() > self._short_queue else ""
 
     def offer(self, request: InFlightRequest, answer: Answer, took_ns: int) -> None:
-        """Mirror a request that stable is about to answer (Observer.answered, the final one), after it is answered."""
+        """Arrange to mirror a request once its client is answered. answer: the final one, which stable is about to send."""
         if isinstance(answer, InferenceResponse) and not self._closed:
             request.responder = _AfterAnswer(self, request, took_ns)
         elif answer is None:  # the end of a decoupled model's stream
@@ -139,7 +140,7 @@ class Mirror:
 
     # -- after the client is answered ------------------------------------------------------------------------------
     def take(self, request: InFlightRequest, answer: InferenceResponse, took_ns: int) -> None:
-        """Hold the tensors of a request that has been answered, and submit it to the candidate in the next turn of the loop."""
+        """Hold the tensors of an answered request, and submit a copy of it to the candidate in the next turn of the loop."""
         asked = request.asked
         if _unfit(request, answer):
             self.figures.dropped["unfit"] += 1
@@ -155,7 +156,7 @@ class Mirror:
         asyncio.get_running_loop().call_soon(self._ask, mirrored, again, time.monotonic_ns())
 
     def _copy_for_candidate(self, request: InFlightRequest, mirrored: "_Mirrored") -> InFlightRequest:
-        """Return a copy of the request for the candidate. Requests that it causes take the same arms as the client's."""
+        """Return a copy of the request for the candidate. Requests that the copy causes take the same arms."""
         asked = request.asked
         same = InferenceRequest(
             asked.model_name,
@@ -183,7 +184,7 @@ class Mirror:
         return True
 
     def _requested(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the outputs to request of the candidate: those that both arms can give."""
+        """Return the outputs to request from the candidate: the requested ones that both arms can give."""
         if self._outputs is None:
             return names
         return tuple(name for name in names or sorted(self._outputs) if name in self._outputs)
@@ -205,7 +206,7 @@ class Mirror:
             self._failed(mirrored, unexpected(error, "asking the candidate"))
 
     def _take_answer(self, mirrored: "_Mirrored", answer: Answer, final: bool) -> None:
-        """Compare the candidate's answer with stable's."""
+        """Compare the candidate's answer with the answer of stable."""
         if not final or mirrored not in self._under_way:
             return
         mirrored.request = None
@@ -254,7 +255,7 @@ class Mirror:
     def _count_comparison(
         self, mirrored: "_Mirrored", candidate: Mapping[str, Tensor], took_ns: int, found: Comparison
     ) -> None:
-        """Count the result of a comparison, and keep it where it is among the worst."""
+        """Count the result of a comparison, and keep the mismatch if it is among the worst."""
         figures = self.figures
         figures.compared += 1
         figures.disagreed += found.disagreed
@@ -272,7 +273,7 @@ class Mirror:
         self._end(mirrored, kept)
 
     def _failed(self, mirrored: "_Mirrored", error: Answer) -> None:
-        """Count a mirror without an answer: dropped where the candidate takes none now, else failed."""
+        """Count a mirror without an answer: as dropped if the candidate takes no such requests, else as failed."""
         if mirrored not in self._under_way:
             return
         if isinstance(error, ServingError) and self.mismatches.keeps:  # the message may quote an input
@@ -304,7 +305,7 @@ class Mirror:
 
 
 class _AfterAnswer:
-    """Replaces a request's responder for its last answer: answers through it, then mirrors the request."""
+    """Replaces the responder of a request for its last answer: sends the answer through that responder, then mirrors."""
 
     __slots__ = ("_mirror", "_request", "_responder", "_took_ns", "flow")
 
@@ -324,7 +325,7 @@ class _AfterAnswer:
 
 
 class _Mirrored:
-    """One mirror: the inputs and outputs of the request to stable, and the request to the candidate."""
+    """One mirror: the inputs and outputs of the request that stable answered, and the request to the candidate."""
 
     __slots__ = ("asked_ns", "inputs", "outputs", "request", "size", "timer", "took_ns")
 
@@ -346,7 +347,7 @@ def _from_thread(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) 
 
 
 def _common(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the outputs that both can give; None where both give all."""
+    """Return the outputs that both arms can give; None if both can give all."""
     if one is None or other is None:
         return one if other is None else other
     return one & other
@@ -361,7 +362,7 @@ def _unfit(request: InFlightRequest, answer: InferenceResponse) -> bool:
 
 
 def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
-    """Return the bytes of tensors; for BYTES those of the elements, and more than MAX_BYTES for too many elements."""
+    """Return the bytes of tensors: of BYTES, those of the elements, or more than MAX_BYTES for too many elements."""
     size = 0
     for tensor in (*inputs.values(), *outputs.values()):
         if tensor.dtype.kind != "O":
@@ -374,8 +375,8 @@ def _size(inputs: Mapping[str, Tensor], outputs: Mapping[str, Tensor]) -> int:
 
 
 def _hold(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors that outlive their request: copies of small ones, and references to large ones, which a connection that
-    has still to send them keeps in the same way (`raw_bytes`)."""
+    """Return tensors that outlive their request: copies of small tensors, and references to large ones, as a connection also
+    keeps them that still has to send them (`raw_bytes`)."""
     return {
         name: tensor if tensor.nbytes > COPIED_BYTES and tensor.flags.c_contiguous else np.array(tensor)
         for name, tensor in tensors.items()

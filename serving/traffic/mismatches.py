@@ -1,6 +1,6 @@
-"""The worst mismatches of a shadow, with their inputs and both answers, within the policy's count, bytes and days.
+"""The worst mismatches of a shadow, with their inputs and both answers: as many, as large and as old as the policy allows.
 
-They are kept in memory until the rollout or the server ends; the dashboard fetches them by their numbers.
+They stay in memory at most until the rollout or the server ends. The dashboard fetches them by their numbers.
 """
 
 import itertools
@@ -21,8 +21,8 @@ DAY_S = 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Mismatch:
-    """id: grows with each, also over restarts of the server. at: unix seconds. score: of the Comparison. size: bytes of all
-    tensors, which are copies."""
+    """id: a number that grows with each mismatch, even across restarts of the server. at: unix seconds. score: the score of the
+    Comparison. size: the bytes of all tensors, which are copies."""
 
     id: int
     at: float
@@ -39,12 +39,12 @@ class Mismatches:
     """Used on the event loop's thread. Kept tensors count in the server's request memory."""
 
     def __init__(self, keep: Keep | None, memory: RequestMemory) -> None:
-        """keep: None where no inputs and outputs may be kept."""
+        """keep: how much may be kept; None if no inputs and outputs may be kept."""
         self._keep = keep
         self._memory = memory
         self._kept: dict[int, Mismatch] = {}
         self._bytes = 0
-        self._ids = itertools.count(time.time_ns() // 1_000_000)  # so that a restarted server goes on with higher ones
+        self._ids = itertools.count(time.time_ns() // 1_000_000)  # a restarted server goes on with higher numbers
 
     @property
     def keeps(self) -> bool:
@@ -57,7 +57,7 @@ class Mismatches:
         self._shrink()
 
     def tick(self) -> None:
-        """Forget those that have been kept for the policy's days."""
+        """Forget the mismatches that have been kept for as many days as the policy allows."""
         if self._keep is not None:
             self.forget(time.time() - self._keep.days * DAY_S)
 
@@ -69,7 +69,7 @@ class Mismatches:
         candidate: Mapping[str, Tensor],
         size: int,
     ) -> bool:
-        """Keep a mismatch if it is among the worst. Return whether it is kept, and its memory given back here later."""
+        """Keep a mismatch if it is among the worst. Return whether it is kept; its memory is then given back by this object."""
         keep = self._keep
         if keep is None or size > keep.bytes or not self._has_place(keep, found, size):
             return False
@@ -96,7 +96,7 @@ class Mismatches:
             self._forget(one.id)
 
     def _has_place(self, keep: Keep, found: Comparison, size: int) -> bool:
-        """Return whether it can be kept without pushing out one that is as bad."""
+        """Return whether a mismatch can be kept without forgetting one that is as bad or worse."""
         count, bytes_ = len(self._kept) + 1, self._bytes + size
         for one in sorted(self._kept.values(), key=_badness):
             if count <= keep.count and bytes_ <= keep.bytes:
@@ -120,7 +120,7 @@ class Mismatches:
 
 
 def _own_copies(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with memory of their own: a view may keep a larger buffer, or one that is used again."""
+    """Return tensors with memory of their own: a view could keep a larger buffer alive, or its buffer could be used again."""
     return {name: tensor if tensor.base is None else np.array(tensor) for name, tensor in tensors.items()}
 
 

@@ -1,9 +1,9 @@
 """Readings of the Prometheus metrics that guardrails ask for: from this server's own page, or from a Prometheus server.
 
-A gauge of the page is read as it is. A counter is read as its growth since the last reading, for each request of the arm,
-because the arms get different shares of the traffic. A query is sent as it stands and gives one number for each arm. A reading
-is of both arms at one moment.
-Source of the query's form: Prometheus, HTTP API, instant queries.
+Of a gauge on the page, the value is read. Of a counter, the growth since the last reading is divided by the requests of the
+arm, because the arms get different shares of the traffic. A query is sent unchanged and gives one number for each arm. A
+reading covers both arms at one moment.
+Source of the form of queries: Prometheus, HTTP API, instant queries.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 MAX_ANSWER = 256 << 10  # bytes of a query's answer, which is one number
 MIN_READINGS = 20
-TOO_LARGE = 1e100  # for sums of squares; NaN and infinities are refused as well
+TOO_LARGE = 1e100  # larger numbers would overflow in sums of squares; NaN and infinities are refused as well
 PAGE_INTERVAL_S = 1.0
 QUERY_INTERVAL_S = 5.0
 MAX_READINGS = 600
@@ -35,7 +35,7 @@ _COUNTER_ENDS = ("_total", "_sum", "_count", "_bucket")
 
 
 class PageReading(NamedTuple):
-    """One metric of a page. value: the sum of all series with the labels; None without one."""
+    """One metric of a page. value: the sum of all series with the labels; None if there are no such series."""
 
     counter: bool
     value: float | None
@@ -57,18 +57,18 @@ def read_page(page: str, name: str, labels: dict[str, str]) -> PageReading:
 
 
 def _escaped(text: str) -> str:
-    """Return a label's value as a page writes it."""
+    """Return a label's value in the form that a page has it."""
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 class Readings:
-    """The latest readings of both arms, as many of each: the value and 1; or, where it is `counted`, the growth of a counter
-    and the number of requests. problem: why there are no readings, or no further ones; else "".
+    """The latest readings of both arms. A reading is a value and 1 or, if `counted` is true, the growth of a counter and the
+    number of requests. problem: why there are no readings, or no new ones; "" if there is no problem.
 
-    remembered: whether stable's readings are of a smaller weight, because it gets no more requests."""
+    remembered: whether the readings of stable are from a time with a smaller weight, because it gets no more requests."""
 
     def __init__(self, most: float, stable: Iterable[Counted] = ()) -> None:
-        """stable: remembered readings."""
+        """most: how many readings to keep. stable: remembered readings of the stable arm."""
         self.stable = deque(stable, maxlen=max(MIN_READINGS, min(MAX_READINGS, int(most))))
         self.candidate: deque[Counted] = deque(maxlen=self.stable.maxlen)
         self.remembered = bool(self.stable)
@@ -99,7 +99,7 @@ class PageReader:
         self.readings = readings
         self.name = guardrail.name
         self._arms = arms
-        self._before: list[Counted] = []  # each arm's counter and requests at the last reading
+        self._before: list[Counted] = []  # the counter and the requests of each arm at the last reading
 
     def read(self, page: str) -> None:
         found = {name: read_page(page, self.name, labels) for name, (labels, _) in self._arms.items()}
@@ -121,12 +121,12 @@ class PageReader:
         before, self._before = self._before or now, now
         grown = [(one[0] - other[0], one[1] - other[1]) for one, other in zip(now, before, strict=True)]
         self.readings.problem = ""
-        if any(map(any, grown)) and all(value >= 0 for value, _ in grown):  # else a counter began anew
+        if any(map(any, grown)) and all(value >= 0 for value, _ in grown):  # a counter that shrank was reset
             self.readings.add(*grown)
 
 
 class QueryReader:
-    """Asks a Prometheus server for both arms. `fetch`: gets a URL that is allowed, within bounds of time and bytes."""
+    """Asks a Prometheus server about both arms. `fetch`: gets an allowed URL, within limits of time and size."""
 
     def __init__(self, guardrail: Guardrail, fetch: Callable[[str], Awaitable[bytes]], readings: Readings) -> None:
         self.readings = readings
@@ -154,9 +154,9 @@ class QueryReader:
 
 
 def query_value(answer: bytes) -> float:
-    """Return the number of an instant query's answer: a scalar, or the one sample of a vector.
+    """Return the number in the answer to an instant query: a scalar, or the one sample of a vector.
 
-    ValueError for anything else, with a clause about the query.
+    Raise ValueError for anything else; its message is a clause whose subject is the query.
     """
     if len(answer) > MAX_ANSWER:
         raise ValueError(f"finds more than {MAX_ANSWER >> 10} KiB; sum the series up")
@@ -182,15 +182,15 @@ class PrometheusValues:
     """The metric readers of one rollout's guardrails, and their tasks."""
 
     def __init__(self, page: Callable[[], Iterable[str]], fetch: Callable[[str], Awaitable[bytes]]) -> None:
-        """page: renders this server's metrics of the rollout's model, in pieces."""
+        """page: renders the metrics that this server has of the rollout's model, in pieces."""
         self._page = page
         self._fetch = fetch
         self._tasks: list[asyncio.Task[None]] = []
         self._read: dict[Guardrail, Readings] = {}
-        self._stable: ArmFigures | None = None  # of the stable arm that was read
+        self._stable: ArmFigures | None = None  # the figures of the stable arm that was last read
 
     def begin(self, policy: TrafficPolicy, arms: dict[str, tuple[dict[str, str], ArmFigures]]) -> dict[int, Readings]:
-        """Read the metrics of a policy's guardrails alone from here on. Return the readings by the guardrail's place."""
+        """From here on, read only the metrics of this policy's guardrails. Return the readings by the guardrails' places."""
         self.close()
         asked = [one for one in policy.guardrails if one.metric == "prometheus"]
         same = arms["stable"][1] is self._stable
@@ -224,7 +224,7 @@ class PrometheusValues:
 
 
 def _new_readings(guardrail: Guardrail, window_s: float, before: Readings | None) -> Readings:
-    """Return new readings. before: those of a smaller weight."""
+    """Return new readings. before: readings from a time with a smaller weight."""
     most = window_s / (QUERY_INTERVAL_S if guardrail.url else PAGE_INTERVAL_S)
     return Readings(most, before.stable if before is not None and len(before.stable) >= MIN_READINGS else ())
 

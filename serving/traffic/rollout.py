@@ -1,9 +1,10 @@
-"""One model's rollout: its policy, its two arms, and how requests are shared between them.
+"""One model's rollout: its policy, its two arms, and how requests are divided between them.
 
-The model's lifecycle makes it, changes it in place and ends it.
+The model's lifecycle creates, changes and ends it.
 
-Counts and a breach belong to the name of the policy: they stay while the name does, whatever else of the policy changes. An arm
-that gets another version counts from zero. A breach keeps requests from the candidate for as long as the policy has its name.
+Counts and a breach belong to the name of the policy: they stay for as long as the name does, whatever else of the policy
+changes. An arm that gets another version counts from zero. After a breach, the candidate gets no requests for as long as the
+policy keeps its name.
 """
 
 import logging
@@ -38,9 +39,9 @@ JsonObject = dict[str, object]
 
 
 class RolloutServices(NamedTuple):
-    """The parts of the server that rollouts use. page: renders its metrics of one model, in pieces. fetch: gets a URL of a
-    listed server. memory: counts the tensors of mirrors with those of clients. stable: figures of stable arms from before a
-    restart."""
+    """The parts of the server that rollouts use. page: renders the server's metrics of one model, in pieces. fetch: gets a URL
+    of a listed server. memory: returns the object that counts the tensors of mirrors with those of clients. stable: figures of
+    stable arms, which survive a restart."""
 
     breaches: Breaches
     stable: StableMemory
@@ -50,7 +51,7 @@ class RolloutServices(NamedTuple):
 
 
 class Connected(NamedTuple):
-    """A model on another server, ready to answer. seen: the parts of the configuration here that matter to it."""
+    """A model on another server, ready to answer. seen: the parts of the local configuration that matter to that model."""
 
     remote: Remote
     access: RemoteAccess
@@ -64,19 +65,19 @@ class Rollout:
     def __init__(self, identifier: ModelIdentifier, policy: TrafficPolicy, services: RolloutServices) -> None:
         self.identifier = identifier
         self.policy = policy
-        self.release: int | None = None  # of the policy
+        self.release: int | None = None  # the release of the policy
         self._services = services
         self.breached = services.breaches.of(str(identifier), policy.rollout)
         self._arms = {name: self._arm(name, 0) for name in (STABLE, CANDIDATE)}
         self._shadow_figures = ShadowFigures(policy.window_s)
         self.mirror: Mirror | None = None
-        self._mirrored: list[frozenset[str] | None] = []  # the outputs of the arms for which the mirror was made
-        self.connected: dict[str, Connected] = {}  # by the names of arms
+        self._mirrored: list[frozenset[str] | None] = []  # the outputs of both arms when the mirror was made
+        self.connected: dict[str, Connected] = {}  # the models on other servers, by the names of their arms
         self.split = TrafficSplit(policy.rollout, ArmCounter(self.stable), ArmCounter(self.candidate))
         self._values = PrometheusValues(lambda: services.page(identifier), services.fetch)
         self._guardrails = self._new_guardrails()
-        self._states: list[GuardrailState] = []  # of the last evaluation; after a breach, as they stood then
-        self._logged = ""  # its last line in the log
+        self._states: list[GuardrailState] = []  # at the last evaluation; after a breach, at the breach
+        self._logged = ""  # the rollout's last line in the log
         self._differs = ""  # how the tensors that the candidate declares differ from those of stable
         self.configure(policy, None)
 
@@ -96,7 +97,7 @@ class Rollout:
 
         connected: the arms on other servers."""
         if (policy.window_s, policy.weight) != (self.policy.window_s, self.policy.weight):
-            # A window has one weight: else the two arms would be compared by requests of different minutes.
+            # All of a window has one weight: otherwise requests from different minutes would be compared.
             for figures in self._all_figures():
                 figures.set_window(policy.window_s)
             self._note_stable(at_once=True)  # stable may get fewer requests from here on
@@ -105,7 +106,7 @@ class Rollout:
         self.split.set_sticky(policy.sticky)
 
     def attach(self, default: int, configs: Mapping[int, ModelConfig], targets: Mapping[int, Target]) -> None:
-        """Set the version that answers a request without one, and the model of each version. configs: of the versions."""
+        """Set the default version and the model of each version. configs: the configurations of the versions."""
         versions = {STABLE: default, CANDIDATE: self.policy.candidate}
         others = False
         for name, version in versions.items():
@@ -139,7 +140,7 @@ class Rollout:
         return guardrails
 
     def _note_stable(self, *, at_once: bool = False) -> None:
-        """Have the figures of the stable arm kept for a process after this one."""
+        """Keep the figures of the stable arm for the next process of this server."""
         stable, mirrored = self._guardrails.known()
         if stable is not None or mirrored is not None:
             memory = Memory(self.policy.rollout, self._words(), stable, mirrored)
@@ -149,7 +150,7 @@ class Rollout:
         return self.stable.words, self.candidate.words
 
     def _configure_mirror(self, config: ModelConfig, others: bool) -> None:
-        """Make, change or close the mirror by the policy. others: the arms are not those for which it was made."""
+        """Make, change or close the mirror as the policy says. others: whether an arm was replaced since it was made."""
         shadow = self.policy.shadow
         stable, candidate = (
             MirroredArm(arm.submit, arm.pending, _outputs(arm), arm.needs_eviction) for arm in self._arms.values()
@@ -194,15 +195,15 @@ class Rollout:
         return self.weight if arm is self.candidate else 100.0 - self.weight
 
     def breach(self, guardrail: int, reason: str) -> None:
-        """Give the candidate no more requests. guardrail: the place in the policy of the one that was breached."""
+        """Give the candidate no more requests. guardrail: the place of the breached guardrail in the policy."""
         name = self.policy.rollout
         self.breached = Breach(name, guardrail, storable(reason), time.time())
-        self._share()  # at once: the disk may be slow
+        self._share()  # before the breach is written: the disk may be slow
         self._services.breaches.keep(str(self.identifier), self.breached)
         self._log()
 
     def _share(self) -> None:
-        """Share and mirror requests by the present weight."""
+        """Divide and mirror requests by the present weight."""
         self.split.set_weight(self.weight)
         taken_out = self.breached is not None or self.candidate.target is None
         self.split.set_mirror(None if taken_out else self.mirror)
@@ -227,7 +228,7 @@ class Rollout:
                     return
 
     def _evaluate(self) -> list[GuardrailState]:
-        """Return the states of the guardrails; one that was breached before a restart stays so."""
+        """Return the states of the guardrails; a guardrail that was breached before a restart stays breached."""
         states = self._guardrails.evaluate()
         if self.breached is not None and self.breached.guardrail < len(states):
             place = self.breached.guardrail
@@ -235,7 +236,7 @@ class Rollout:
         return states
 
     def close(self) -> None:
-        """End the rollout, which is over or whose model is unloaded."""
+        """End the rollout: it is over, or its model is unloaded."""
         for arm in self._arms.values():
             arm.target = None
         self._values.close()
@@ -244,7 +245,7 @@ class Rollout:
 
     # -- reports ---------------------------------------------------------------------------------------------------
     def _log(self) -> None:
-        """Log which requests the candidate gets, where that has changed: the server may have no dashboard."""
+        """Log which requests the candidate gets, if that has changed: the server may have no dashboard."""
         stable, candidate, asked = self.stable.words, self.candidate.words, f"{self.policy.weight:g} %"
         line = f"{candidate} gets {asked} of the requests that name no version, {stable} the others"
         if self.policy.shadow is not None:
@@ -291,7 +292,7 @@ def _arm_report(arm: Arm, window_s: float) -> JsonObject:
 
 
 def _window_report(figures: ArmFigures, window_s: float) -> JsonObject:
-    """Return the window that guardrails evaluate. window_s: its length once it has filled."""
+    """Return the window that guardrails evaluate. window_s: the length of a full window."""
     window = figures.window()
     latency = {"total": sum(window.latency.values()), "sum_ns": window.sum_ns, "counts": window.latency}
     return {
@@ -303,7 +304,7 @@ def _window_report(figures: ArmFigures, window_s: float) -> JsonObject:
 
 
 def _outputs(arm: Arm) -> frozenset[str] | None:
-    """Return the outputs that an arm can give; None for all of the model."""
+    """Return the outputs that an arm can give; None for all outputs of the model."""
     return arm.target.outputs if isinstance(arm.target, RemoteModel) else None
 
 
@@ -330,7 +331,8 @@ def _histogram_report(histogram: Histogram) -> JsonObject:
 
 
 def _difference(stable: ModelConfig, candidate: ModelConfig) -> str:
-    """Return the first input or output of stable that the candidate lacks or declares narrower, as a clause; "" for none."""
+    """Return, as a clause, the first input or output of stable that the candidate lacks or declares more narrowly, or the first
+    input that only the candidate requires; "" if there is none."""
     for kind, known, found in (
         ("input", _declared(stable, stable.input), _declared(candidate, candidate.input)),
         ("output", _declared(stable, stable.output), _declared(candidate, candidate.output)),

@@ -25,14 +25,14 @@ from serving.traffic.stable_memory import StableMemory
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
-LOOKED_AT = 10  # rollouts that are evaluated in one turn of the loop
+LOOKED_AT = 10  # how many rollouts are evaluated in one turn of the loop
 
 
 class Rollouts:
     """Used on the event loop's thread."""
 
     def __init__(self, options: Options, loop: asyncio.AbstractEventLoop, memory: Callable[[], RequestMemory]) -> None:
-        """memory: of the server's requests."""
+        """memory: returns the memory of the server's requests."""
         self._loop = loop
         self._memory = memory
         self._allow_list = RemoteAllowList(options.traffic_remotes)
@@ -49,7 +49,7 @@ class Rollouts:
         self._rollouts: dict[ModelIdentifier, Rollout] = {}
         self._looking: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[], None]] = []
-        self.headers: frozenset[str] = frozenset()  # that policies are sticky by, in lower case
+        self.headers: frozenset[str] = frozenset()  # the headers by which policies are sticky, in lower case
 
     def __iter__(self) -> Iterator[Rollout]:
         return iter(list(self._rollouts.values()))
@@ -62,7 +62,7 @@ class Rollouts:
         self._listeners.append(listener)
 
     def note_headers(self, request: InFlightRequest, headers: Mapping[str, str]) -> None:
-        """Keep those headers of a client's request that policies are sticky by."""
+        """Keep the headers of a client's request by which policies are sticky."""
         noted = {name: headers[name] for name in self.headers if name in headers}
         if noted:
             request.observe(ClientHeaders(noted))
@@ -73,8 +73,8 @@ class Rollouts:
     ) -> dict[str, Connected]:
         """Return the arms of a policy that are on other servers, before the policy takes effect.
 
-        config: of the default version, completed. labels: its names of classes. ServingError where this server may not call the
-        other one, or its model does not fit this one.
+        config: the completed configuration of the default version. labels: returns its names of classes. Raise ServingError if
+        this server may not call the other one, or if the model there does not fit this one.
         """
         allowed = {url: await asyncio.to_thread(self._allow_list.of, url) for url in policy.urls}
         seen = _seen(config)
@@ -97,10 +97,10 @@ class Rollouts:
         default: int,
         connected: Mapping[str, Connected],
     ) -> list[InFlightRequest]:
-        """Let a model serve with this policy from here on; its rollout goes on where the policy has the same name.
+        """Let a model serve with this policy from here on; its rollout goes on if the policy has the same name.
 
-        default: the version that answers without a policy. Return the requests that waited for the candidate of a rollout that
-        is over, for the caller to submit again; none where the candidate has become the default."""
+        default: the version that answers without a policy. If a rollout is over, return the requests that waited for its
+        candidate, for the caller to submit again; none if the candidate has become the default."""
         key = str(identifier)
         rollout = self._rollouts.get(identifier)
         before = rollout.connected if rollout is not None else {}
@@ -123,7 +123,7 @@ class Rollouts:
         return left
 
     def discard(self, identifier: ModelIdentifier, connected: Mapping[str, Connected]) -> None:
-        """Close the arms that were prepared for a policy which does not take effect."""
+        """Close the remote arms that were prepared for a policy that does not take effect."""
         rollout = self._rollouts.get(identifier)
         self._leave(identifier, connected, rollout.connected if rollout is not None else {})
 
@@ -138,7 +138,7 @@ class Rollouts:
         self._follow()
 
     def elsewhere(self, identifier: ModelIdentifier) -> list[RemoteModel]:
-        """Return the models on other servers that may have sequences of this model open: the arms, and retired ones."""
+        """Return the models on other servers that may have sequences of this model open: the arms, and retired arms."""
         rollout = self._rollouts.get(identifier)
         arms = rollout.connected.values() if rollout is not None else ()
         leaving = [model for of, model in self._leaving.values() if of == identifier]
@@ -150,7 +150,7 @@ class Rollouts:
         return any(model.in_flight for model in (*connected, *(model for _, model in self._leaving.values())))
 
     async def close(self) -> None:
-        """End all of them, and every connection."""
+        """End all rollouts, and close every connection."""
         await self._stable.close()
         for rollout in self:
             self.end(rollout.identifier)
@@ -198,7 +198,7 @@ class Rollouts:
                 if self.of(rollout.identifier) is rollout:
                     safely("looking at a rollout", rollout.tick)
                 if place % LOOKED_AT == 0:
-                    await asyncio.sleep(0)  # let requests through: many rollouts take long
+                    await asyncio.sleep(0)  # let requests through: many rollouts take long to evaluate
             self._breaches.tick()
             self._stable.tick(self._loop)
 

@@ -1,27 +1,27 @@
 """The statistical evidence that a candidate is worse than allowed, from counts and readings.
 
-Evidence is the logarithm of a likelihood ratio: how many times likelier the counts are if each arm has its own share than if
-the candidate keeps to its limit, at best. Without a fault, the probability of so much evidence is about exp(-evidence): a
-bound for a known share (Chernoff 1952), and close to Fisher's exact test for two samples. That holds for independent requests.
-Requests of one moment fail, and are slow, together, so that the evidence is divided by how much more than by chance the
-seconds of an arm differ (Rao and Scott 1981). Guardrails look again every second, so that `p_value` is the probability of a
-false breach at any look of a day (Bonferroni).
+Evidence is the logarithm of a likelihood ratio: how many times likelier the counts are if each arm has its own share than under
+the best fit in which the candidate is within its limit. Without a fault, the probability of this much evidence is about
+exp(-evidence): a bound for a known share (Chernoff 1952), and close to Fisher's exact test for two samples. That holds for
+independent requests. But requests of one moment fail, or are slow, together. So the evidence is divided by how much more the
+seconds of an arm differ than they would by chance (Rao and Scott 1981). Guardrails look again every second, so `p_value` is the
+probability of a false breach at any look of a day (Bonferroni).
 """
 
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise, zip_longest
 
-LOOKS = 3 * 86_400  # a day: each second at the whole window and at two latest parts of it
+LOOKS = 3 * 86_400  # looks in a day: each second at the whole window and at two latest parts of it
 
-MOMENT_S = 5  # which a noisy neighbour or a pause may last
+MOMENT_S = 5  # how long a noisy neighbour or a pause may last
 
-Counted = tuple[float, float]  # how many, of how many
+Counted = tuple[float, float]  # how many, out of how many
 _NOTHING = (0.0, 0.0)
 
 
 def p_value(evidence: float) -> float:
-    """Return the probability of so much evidence on a day without a fault."""
+    """Return the probability of this much evidence at any look of a day without a fault."""
     return min(1.0, LOOKS * math.exp(-evidence))
 
 
@@ -34,7 +34,7 @@ def share_above(counted: Counted, share: float) -> float:
 
 
 def share_exceeds(candidate: Counted, stable: Counted, margin: float) -> float:
-    """Return the evidence that the candidate's share exceeds stable's, which is estimated too, by more than the margin."""
+    """Return the evidence that the candidate's share exceeds stable's share by more than the margin. Both are estimates."""
     seen = [count / of if of else 0.0 for count, of in (candidate, stable)]
     if seen[0] <= seen[1] + margin:
         return 0.0
@@ -55,9 +55,9 @@ def share_exceeds(candidate: Counted, stable: Counted, margin: float) -> float:
 def clustered(evidence: float, candidate: Sequence[Counted], stable: Sequence[Counted]) -> float:
     """Return the evidence from whole windows, reduced because requests of one moment succeed or fail together.
 
-    It is divided by how many times more than by chance the arms' difference varies from second to second, or from `MOMENT_S` to
-    `MOMENT_S`; few seconds show that badly (Student's t in place of a normal distribution). The latest second is the last of
-    both. An event that affects both arms cancels out.
+    The difference of the arms varies from second to second, or between spans of `MOMENT_S`, by some factor more than it would
+    by chance. The evidence is divided by that factor, and reduced further if it is estimated from few seconds (Student's t
+    instead of a normal distribution). Both sequences end with the same second. An event that affects both arms cancels out.
     """
     if evidence <= 0.0:
         return 0.0
@@ -75,17 +75,18 @@ def clustered(evidence: float, candidate: Sequence[Counted], stable: Sequence[Co
 
 
 def of_moments(evidence: float, candidate: Sequence[Counted], moments: float) -> float:
-    """Return the least that evidence is worth where a second has so many moments, each one observation of a share (Hoeffding
-    1963)."""
+    """Return the least that the evidence is worth if a second has this many independent moments, each of which is one
+    observation of a share (Hoeffding 1963)."""
     of = sum(of for _, of in candidate)
     return evidence * min(1.0, moments * of / sum(of * of for _, of in candidate)) if of else 0.0
 
 
 def rate_exceeds(candidate: Sequence[Counted], stable: Sequence[Counted], ratio: float) -> float:
-    """Return the evidence that the candidate's count for each request is more than `ratio` times stable's.
+    """Return the evidence that the candidate's count for each request is more than `ratio` times the count of stable.
 
-    Given second by second: the count (events, tokens, seconds) and the requests. The count is treated as one of things of one
-    size, chosen so that seconds and moments differ as much as they do (a Poisson distribution's quasi-likelihood).
+    The arms give, second by second, a count (of events, tokens, seconds) and the number of requests. The count is treated as a
+    number of things that all have one size, chosen to explain how much seconds and moments differ (a Poisson distribution's
+    quasi-likelihood).
     """
     (count, of), (before, of_before) = _sum(candidate), _sum(stable)
     both, weights = count + before, ratio * of + of_before
@@ -102,7 +103,7 @@ def rate_exceeds(candidate: Sequence[Counted], stable: Sequence[Counted], ratio:
 def mean_above_zero(values: Sequence[float]) -> float:
     """Return the evidence that values, in the order of time, are above zero on average (Student's t).
 
-    A value that resembles the one before adds less evidence: all values count as fewer, by an autoregression of order 1.
+    A value that resembles the previous one adds less evidence: the values count as fewer, by an autoregression of order 1.
     """
     mean = sum(values) / (len(values) or 1)
     if mean <= 0.0:
@@ -117,13 +118,13 @@ def mean_above_zero(values: Sequence[float]) -> float:
 
 
 def _students(evidence: float, of: float) -> float:
-    """Return the evidence reduced because its scatter is estimated from so few values."""
+    """Return the evidence, reduced because its scatter is estimated from only `of` values."""
     freedom = of - 1.0
     return of / 2 * math.log1p(2 * evidence / freedom) if freedom > 0.0 else 0.0
 
 
 def _scatter(seconds: Sequence[float]) -> float:
-    """Return the sum of squares of seconds, or of longer moments where these scatter more around zero."""
+    """Return the sum of squares of seconds, or of spans of MOMENT_S if these scatter more around zero."""
     moments = (sum(seconds[place : place + MOMENT_S]) for place in range(0, len(seconds), MOMENT_S))
     return max(_squares(seconds), _squares(moments))
 
@@ -137,7 +138,7 @@ def _sum(seconds: Sequence[Counted]) -> Counted:
 
 
 def _likelihood(counted: Counted, share: float) -> float:
-    """Return the log-likelihood of the counts for this true share."""
+    """Return the log-likelihood of the counts, given this true share."""
     count, of = counted
     found = 0.0
     for part, probability in ((count, share), (of - count, 1.0 - share)):

@@ -1,18 +1,18 @@
-"""Tells whether the event loop has time to spare for optional work.
+"""Decides whether the event loop has time to spare for optional work.
 
-On a busy loop each piece of other work delays the answers to clients, long before the loop is behind. Once its thread has
-worked, or waited for a processor, for BUSY of the time in two readings in a row, half as much optional work is allowed, and
-half again with each reading until the loop has time. A few pieces are allowed between two readings however busy it is.
-Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
+On a busy loop, each piece of other work delays the answers to clients, long before the loop is behind. The loop is busy if its
+thread has worked, or waited for a processor, for more than the share BUSY of the time. After two busy readings in a row, half
+as much optional work is allowed; each further busy reading halves it again. A few pieces are always allowed between two
+readings. Source: Linux Documentation/scheduler/sched-stats.rst, /proc/<pid>/schedstat.
 """
 
 import time
 from random import random
 
-BUSY = 0.75  # of the time
+BUSY = 0.75  # share of the time
 _SCHEDSTAT = "/proc/thread-self/schedstat"
-READING_NS = 50_000_000  # at least, from one reading to the next
-ALWAYS = 2  # pieces of work that are allowed from one reading to the next
+READING_NS = 50_000_000  # the least time from one reading to the next
+ALWAYS = 2  # pieces of work that are always allowed from one reading to the next
 _LEAST = 1 / 64
 _GROWTH = 1.25
 
@@ -24,7 +24,7 @@ class SpareTime:
 
     def __init__(self) -> None:
         self._share = 1.0
-        self._given = 0  # since the last reading
+        self._given = 0  # pieces of work since the last reading
         self._was_busy = False
         self._at, self._used = time.monotonic_ns(), _busy_ns()
 
@@ -48,7 +48,7 @@ class SpareTime:
 
 
 def _busy_ns() -> int:
-    """Return how long this thread has worked, or waited for a processor where the system tells."""
+    """Return how long this thread has worked; if the system reports it, including the time it waited for a processor."""
     try:
         with open(_SCHEDSTAT, "rb") as file:
             worked, waited, _ = file.read().split()

@@ -1,13 +1,13 @@
 """Chooses the arm of a rollout that answers a request, when the request comes.
 
-For a request without a key the arm is drawn. A key (a header, a parameter, the request's id) is hashed with the rollout's name
-to a number, and goes to the candidate where that number is below the weight: so a key stays on its arm, on every server and
-after every restart, and a growing weight only moves keys from stable to the candidate. A sequence without another key has its
-correlation ID as key. Requests that one request causes (steps of an ensemble, calls of a Python model, choices of a completion)
-have the key of that request, so that no answer mixes two versions.
+For a request without a key, the arm is drawn at random. A key (a header, a parameter, the request's id) is hashed with the
+rollout's name to a number, and the request goes to the candidate if that number is below the weight. So a key stays on its arm,
+on every server and after every restart, and a growing weight only moves keys from stable to the candidate. A sequence without
+any other key has its correlation ID as key. Requests that one request causes (steps of an ensemble, calls of a Python model,
+choices of a completion) have the key of that request, so that no answer mixes two versions.
 
-A sequence stays where it began when the weight changes. A scheduler or another server knows its open sequences, and a
-SequenceRoute finds them (`proceed`); sequences of ensembles are remembered here.
+When the weight changes, a sequence stays on the arm where it began. A scheduler or another server knows its open sequences, and
+a SequenceRoute finds them (`proceed`). This module remembers the sequences of ensembles itself.
 """
 
 from hashlib import blake2b
@@ -20,7 +20,7 @@ from serving.core.request import ParameterValue
 from serving.traffic.arms import ArmCounter, AsksCandidate, Target
 
 _HASHES = 1 << 64
-_REMEMBERED = 1 << 16  # sequences, the most recently used ones
+_REMEMBERED = 1 << 16  # how many sequences are remembered: the most recently used ones
 
 
 class TrafficSplit:
@@ -49,10 +49,10 @@ class TrafficSplit:
         self._stable = self._mirrored = stable
         self._candidate = candidate
         self._mirror = None
-        self._on_candidate: dict[int | str, bool] = {}  # of sequences
+        self._on_candidate: dict[int | str, bool] = {}  # whether each remembered sequence is on the candidate
 
     def set_mirror(self, mirror: AsksCandidate | None) -> None:
-        """Ask the mirror which requests to the stable arm it wants, and offer it those."""
+        """Set the mirror that is asked which requests to the stable arm it wants, and is offered those requests."""
         if mirror is not self._mirror:
             self._mirror, self._mirrored = mirror, ArmCounter(self._stable.counted_arm, mirror)
 
@@ -60,12 +60,12 @@ class TrafficSplit:
         self._sticky = sticky
 
     def set_weight(self, weight: float) -> None:
-        """Give this per cent of the requests to the candidate."""
+        """Give this percentage of the requests to the candidate."""
         self._share = weight / 100
         self._keys_below = int(self._share * _HASHES)
 
     def submit(self, request: InFlightRequest) -> None:
-        """Give a request to an arm; raises the error of its model."""
+        """Give a request to an arm; raise the error of the arm's model."""
         chosen = self._sequence_for_candidate(request) if request.sequence.id else self._for_candidate(request)
         if request.mirrored:
             (self._candidate if chosen else self._stable).counted_arm.submit(request)
@@ -77,9 +77,9 @@ class TrafficSplit:
             self._stable.send(request)
 
     def proceed(self, request: InFlightRequest, target: Target, version: int) -> None:
-        """Submit a request to the model that has its sequence open, and count it where that model, or its version, is an arm.
+        """Submit a request to the model that has its sequence open; count it if that model, or its version, is an arm.
 
-        version: 0 of a model on another server."""
+        version: the version of the model; 0 for a model on another server."""
         for counter in (self._candidate, self._stable):
             if counter.counted_arm.target is target or (version and counter.counted_arm.version == version):
                 counter.begin(request)
@@ -114,7 +114,7 @@ class TrafficSplit:
         return int.from_bytes(found.digest(), "big") < self._keys_below
 
     def _key(self, request: InFlightRequest) -> str | None:
-        """Return the value by which a request keeps its arm; None for one without it."""
+        """Return the value by which a request keeps its arm; None if the request has no such value."""
         sticky, asked = self._sticky, request.asked
         if sticky is None:
             return None

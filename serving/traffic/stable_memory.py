@@ -1,9 +1,9 @@
-"""The last figures of a rollout's stable arm, kept in a file: a restarted server compares the candidate with them where stable
+"""The last figures of a rollout's stable arm, kept in a file: a restarted server compares the candidate with them if stable
 gets hardly any requests.
 
-The file lies beside that of the breaches; servers that share that one share this one, and each adds its figures to those of the
-others. A thread writes it once a minute while rollouts are under way, and at once when a weight changes, so that a kill loses a
-minute of figures at the same weight.
+The file is next to the file of breaches. Servers that share the file of breaches share this file too, and each adds its own
+figures to it. A thread writes the file once a minute while rollouts are under way, and as soon as a weight changes. So a killed
+server loses at most a minute of figures, all at the same weight.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _DAMAGED = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 
 
 class Known(NamedTuple):
-    """A window with enough requests. at: its time, in words."""
+    """A window with enough requests. at: the time of the window, as text."""
 
     window: Window | Compared
     window_s: float
@@ -35,7 +35,7 @@ class Known(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The figures of one rollout. arms: their names; figures are not used for another version."""
+    """The figures of one rollout. arms: the names of its arms; the figures are not used for an arm with another name."""
 
     rollout: str
     arms: tuple[str, str]
@@ -49,18 +49,18 @@ class StableMemory:
     def __init__(self, breaches: Path | None) -> None:
         self._path = None if breaches is None else breaches.with_name(f"{breaches.stem}.stable.json")
         self._known: dict[str, Memory] = {} if self._path is None else _read(self._path)
-        self._unwritten: dict[str, tuple[Memory, bool]] = {}  # by the model, and whether its rollout goes on
+        self._unwritten: dict[str, tuple[Memory, bool]] = {}  # by model, and whether its rollout goes on
         self._second = 0
         self._writing: asyncio.Future[None] | None = None
         self._failed = False
 
     def of(self, model: str, rollout: str, arms: tuple[str, str]) -> Memory | None:
-        """Return the figures of these arms of a rollout."""
+        """Return the figures of a rollout with these arms; None if there are none."""
         found = self._known.get(model)
         return found if found is not None and (found.rollout, found.arms) == (rollout, arms) else None
 
     def note(self, model: str, memory: Memory, *, at_once: bool = False) -> None:
-        """Keep the present figures. at_once: write them with the next tick, because no more may come."""
+        """Keep the present figures. at_once: whether to write them with the next tick, because no more may come."""
         first = model not in self._known or self._known[model][:2] != memory[:2]
         if not first and self._known[model] == memory:
             self._second = 0 if at_once else self._second
@@ -77,7 +77,7 @@ class StableMemory:
             self._unwritten[model] = before, False
 
     def tick(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Write changes where a minute has passed; called once a second."""
+        """Write changes if a minute has passed; called once a second."""
         if self._path is None:
             return
         due = self._second <= 0
@@ -101,7 +101,7 @@ class StableMemory:
             if not self._failed:
                 log.error("figures of stable versions cannot be written to %s: %s", path, error)
             self._failed = True
-            self._unwritten = {**changes, **self._unwritten}  # tried again with the next write
+            self._unwritten = {**changes, **self._unwritten}  # the next write tries these changes again
         else:
             self._failed = False
 
@@ -142,7 +142,7 @@ def _row(known: Known | None) -> object:
 
 
 def _read(path: Path) -> dict[str, Memory]:
-    """Return the figures of an earlier process; those that cannot be read are left out, and logged."""
+    """Return the figures of an earlier process; figures that cannot be read are left out, and logged."""
     known: dict[str, Memory] = {}
     try:
         if path.stat().st_size > MAX_BYTES:

@@ -1,7 +1,8 @@
 """The other servers that this one may call for a rollout, by --traffic-remotes.
 
-A configuration names a URL, and people who may write one need not have access to the network of this machine: without the file
-(repository.config.listed_servers) no server is called, and a listed one is sent its own headers alone.
+A configuration names a URL, and people who may write a configuration need not have access to the network of this machine. So
+without the file (repository.config.listed_servers) no server is called, and a listed server is sent only the headers listed for
+it.
 """
 
 import ssl
@@ -15,9 +16,10 @@ from serving.core.errors import ServingError, invalid
 
 @dataclass(frozen=True, slots=True)
 class RemoteAccess:
-    """How one server may be called. Two are equal where they call it in the same way, with files of the same content.
+    """How one server may be called. Two objects are equal if they call it in the same way, with files of the same content.
 
-    ca, cert, key: the content of the files of its row, b"" for none. tls: made of them; None for a server without TLS."""
+    ca, cert, key: the content of the files in the server's row, b"" for no file. tls: the TLS context made from them; None for
+    a server without TLS."""
 
     address: Address
     headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)
@@ -28,7 +30,7 @@ class RemoteAccess:
 
     @classmethod
     def of(cls, address: Address, listed: ListedServer) -> "RemoteAccess":
-        """Read the files, on a thread. INVALID_ARG for one that is missing or has other content."""
+        """Read the files; call it on a worker thread. Raise INVALID_ARG if a file is missing or has other content."""
         ca, cert, key = (_content(listed, name) for name in ("ca", "cert", "key"))
         return cls(address, listed.headers, ca, cert, key, _tls_context(listed) if address.tls else None)
 
@@ -50,7 +52,7 @@ def _tls_context(listed: ListedServer) -> ssl.SSLContext:
         if listed.cert:
             context.load_cert_chain(
                 listed.cert, listed.key, password=bytes
-            )  # of a locked key, which nobody is asked for
+            )  # the password of a locked key: nobody is asked for it
     except (OSError, ValueError):
         raise _unreadable(listed, "'cert' and 'key'") from None
     return context
@@ -61,13 +63,13 @@ def _unreadable(listed: ListedServer, what: str) -> ServingError:
 
 
 class RemoteAllowList:
-    """The servers in the file, which is read anew each time a policy with another server is taken."""
+    """The servers in the file, which is read again each time a policy with another server takes effect."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
     def of(self, url: str) -> RemoteAccess:
-        """Return how the server of a URL may be called. INVALID_ARG where it may not."""
+        """Return how the server of a URL may be called; raise INVALID_ARG if it may not be called."""
         try:
             address = Address.of(url)
             if self._path is None:

@@ -1,8 +1,8 @@
 """Finds the addresses of another server's host, and connects to one of them.
 
-A look-up of the C library cannot be cancelled, and uvloop has four threads for all look-ups of the process: with a name server
-that does not answer, the look-ups for one server would block the connections to all others. So each host is looked up on a
-thread of its own, once at a time for all connections that wait.
+A look-up of the C library cannot be cancelled, and uvloop has four threads for all look-ups of the process. So if a name server
+did not answer, the look-ups for one server would block the connections to all other servers. Therefore each host is looked up
+on a thread of its own, with one look-up at a time for all waiting connections.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from serving.core.errors import outcome_of
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
-CONNECT_S = 3.0  # for one of several addresses
+CONNECT_S = 3.0  # the time limit for connecting to an address that is not the last one
 
 
 class HostAddresses:
-    """Used on the event loop's thread. Only the address that last answered is kept, to be tried first, because names move."""
+    """Used on the event loop's thread. Only the last address that worked is kept, to try it first: names change addresses."""
 
     def __init__(self, host: str) -> None:
         self._host = host
@@ -31,7 +31,7 @@ class HostAddresses:
         self._looking: asyncio.Future[list[str]] | None = None
 
     async def connect(self, protocol: Callable[[], P], port: int, **arguments: Any) -> tuple[asyncio.BaseTransport, P]:
-        """Return what `create_connection` does, to the first address that takes it; OSError where none does."""
+        """Connect to the first address that accepts, and return the result of `create_connection`; OSError if none accepts."""
         addresses = await self._find()
         addresses.sort(key=self._last.__ne__)
         *others, last = addresses
@@ -51,7 +51,7 @@ class HostAddresses:
         return connected
 
     async def _find(self) -> list[str]:
-        """Return the addresses, by the look-up under way or a new one."""
+        """Return the addresses from the look-up under way, or from a new one."""
         if self._numeric:
             return [self._host]
         if self._looking is None:
@@ -64,7 +64,7 @@ class HostAddresses:
 
     def _end_look_up(self, looking: asyncio.Future[list[str]]) -> None:
         self._looking = None
-        looking.exception()  # so that asyncio does not log it where every waiter has gone
+        looking.exception()  # marks the error as seen: asyncio does not log it if every waiter has gone
 
     def _look_up(self, loop: asyncio.AbstractEventLoop, looking: asyncio.Future[list[str]]) -> None:
         """Runs on a thread of its own."""

@@ -1,14 +1,15 @@
-"""HTTP/1.1 to one other server: connections that are kept, one request at a time on each.
+"""HTTP/1.1 to one other server, over connections that are kept open, with one request at a time on each.
 
 post(path, headers, chunks) -> HttpAnswer      raises ServingError, which names the server
 
-Redirects are not followed, because their targets are not listed. Proxies of the environment are not used. Headers and bodies of
-answers are bounded: the other server may be hostile, and its answers are read on the loop that answers clients.
+Redirects are not followed, because their targets are not listed. Proxies from the environment are not used. Headers and bodies
+of answers are limited in size: the other server may be hostile, and its answers are read on the loop that answers clients.
 
-httpx is not used. With all of 200 requests a second mirrored, the server took 1,170 us of CPU for a request with httpx, 390 us
-with this client and 140 us without a mirror; with 16 clients that never pause it answered 10,700 requests a second in place of
-18,900. Of an answer in chunks of one byte this client reads the first MiB in 0.2 s, holding the loop for 5 ms at a time; httpx
-had not read as much in 5 s, and held the loop for up to 0.4 s. So pages (fetch.py) are read with this client as well.
+httpx is not used, because it is slower. With all of 200 requests a second mirrored, the server took 1,170 us of CPU per request
+with httpx, 390 us with this client and 140 us without a mirror. With 16 clients that never pause, it answered 10,700 requests a
+second with httpx and 18,900 with this client. If an answer comes in chunks of one byte, this client reads the first MiB in 0.2
+s and blocks the loop for 5 ms at a time; httpx had not read that much after 5 s, and blocked the loop for up to 0.4 s. So pages
+(fetch.py) are read with this client as well.
 Source: RFC 9112 (HTTP/1.1).
 """
 
@@ -27,17 +28,18 @@ from serving.traffic.remotes.host_addresses import HostAddresses
 
 Chunk = bytes | memoryview
 
-MAX_CONNECTIONS = 64  # that are in use at a time
-MAX_ANSWER = 256 << 20  # bytes of a body
-# Bytes of an answer beside its body, such as headers; and more for each byte of the body, which may come in chunks of one.
+MAX_CONNECTIONS = 64  # connections in use at a time
+MAX_ANSWER = 256 << 20  # bytes in the body of an answer
+# How many bytes an answer may have outside of its body, such as headers; and how many more for each byte of the body, which may
+# come in chunks of one byte.
 MAX_FRAMING, FRAMING_OF_BYTE = 64 << 10, 16
-PAUSE_S = 0.2  # without a new try after a failed connection
-PIECE = 256 << 10  # bytes of a request that the transport gets at a time: TLS encrypts them all at once
+PAUSE_S = 0.2  # how long no new connection is tried after a failed one
+PIECE = 256 << 10  # bytes of a request that the transport gets at a time: TLS encrypts each piece in one go
 IDLE_S = 30.0  # a connection that was idle for longer is not used again: the server may be about to close it
 
 
 class HttpAnswer(NamedTuple):
-    """headers: with lower-case names."""
+    """headers: the headers by their names in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -45,7 +47,7 @@ class HttpAnswer(NamedTuple):
 
 
 class _Broken(Exception):
-    """The connection ended before the answer. untouched: no byte of an answer had come."""
+    """Raised when a connection ends before the answer. untouched: whether no byte of an answer had come."""
 
     def __init__(self, untouched: bool, why: str) -> None:
         super().__init__(why)
@@ -57,7 +59,7 @@ class HttpClient:
     """Used on the event loop's thread. Each request under way has a connection of its own; more than MAX_CONNECTIONS wait."""
 
     def __init__(self, access: RemoteAccess, memory: RequestMemory, most: int = MAX_ANSWER) -> None:
-        """memory: counts the bytes of answers until they are complete. most: bytes of an answer's body."""
+        """memory: counts the bytes of answers until they are complete. most: how many bytes the body of an answer may have."""
         self.address = access.address
         self.memory = memory
         self.most = most
@@ -74,14 +76,14 @@ class HttpClient:
         self._standing = "".join(f"{line}\r\n" for line in lines)
 
     async def post(self, path: str, headers: Mapping[str, str], chunks: Sequence[Chunk]) -> HttpAnswer:
-        """Send a body and return the answer of any status. path: from the server's root."""
+        """Send a body and return the answer, whatever its status. path: the path from the server's root."""
         return await self._request("POST", path, headers, chunks)
 
     async def get(self, path: str) -> HttpAnswer:
         return await self._request("GET", path, {}, ())
 
     async def close(self) -> None:
-        """Close every connection, which fails the requests that wait for an answer."""
+        """Close every connection; the requests that wait for an answer fail."""
         ended = [connection.ended for connection in self._all]
         for connection in list(self._all):
             connection.abort()
@@ -102,7 +104,7 @@ class HttpClient:
                 except _Broken as error:
                     if not used or not error.untouched:
                         raise NoAnswer(f"the server at {self.address} {error.why}") from None
-                    # The server closed it while it was idle, before this request began.
+                    # The server closed the connection while it was idle, before this request began.
 
     def _take_idle(self) -> "_Connection | None":
         now = asyncio.get_running_loop().time()
@@ -131,7 +133,7 @@ class HttpClient:
         return connection
 
     def _pause(self, why: str) -> ServingError:
-        """Return the error of a failed connection, and repeat it for PAUSE_S, because a try costs time of the loop."""
+        """Return the error for a failed connection, and repeat that error for PAUSE_S: each new try costs time of the loop."""
         self._paused_until, self._why = asyncio.get_running_loop().time() + PAUSE_S, why
         return self._unreachable()
 
@@ -174,7 +176,7 @@ class _Connection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def exchange(self, chunks: Sequence[Chunk]) -> HttpAnswer:
-        """Send a request and return its answer; _Broken where the connection ends before."""
+        """Send a request and return its answer; raise _Broken if the connection ends first."""
         if self._transport is None:
             raise _Broken(True, "closed the connection")
         answer: asyncio.Future[HttpAnswer] = asyncio.get_running_loop().create_future()
@@ -193,10 +195,10 @@ class _Connection(asyncio.Protocol):
             if self._done and self._keep and self.usable:
                 self._client.free(self)
             else:
-                self.abort()  # else the rest of a cancelled answer would be taken for the next one
+                self.abort()  # otherwise the rest of a cancelled answer would be read as the next answer
 
     async def _send(self, transport: asyncio.Transport, chunks: Sequence[Chunk]) -> None:
-        """Write a request; a large one in pieces, as the other server reads them."""
+        """Write a request; write a large request in pieces, as fast as the other server reads them."""
         if sum(map(len, chunks)) <= PIECE:
             transport.writelines(chunks)
             return
@@ -274,7 +276,7 @@ class _Connection(asyncio.Protocol):
         self._body.append(data)
 
     def on_message_complete(self) -> None:
-        if not self._headed:  # such as 100 Continue: the answer follows
+        if not self._headed:  # an interim answer, such as 100 Continue: the final one follows
             self._headers = {}
             return
         self._complete()

@@ -1,4 +1,4 @@
-"""A model behind any service that takes and returns JSON over HTTP, such as a FastAPI application."""
+"""The protocol for a model in any service that takes and returns JSON over HTTP, such as a FastAPI application."""
 
 import orjson
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -24,7 +24,7 @@ _JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class JsonService(RemoteProtocol):
-    """The policy's `request` and `response` are its templates."""
+    """Its templates are `request` and `response` of the policy."""
 
     def __init__(self, remote: Remote, config: ModelConfig, access: RemoteAccess, memory: RequestMemory) -> None:
         self._address = access.address

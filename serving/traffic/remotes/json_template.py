@@ -1,10 +1,10 @@
 """The JSON of a service without a standard protocol: a template for the inputs, and paths to the outputs in the answer.
 
     {"features": "$input[row]"}          "$NAME": the tensor as nested lists. "$NAME[row]": one of its rows, without the batch
-                                         dimension. "$NAME[row][0]": of that the first element, and so on
+                                         dimension. "$NAME[row][0]": the first element of that row, and so on
     {"scores": "result.0.probabilities"} output -> path: names and numbers between dots; "$" is the whole answer
 
-A template with rows is filled once for each row of a request, and the outputs of these calls are joined.
+A template with rows is filled and sent once for each row of a request, and the outputs of these calls are joined.
 """
 
 import re
@@ -21,13 +21,13 @@ from serving.traffic.remotes.protocol import read_json
 from serving.traffic.remotes.v2_http import array_of, json_numbers, json_text
 
 ROW = "[row]"
-WHOLE = "$"  # path
+WHOLE = "$"  # the path of the whole answer
 _PICKS = re.compile(r"(?:\[row\])?(?:\[[0-9]{1,9}\])*")
 _INDEX = re.compile(r"\[([0-9]+)\]")
 
 
 class Slot(NamedTuple):
-    """The place of a tensor in the template. row: whether one row is taken; picks: indexes into the rest."""
+    """The place of a tensor in the template. row: whether one row is taken. picks: indexes into that row or the tensor."""
 
     name: str
     row: bool
@@ -48,17 +48,17 @@ class Slot(NamedTuple):
 
 
 class RequestTemplate:
-    """A request's JSON with slots. rowwise: it is filled for each row."""
+    """The JSON of a request, with slots for tensors. rowwise: whether it is filled for each row."""
 
     def __init__(self, template: object, config: ModelConfig) -> None:
-        """INVALID_ARG for a slot that names no input, or a row of a model without batches."""
+        """Raise INVALID_ARG for a slot that names no input, or that takes a row although the model does not batch."""
         self.rowwise = False
         self._names = sorted((one.name for one in config.input), key=len, reverse=True)
         self._batches = config.max_batch_size > 0
         self._parsed = self._parse(template)
 
     def fill(self, inputs: Mapping[str, Tensor], row: int = 0) -> bytes:
-        """Return the JSON for a row, or for all."""
+        """Return the JSON for a row, or for the whole request."""
         return orjson.dumps(_filled(self._parsed, inputs, row), option=orjson.OPT_SERIALIZE_NUMPY)
 
     def _parse(self, value: object) -> object:
@@ -92,7 +92,7 @@ def _filled(value: object, inputs: Mapping[str, Tensor], row: int) -> object:
 
 
 def _plain(name: str, found: Any) -> object:
-    """Return a tensor, or an element of one, as orjson writes it."""
+    """Return a tensor, or an element of a tensor, in a form that orjson can write."""
     if isinstance(found, bytes | str):
         return json_text(name, found)
     if isinstance(found, np.ndarray) and found.dtype.kind in "OSU":
@@ -104,7 +104,7 @@ def _plain(name: str, found: Any) -> object:
 
 
 class _Place(NamedTuple):
-    """The place of one output in an answer. dims: without the batch dimension."""
+    """The place of one output in an answer. dims: the dimensions without the batch dimension."""
 
     path: tuple[str, ...]
     datatype: str
@@ -115,7 +115,7 @@ class ResponseTemplate:
     """The places of outputs in an answer."""
 
     def __init__(self, paths: Mapping[str, str], config: ModelConfig) -> None:
-        """INVALID_ARG for an output that the model does not have."""
+        """Raise INVALID_ARG for an output that the model does not have."""
         declared = {one.name: one for one in config.output}
         for name in paths:
             if name not in declared:
@@ -127,10 +127,10 @@ class ResponseTemplate:
         self.names = frozenset(paths)
 
     def read(self, bodies: Sequence[bytes], rowwise: bool, rows: int, wanted: Sequence[str]) -> dict[str, Tensor]:
-        """Return the outputs of the answers, one for each row or one for all. LookupError, ValueError, TypeError or
-        OverflowError where one is not at its place, or not of its datatype.
+        """Return the outputs in the answers; there is one answer for each row, or one for all rows. Raise LookupError,
+        ValueError, TypeError or OverflowError if an output is not in its place, or does not have its datatype.
 
-        wanted: the names asked for; empty for all."""
+        wanted: the names of the requested outputs; empty for all."""
         answers = [read_json(body) for body in bodies]
         found = {}
         for name, place in self._places.items():
@@ -161,7 +161,7 @@ def _at(answer: Any, path: Sequence[str]) -> Any:
 
 
 def _shaped(array: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Return an array in its declared shape where its elements fill it; else unchanged, for the later check."""
+    """Return an array in its declared shape if its elements fill that; else return it unchanged, for the later check."""
     if array.ndim == len(dims) and all(dim in (-1, size) for dim, size in zip(dims, array.shape, strict=True)):
         return array
     known = int(np.prod([dim for dim in dims if dim >= 0], dtype=np.int64))

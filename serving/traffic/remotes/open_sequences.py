@@ -1,7 +1,7 @@
-"""The sequences that another server has open through this one.
+"""The sequences that requests from this server have opened on another server.
 
-A sequence is open from START until END was answered, or until it was idle for as long as the model's configuration allows. Its
-requests are sent one after the other.
+A sequence is open from its START until its END is answered, or until it is idle for longer than the model's configuration
+allows. Its requests are sent one after the other.
 """
 
 import asyncio
@@ -14,8 +14,8 @@ Identifier = int | str
 
 
 class _Sequence:
-    """begun_ns: when its START came (monotonic); 0 for one that began elsewhere. last: the task of its last request. timer:
-    runs while it is idle."""
+    """begun_ns: when the START of the sequence came (monotonic); 0 if the sequence began elsewhere. last: the running task of
+    its last request. timer: ends the sequence; set while it is idle."""
 
     __slots__ = ("begun_ns", "last", "timer")
 
@@ -34,17 +34,17 @@ class OpenSequences:
         self._all_ended: asyncio.Future[None] | None = None
 
     def begun(self, identifier: Identifier) -> int:
-        """Return when an open sequence began, in monotonic ns; 0 for one that is not open here."""
+        """Return when an open sequence began, in monotonic ns; 0 if no such sequence is open."""
         sequence = self._known.get(identifier)
         return sequence.begun_ns if sequence is not None else 0
 
     def before(self, identifier: Identifier) -> asyncio.Task[None] | None:
-        """Return the running task of the last request of a sequence; None without one."""
+        """Return the running task of the last request of a sequence; None if none is running."""
         sequence = self._known.get(identifier)
         return sequence.last if sequence is not None else None
 
     def follow(self, position: SequencePosition, task: asyncio.Task[None]) -> None:
-        """Note the task of the next request of a sequence."""
+        """Record the task of the next request of a sequence."""
         sequence = self._known.setdefault(position.id, _Sequence())
         if position.start:
             sequence.begun_ns = time.monotonic_ns()
@@ -74,13 +74,13 @@ class OpenSequences:
 
     # -- at the end ------------------------------------------------------------------------------------------------
     async def ended(self) -> None:
-        """Return when no sequence is open any more, or they are abandoned."""
+        """Wait until no sequence is open any more, or until all are abandoned."""
         if self._known:
             self._all_ended = asyncio.get_running_loop().create_future()
             await self._all_ended
 
     def abandon(self) -> None:
-        """Forget all of them, because no more of their requests will come."""
+        """Forget all sequences, because no more of their requests will come."""
         for sequence in self._known.values():
             if sequence.timer is not None:
                 sequence.timer.cancel()

@@ -1,6 +1,6 @@
 """The interface of a protocol to a model on another server: it sends one request and returns the outputs.
 
-RemoteProtocol      sends requests; one class for each protocol, found by `protocols.py`
+RemoteProtocol      sends requests; `protocols.py` lists the class of each protocol
     RemoteAnswer    the answer as it came; `remote_model.py` compares it with the outputs that the model declares
 """
 
@@ -23,7 +23,7 @@ from serving.core.request import Parameters
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LARGE = 128 << 10  # bytes of JSON that are written or read on a thread
+LARGE = 128 << 10  # JSON of this many bytes is written or read on a thread
 _VERSION = re.compile(r"([0-9]{1,9})(?:\.0)?", re.ASCII)
 REFUSALS = (400, 413, 415, 422)  # status codes for a mistake in the request
 MAX_QUOTED = 300  # characters of another server's message
@@ -31,8 +31,8 @@ MAX_QUOTED = 300  # characters of another server's message
 
 @dataclass(slots=True)
 class RemoteAnswer:
-    """outputs: name -> tensor with the batch dimension. version: of the model that answered; 0 where the server names none or
-    one that is no number."""
+    """outputs: name -> tensor with the batch dimension. version: the version of the model that answered; 0 if the server names
+    no version, or one that is not a number."""
 
     outputs: dict[str, Tensor]
     version: int = 0
@@ -46,7 +46,7 @@ class RemoteProtocol(ABC):
 
     @abstractmethod
     async def infer(self, request: InFlightRequest) -> RemoteAnswer:
-        """Ask for the outputs of the request, whose inputs lie on the host and have been checked. Raises ServingError."""
+        """Ask for the outputs of a request, whose inputs are checked and in host memory. Raise ServingError on failure."""
 
     @abstractmethod
     async def close(self) -> None:
@@ -54,12 +54,12 @@ class RemoteProtocol(ABC):
 
 
 def request_bytes(request: InFlightRequest) -> int:
-    """Return about how many bytes the inputs have."""
+    """Return roughly how many bytes the inputs have."""
     return sum(tensor.nbytes for tensor in request.inputs.values())
 
 
 def read_json(content: bytes | memoryview) -> Any:
-    """Parse JSON; ValueError for other content. The tokens NaN and Infinity are accepted, because many servers write them."""
+    """Parse JSON, or raise ValueError. The tokens NaN and Infinity are accepted, because many servers write them."""
     try:
         return orjson.loads(content)
     except ValueError:
@@ -73,16 +73,16 @@ def read_json(content: bytes | memoryview) -> Any:
 
 
 def version_number(text: object) -> int:
-    """Return a version as a number, "2.0" as 2; 0 for one that is not a number."""
+    """Return a version as a number ("2.0" as 2), or 0 if it is not a number."""
     found = _VERSION.fullmatch(text) if isinstance(text, str) else None
     return int(found[1]) if found else 0
 
 
 def refused(address: Address, status: int, body: bytes) -> ServingError:
-    """Return the error of an answer without outputs, by its HTTP status.
+    """Return the error for an answer without outputs, by its HTTP status.
 
-    A mistake in the request is INVALID_ARG, so that guardrails count it as refused. An error that may pass by itself, or that
-    an operator of the other server has to mend (no such model, no permission), is UNAVAILABLE.
+    A mistake in the request becomes INVALID_ARG, so that guardrails count it as refused. An error that may go away on its own,
+    or that an operator of the other server has to fix (no such model, no permission), becomes UNAVAILABLE.
     """
     if 300 <= status < 400:
         return unavailable(
@@ -103,7 +103,7 @@ def not_permitted(address: Address) -> str:
 
 
 def _error_text(body: bytes) -> str:
-    """Return a server's error message: one of the usual members of a JSON object, or other JSON as it is."""
+    """Return a server's error message: one of the usual members of a JSON object, or any other JSON unchanged."""
     try:
         found = orjson.loads(body) if len(body) < 1 << 16 else None
     except ValueError:
@@ -121,14 +121,14 @@ def _in_a_line(text: str) -> str:
 
 
 async def off_loop(size: int, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Call a function that writes or reads `size` bytes, on another thread where these are many."""
+    """Call a function that writes or reads `size` bytes; if these are many, call it on another thread."""
     if size < LARGE:
         return function(*arguments, **named)
     return await asyncio.to_thread(function, *arguments, **named)
 
 
 async def all_of(calls: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """Return the results of all calls; where one raises, cancel the others and raise its error."""
+    """Return the results of all calls; if one call raises an error, cancel the others and raise that error."""
     tasks = [asyncio.ensure_future(call) for call in calls]
     try:
         return await asyncio.gather(*tasks)

@@ -1,8 +1,8 @@
-"""A model on another server as an arm of a rollout: it takes requests as a model here does, and answers them.
+"""A model on another server as an arm of a rollout: it takes and answers requests like a model of this server.
 
 submit(request) -> check -> waiting for a place -> RemoteProtocol.infer -> its outputs checked -> request.respond
 
-Its answers are checked against the outputs that the model here declares, so that clients cannot tell where they were computed.
+Its answers are checked against the outputs that the local model declares, so that clients cannot see where they were computed.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ from serving.traffic.remotes.open_sequences import OpenSequences
 from serving.traffic.remotes.protocol import RemoteAnswer
 from serving.traffic.remotes.protocols import KEEP_SEQUENCES, make_protocol
 
-MAX_IN_FLIGHT = 64  # requests that the other server has at a time
-MAX_WAITING = 512  # requests that wait for one of these places
+MAX_IN_FLIGHT = 64  # requests that the other server gets at a time
+MAX_WAITING = 512  # further requests that may wait to be sent
 
 
 class NotAsDeclared(ServingError):
-    """The other server has answered, with outputs that are not those of the model here."""
+    """Raised when the outputs in the other server's answer are not those that the local model declares."""
 
     def __init__(self, message: str, outputs: dict[str, Tensor]) -> None:
         super().__init__(Code.INTERNAL, message)
@@ -50,9 +50,10 @@ class RemoteModel:
         memory: RequestMemory,
         labels: Callable[[], Labels] = dict,
     ) -> None:
-        """config: of the model here, whose inputs and outputs the other one has too. labels: names of classes.
+        """config: the configuration of the local model; the other model has the same inputs and outputs. labels: returns the
+        names of classes.
 
-        INVALID_ARG or UNSUPPORTED where the model cannot have an arm on that server."""
+        Raise INVALID_ARG or UNSUPPORTED if the model cannot have an arm on that server."""
         if config.model_transaction_policy.decoupled:
             raise unsupported("a decoupled model cannot have an arm of its rollout on another server")
         if config.HasField("sequence_batching") and remote.protocol not in KEEP_SEQUENCES:
@@ -79,7 +80,7 @@ class RemoteModel:
 
     @property
     def outputs(self) -> frozenset[str] | None:
-        """Return the outputs that it can give; None for all of the model."""
+        """Return the outputs that the other server can give; None for all outputs of the model."""
         return self._protocol.outputs
 
     @property
@@ -89,7 +90,7 @@ class RemoteModel:
 
     @property
     def needs_eviction(self) -> bool:
-        """Return whether models of this server would have to be evicted for it: never."""
+        """Return whether models of this server would have to be evicted to use this one: never."""
         return False
 
     @property
@@ -99,7 +100,7 @@ class RemoteModel:
 
     # -- requests --------------------------------------------------------------------------------------------------
     def submit(self, request: InFlightRequest) -> None:
-        """Check the request and send it; raises a ServingError, with which the caller answers it."""
+        """Check and send a request; on failure, raise the ServingError with which the caller has to answer the request."""
         position = request.asked.sequence
         if self._closed and (position.start or not self.sequence_start_ns(position.id)):
             raise unavailable(f"model '{self._name}' has no arm on the server at {self.address} any more")
@@ -117,11 +118,11 @@ class RemoteModel:
             self._sequences.follow(position, task)
 
     def sequence_start_ns(self, identifier: int | str) -> int:
-        """Return when an open sequence began, in monotonic ns; 0 for one that is not open here."""
+        """Return when an open sequence began, in monotonic ns; 0 if no such sequence is open."""
         return self._sequences.begun(identifier)
 
     def take_back(self, wanted: Callable[[InFlightRequest], bool]) -> list[InFlightRequest]:
-        """Remove and return the requests that are not sent yet and `wanted` elsewhere; none of sequences."""
+        """Remove and return the unsent requests for which `wanted` is true; requests of sequences stay."""
         waiting = [one for one in self._tasks if not one.started and not one.asked.sequence.id]
         taken = [request for request in waiting if wanted(request)]
         for request in taken:
@@ -140,14 +141,14 @@ class RemoteModel:
             task.cancel()
 
     async def drain(self) -> None:
-        """Accept only requests of open sequences; once these have ended and all requests have answers, close."""
+        """Accept only requests of open sequences; once these have ended and all requests are answered, disconnect."""
         self._closed = True
         await self._sequences.ended()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         await self._protocol.close()
 
     def abandon_sequences(self) -> None:
-        """Have `drain` not wait for open sequences, because no more of their requests will come."""
+        """Make `drain` stop waiting for open sequences: no more of their requests will come."""
         self._sequences.abandon()
 
     async def close(self) -> None:
@@ -162,7 +163,7 @@ class RemoteModel:
         await self.drain()
 
     async def _run(self, request: InFlightRequest, before: "asyncio.Task[None] | None") -> None:
-        """Send a request once the one before it in its sequence is answered, and answer it."""
+        """Send a request once the previous request of its sequence is answered, then answer it."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 self._waiting += 1
@@ -185,7 +186,7 @@ class RemoteModel:
 
     # -- answers ---------------------------------------------------------------------------------------------------
     def _response(self, request: InFlightRequest, answer: RemoteAnswer) -> InferenceResponse | ServingError:
-        """Return the answer as clients of the model here get it, or the error of one that does not fit."""
+        """Return the answer in the form of the local model's answers, or an error if the outputs do not fit."""
         wanted = request.requested_outputs or [
             name for name in self._declared if self.outputs is None or name in self.outputs
         ]
@@ -199,7 +200,7 @@ class RemoteModel:
         return apply_targets(response, targets, self._labels(), self._batches) if targets else response
 
     def _wrong(self, name: str, output: Tensor | None, rows: int) -> str:
-        """Return why an output does not fit, as a clause; "" where it does."""
+        """Return why an output does not fit, as a clause; "" if it fits."""
         if output is None:
             return f"output '{name}' is missing"
         datatype, dims = self._declared[name]
@@ -214,7 +215,7 @@ class RemoteModel:
 
 
 def _without_reshapes(config: ModelConfig) -> ModelConfig:
-    """Return the configuration as clients see it, because the other server is sent shapes of the protocol."""
+    """Return the configuration as clients see it: the other server is sent the shapes of the protocol."""
     seen = ModelConfig()
     seen.CopyFrom(config)
     for tensor in (*seen.input, *seen.output):

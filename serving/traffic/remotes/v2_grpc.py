@@ -1,4 +1,4 @@
-"""KServe V2 over gRPC: one channel, tensors as raw contents.
+"""KServe V2 over gRPC, with one channel and with tensors as raw contents.
 
 Source: KServe V2 gRPC; Triton's grpc_service.proto.
 """
@@ -35,12 +35,12 @@ _OPTIONS = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.dns_min_time_between_resolutions_ms", 1000),  # in place of 30 s, because a name may move to another address
-    # A connection whose bytes are not acknowledged is closed after the second of these (TCP_USER_TIMEOUT, which the first one
-    # sets), not after a quarter of an hour. Servers treat more than one ping in five minutes as an attack.
+    ("grpc.dns_min_time_between_resolutions_ms", 1000),  # instead of 30 s, because a name may move to another address
+    # A connection whose bytes are not acknowledged is closed after the second of these two options, not after a quarter of an
+    # hour: setting the first option enables TCP_USER_TIMEOUT. Servers treat more than one ping in five minutes as an attack.
     ("grpc.keepalive_time_ms", 300_000),
     ("grpc.keepalive_timeout_ms", 5_000),
-    # Else channels to one address share connections, even with other headers or certificates.
+    # Without this, channels to one address share connections, even if they have different headers or certificates.
     ("grpc.use_local_subchannel_pool", 1),
 )
 _REFUSALS = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE)
@@ -49,7 +49,7 @@ _PASSES = (
     *(grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED),
 )
 _METHOD = "/inference.GRPCInferenceService/ModelInfer"
-_RAW_INPUT_CONTENTS = b"\x3a"  # field 7 of ModelInferRequest, bytes with their length before them
+_RAW_INPUT_CONTENTS = b"\x3a"  # the tag of field 7 of ModelInferRequest: bytes, preceded by their length
 _NOT_CONNECTED = "failed to connect to all addresses"
 _DISTRUST = re.compile("CERTIFICATE_VERIFY_FAILED: ([^:]+)")
 _NO_PERMISSION = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
@@ -89,7 +89,7 @@ class V2Grpc(RemoteProtocol):
 
 
 def _with_contents(message: pb.ModelInferRequest, tensors: Iterable[Tensor]) -> bytes:
-    """Return the bytes of a request. Its contents are copied once, as fields that are appended to the message."""
+    """Return the bytes of a request. The contents of tensors are appended to the message as fields, and so copied only once."""
     chunks: list[bytes | memoryview] = [message.SerializeToString()]
     for tensor in tensors:
         data = raw_bytes(tensor)
@@ -98,7 +98,7 @@ def _with_contents(message: pb.ModelInferRequest, tensors: Iterable[Tensor]) -> 
 
 
 def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
-    """Return the error of a call's status, as `protocol.refused` does for HTTP."""
+    """Return the error for the status of a call, as `protocol.refused` does for HTTP."""
     code = error.code()
     if code in _NO_PERMISSION:
         return unavailable(f"{not_permitted(address)} ({code.name})")
@@ -113,7 +113,7 @@ def _failure(address: Address, error: grpc.aio.AioRpcError) -> ServingError:
 
 
 def _why_not_connected(details: str) -> str:
-    """Return why a connection failed, by gRPC's message, in the words of `http_client`."""
+    """Return why a connection failed, according to gRPC's message but in the words of `http_client`."""
     if found := _DISTRUST.search(details):
         return f"its certificate is not trusted ({found[1]})"
     if "Hostname Verification Check failed" in details:
@@ -122,7 +122,7 @@ def _why_not_connected(details: str) -> str:
 
 
 def _decode(address: Address, content: bytes) -> RemoteAnswer:
-    """Read an answer. INTERNAL for any other content."""
+    """Read an answer; raise INTERNAL for any other content."""
     with contextlib.suppress(DecodeError, ValueError, KeyError, OverflowError, TypeError, ServingError):
         answer = pb.ModelInferResponse.FromString(content)
         parameters: Parameters = {}
