@@ -2,7 +2,8 @@
 
 parameters { key: "MD5:1/model.onnx" value: "d726e132f91f16ebee703d96f6f73cb1" }
 
-Paths start at the model's folder. Triton's agent knows MD5, which finds a broken file but not a forged one; SHA256 is ours.
+Paths are relative to the model's folder. Triton's agent knows MD5, which finds a damaged file but not a forged one. SHA256 is
+Slipway's own addition.
 Source: the README of triton-inference-server/checksum_repository_agent.
 """
 

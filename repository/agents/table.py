@@ -1,7 +1,7 @@
-"""The table of repository agents, which check a model's files before it loads, in the order of its configuration.
+"""The table of repository agents, which check a model's files before it loads, in the order that its configuration gives.
 
-A new agent is one module with the two functions of `Agent` and one line in AGENTS. Triton's agents are shared libraries for its
-own interface; the one that it ships is here under the same name, with the same parameters.
+A new agent is one module with the two functions of `Agent` and one line in AGENTS. Triton's agents are shared libraries with an
+interface of their own. `checksum`, which Triton ships, has the same name and the same parameters here.
 Source: Triton, docs/customization_guide/repository_agents.md.
 """
 
@@ -25,11 +25,11 @@ class Agent(Protocol):
         """Yield the key of each wrong parameter, and a sentence about it."""
 
     def approve(self, model_dir: Path, parameters: Mapping[str, str]) -> None:
-        """Raise RepositoryError where a model with these files must not load; `parameters` have no problems. May take long."""
+        """Raise RepositoryError if a model with these files must not load. `parameters` are valid. The call may take long."""
 
 
 def problems(config: ModelConfig) -> Iterator[Problem]:
-    """Yield the problems of the agents in a configuration, without the model's files."""
+    """Yield the problems of the agents in a configuration, without a look at the model's files."""
     for index, named in enumerate(config.model_repository_agents.agents):
         field = f"model_repository_agents.agents[{index}]"
         if named.name not in AGENTS:
@@ -40,7 +40,7 @@ def problems(config: ModelConfig) -> Iterator[Problem]:
 
 
 def approve(config: ModelConfig, model_dir: Path) -> None:
-    """Have each agent approve in turn; RepositoryError with the reason of the first that refuses."""
+    """Ask each agent in turn to approve the model. Raise RepositoryError with the reason of the first agent that refuses."""
     wrong = tuple(problems(config))
     if wrong:
         raise InvalidConfig("; ".join(map(str, wrong)), field=wrong[0].field, problems=wrong)

@@ -1,7 +1,7 @@
 """A configuration as one object: the text of a config.pbtxt, its message, and the questions that other packages ask of both.
 
 Only the edges create a document (disk, form, REST, upload, the row of a release). All other packages pass it on unchanged.
-An edit returns another document, whose text differs from the old text only where it must.
+An edit returns another document, whose text differs from the old text as little as possible.
 
 The dashboard writes the number of the release into the text (`slipway.release`), so that a server can report the release that
 it serves. People do not see that number: the text of a document does not contain it, `stamped` writes it, `stamp_of` reads it.

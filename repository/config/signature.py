@@ -97,7 +97,7 @@ class Signature:
         return bool(inputs) and all(tensor.shape is None or tensor.shape[:1] == (-1,) for tensor in every)
 
     def with_variable_batch(self) -> "Signature":
-        """Return the signature with a variable first dimension where the file has 1 (slipway.variable_batch)."""
+        """Return the signature with each first dimension of 1 made variable (slipway.variable_batch)."""
         inputs, outputs = (tuple(map(_any_rows, tensors)) for tensors in (self.inputs, self.outputs))
         return replace(self, inputs=inputs, outputs=outputs)
 

@@ -1,5 +1,6 @@
 """The basics of the package, shared by both programs: layout, errors, conditions, histograms, quantities, crash traces,
 golden requests, syntax trees.
 
-May import nothing of the package. All other rooms of it import it, and so do `serving` and `dashboard`.
+May import nothing else of `repository`. All other packages of `repository` import this one, and so do `serving` and
+`dashboard`.
 """

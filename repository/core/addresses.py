@@ -1,7 +1,7 @@
 """Brings addresses and paths into the normal form in which they are compared with the allowed ones.
 
-A server may decode an address and resolve ".." before it uses it: so that is done here first, and an address that leads
-elsewhere than it shows is refused.
+A server may decode an address and resolve ".." before it uses the address. So this module does both before the comparison, and
+refuses an address that leads elsewhere than it shows.
 Source: RFC 3986, sections 2.4 (when to decode), 5.2.4 (dot segments) and 6.2.2 (normal form).
 """
 
@@ -15,11 +15,11 @@ _ESCAPE = re.compile("%([0-9A-Fa-f]{2})")
 _UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _SEPARATORS = re.compile(r"[/\\]")
 _NOT_IN_PART = "/\\%?#;"
-_MAX_DECODED = 10  # times that one address is decoded; no honest one needs more than two
+_MAX_DECODED = 10  # the most times that one address is decoded; no honest address needs more than two
 
 
 def leads_into(path: Path, folder: Path) -> bool:
-    """Return whether a path is a folder or lies in it, with all links followed."""
+    """Return whether a path is `folder` itself or is in that folder, after all links are followed."""
     try:
         return path.resolve().is_relative_to(folder.resolve())
     except (OSError, RuntimeError):  # a link that leads to itself
@@ -29,8 +29,8 @@ def leads_into(path: Path, folder: Path) -> bool:
 def part_problem(text: str) -> str:
     """Return why a text cannot be one part of an address' path, as the end of a sentence; "" if it can.
 
-    Percent-encoding would allow any text. But some servers and proxies decode more than the parts, or read a parameter behind
-    ";", and then open another path.
+    Percent-encoding would allow any text. But some servers and proxies decode the whole path before they split it, or read a
+    parameter after ";", and then open another path.
     """
     if not text.strip(" ."):
         return "a name with more than dots and spaces"
@@ -40,8 +40,8 @@ def part_problem(text: str) -> str:
 
 
 def normal_path(path: str) -> str:
-    """Return the path of an address without needless encoding. UnsafePath for one that a server may resolve to another path
-    than it shows: with ".." at any level of encoding, before a ";", or between backslashes."""
+    """Return the path of an address without needless encoding. Raise UnsafePath for a path that a server may resolve to another
+    path than it shows: one with ".." at any level of encoding, before a ";", or between backslashes."""
     seen = path
     for _ in range(_MAX_DECODED):
         if any(part.partition(";")[0].strip() == ".." for part in _SEPARATORS.split(seen)):
@@ -64,8 +64,8 @@ def _least(escape: re.Match[str]) -> str:
 
 
 def local_path(url: str) -> Path:
-    """Return the file of a file:// address, decoded once, links not followed. UnsafePath for one of another machine, and for
-    one that `normal_path` refuses."""
+    """Return the file of a file:// address, decoded once, links not followed. Raise UnsafePath for an address of another
+    machine, or one that `normal_path` refuses."""
     parts = urllib.parse.urlsplit(url)
     if parts.netloc.lower() not in ("", "localhost"):
         raise UnsafePath("the address is of a file on another machine")

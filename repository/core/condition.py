@@ -1,13 +1,13 @@
-"""The condition of a version beside Triton's state, for the dashboard, which never parses the text of a reason."""
+"""The condition of a version, in addition to Triton's state. The dashboard reads it and never parses the text of a reason."""
 
 from enum import StrEnum
 
 
 class Condition(StrEnum):
-    """Tells apart versions of the same state in Triton: UNAVAILABLE on purpose or not, READY and answering or not."""
+    """Distinguishes versions with the same state in Triton: UNAVAILABLE on purpose or not, READY and answering or not."""
 
     NONE = ""
-    ASLEEP = "asleep"  # its first request loads it
-    SILENT = "silent"  # READY, but its instances would not answer now: their processes hang, or keep ending
-    STEPLESS = "stepless"  # an ensemble, READY again once its steps are
-    UNLOADED = "unloaded"  # taken out of service: unloaded, or replaced under the version policy
+    ASLEEP = "asleep"  # the first request loads the version
+    SILENT = "silent"  # READY, but its instances do not answer now: their processes hang, or end again and again
+    STEPLESS = "stepless"  # an ensemble that becomes READY again as soon as the models of its steps are READY
+    UNLOADED = "unloaded"  # out of service: unloaded, or replaced under the version policy

@@ -1,8 +1,8 @@
-"""Names the model that a process was working on when native code ended it, by the process's output.
+"""Finds the model that a process was working on when native code killed it, from the output of the process.
 
-Where a library aborts, no code of ours runs any more, but Python's faulthandler still prints the functions under way. The
-server runs the work for a model in functions named by `frame_name`, which `manage.py up` or a person finds in its output.
-Without a crash no line is written.
+After a library aborts, no Python code runs any more, but Python's faulthandler still prints the functions on all stacks. The
+server runs the work for a model in functions named by `frame_name`. `manage.py up`, or a person, finds these names in the
+output of the server. Without a crash no such line is written.
 """
 
 import re
@@ -10,12 +10,12 @@ from typing import Literal
 
 Doing = Literal["loading", "completing", "executing"]
 
-# faulthandler shows 500 characters of a name.
+# faulthandler shows at most 500 characters of a name.
 _MAX_NAME = 200
 _FRAME = re.compile(
     r"""^  File ".*", line \d+ in ((?:loading|completing|executing) version \d+ of model '.*' \(.*\))$""", re.M
 )
-_DUMP = re.compile(r"^Fatal Python error: ", re.M)  # not inside a line, where a child process logs one
+_DUMP = re.compile(r"^Fatal Python error: ", re.M)  # only at the start of a line: inside a line, it is a child's logged output
 _CURRENT = "Current thread "
 
 
@@ -24,9 +24,9 @@ def frame_name(doing: Doing, model: str, version: int, file: str) -> str:
 
 
 def works(output: str) -> list[str]:
-    """Return the work of a process that died, by its last output, each as `frame_name` wrote it; [] without a trace.
+    """Return the work that a dead process did last, from its output, as the names of `frame_name`; [] if it has no trace.
 
-    The thread that died is known unless a library made it; then all work under way is returned.
+    The work is that of the thread that crashed. If a library created that thread, the work of all threads is returned.
     """
     dump = output[_dump_at(output) :]
     current = dump.partition(_CURRENT)[2].partition("\n\n")[0]
@@ -34,12 +34,12 @@ def works(output: str) -> list[str]:
 
 
 def last_words(output: str) -> str:
-    """Return the last line before the stacks, often a library's failed assertion; "" without one."""
+    """Return the last line before the stacks, often a library's failed assertion; "" if there is no such line."""
     at = _dump_at(output)
     lines = [line for line in output[:at].splitlines() if line.strip()]
     return lines[-1].strip() if lines and at < len(output) else ""
 
 
 def _dump_at(output: str) -> int:
-    """Return where the last dump begins; the output's length where there is none."""
+    """Return the offset of the last dump; the length of the output if there is no dump."""
     return max((found.start() for found in _DUMP.finditer(output)), default=len(output))

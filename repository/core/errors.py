@@ -1,6 +1,6 @@
 """The errors of a repository, its configurations, and files that are put into it.
 
-RepositoryError              one sentence for the person or client that asked
+RepositoryError              one sentence for the caller, a person or a client
  ├─ InvalidName              a model name or version number that may not become a path
  ├─ InvalidConfig            a configuration that does not parse or breaks a rule (line, column, field, problems)
  ├─ InvalidExample           an example or golden request that is malformed, or has malformed tensors
@@ -11,16 +11,16 @@ RepositoryError              one sentence for the person or client that asked
  ├─ NoSpace                  the disk would fill (needed, free)
  ├─ Unreachable              a repository in the cloud that cannot be listed or copied now
  └─ UnsafePath               a path that leads out of its folder: a symbolic link, "..", an absolute name
-     └─ UnsafeArchive        an archive that holds one, or that would unpack to too much
+     └─ UnsafeArchive        an archive that contains an unsafe path, or whose unpacked files would be too large
 
-A message carries no path of this machine: it names the model, the version or the file inside the version.
+A message contains no path of the local machine: it names the model, the version or the file inside the version.
 """
 
 from typing import NamedTuple
 
 
 class Problem(NamedTuple):
-    """One broken rule. `field` is a path such as `input[0].dims[1]`; empty for the configuration as a whole."""
+    """A broken rule. `field` is a path such as `input[0].dims[1]`; "" means the whole configuration."""
 
     field: str
     message: str
@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
 
 class RepositoryError(Exception):
-    """An error that the person who asked can understand and mend."""
+    """An error that the caller can understand and correct."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -79,10 +79,10 @@ class Conflict(RepositoryError):
 
 
 class NoSpace(RepositoryError):
-    """The disk would fill. Sizes in bytes."""
+    """The disk would become full. Sizes in bytes."""
 
     def __init__(self, needed: int, free: int, reserve: int = 0) -> None:
-        """free: beside the reserve."""
+        """free: the free bytes, without the reserve."""
         beside = f" beside the {_mib(reserve)} that are kept for the database and logs" if reserve else ""
         super().__init__(f"{_mib(needed)} are needed on the disk, but only {_mib(free)} are free{beside}")
         self.needed = needed
@@ -90,7 +90,7 @@ class NoSpace(RepositoryError):
 
 
 class Unreachable(RepositoryError):
-    """A repository in the cloud that cannot be listed or copied now; its last listing stays."""
+    """A repository in the cloud that cannot be listed or copied now; its last listing remains valid."""
 
 
 class UnsafePath(RepositoryError):

@@ -1,15 +1,16 @@
 """Golden requests: requests with the outputs that a model must return, within a tolerance.
 
-The dashboard keeps them and sends them with a load (`slipway.golden`), and the server runs them before it switches to the new
-versions. Both use this module, so that they come to the same verdict. In JSON, with the outputs to compare in `expected`:
+The dashboard stores golden requests and sends them with a load (`slipway.golden`). The server runs them before it switches to
+the new versions. Both use this module, so that they come to the same verdict. The JSON of a golden request, with the outputs
+to compare in `expected`:
 
     {"name": "a seven", "request": {"inputs": [TENSOR, ...]}, "expected": {"outputs": [TENSOR, ...]},
      "tolerance": {"absolute": 0.0, "relative": 0.001}, "seconds": 30}
 
-`tolerance` and `seconds`, the time for the answer, may be left out. With `"private": true` messages quote no element, because a
-client sent the request, and readers of logs and checks may not see its data. A float agrees where |answered - expected| <=
-absolute + relative * |expected| (numpy's isclose). Integers have the absolute tolerance alone, because class 1000 is not class
-1001; texts and booleans have none. NaN agrees with NaN.
+`tolerance` and `seconds`, the longest time for the answer, are optional. With `"private": true` messages quote no element: a
+client sent the request, and readers of logs and checks must not see its data. A float agrees if |answered - expected| <=
+absolute + relative * |expected| (numpy's isclose). Integers have only the absolute tolerance, because class 1000 is not class
+1001. Texts and booleans have no tolerance. NaN agrees with NaN.
 """
 
 import hashlib
@@ -34,12 +35,12 @@ from repository.core.tensors import (
     to_binary,
 )
 
-MAX_REQUESTS = 50  # of one model
-MAX_BYTES = 1 << 20  # of one, as JSON
-MAX_BYTES_TOGETHER = 8 << 20  # of a model
+MAX_REQUESTS = 50  # the most golden requests of one model
+MAX_BYTES = 1 << 20  # the largest size of one golden request, as JSON
+MAX_BYTES_TOGETHER = 8 << 20  # the largest size of all golden requests of one model
 MAX_SECONDS = 600.0
-_NAMED = 20  # outputs in a sentence
-_SHOWN = 60  # characters of an element in a sentence
+_NAMED = 20  # the most outputs that a message names
+_SHOWN = 60  # the most characters of an element that a message quotes
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ DEFAULT_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class ExampleRequest:
-    """A request that has been checked. outputs: those asked for, as V2 has them; empty for all."""
+    """A checked request. outputs: the requested outputs, in the form of V2; empty for all outputs."""
 
     inputs: list[Tensor]
     outputs: list[Json]
@@ -63,7 +64,7 @@ class ExampleRequest:
 
 @dataclass(frozen=True, slots=True)
 class GoldenRequest:
-    """digest: equal for equal JSON."""
+    """A golden request. digest: a hash, equal for equal JSON."""
 
     name: str
     request: ExampleRequest
@@ -76,7 +77,7 @@ class GoldenRequest:
 
 @dataclass(frozen=True, slots=True)
 class OutputVerdict:
-    """largest: the largest difference of two numbers; None without numbers. detail: why it failed, or ""."""
+    """largest: the largest difference of two numbers; None without numbers. detail: the reason of a failure, or ""."""
 
     name: str
     largest: float | None
@@ -85,7 +86,7 @@ class OutputVerdict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of comparing an answer. detail: the first reason why it failed; "" if it passed."""
+    """The result of the comparison of an answer. detail: the first reason of a failure; "" if the answer passed."""
 
     outputs: list[OutputVerdict]
 
@@ -99,14 +100,14 @@ class Verdict:
 
     @property
     def clause(self) -> str:
-        """Return why it failed, or the largest difference."""
+        """Return the reason of the failure, or the largest difference."""
         largest = max((output.largest or 0.0 for output in self.outputs), default=0.0)
         return self.detail or (f"the largest difference is {largest:.3g}" if largest else "all values are equal")
 
 
 # -- read ----------------------------------------------------------------------------------------------------------------
 def read_golden(text: str | bytes) -> list[GoldenRequest]:
-    """Read the load parameter `slipway.golden`. InvalidExample: it is not such a list, or larger than allowed."""
+    """Read the load parameter `slipway.golden`. Raise InvalidExample for another form, or a list larger than allowed."""
     size = len(text)
     if size > MAX_BYTES_TOGETHER + MAX_REQUESTS * 1024:
         raise InvalidExample(f"expected golden requests of at most {MAX_BYTES_TOGETHER} bytes together, got {size}")
@@ -136,7 +137,7 @@ def _read_one(row: object) -> GoldenRequest:
 
 
 def read_request(row: object) -> ExampleRequest:
-    """Read a V2 request, without parameters for the form of the answer (binary data, timing)."""
+    """Read a V2 request; drop the parameters about the form of the answer (binary data, timing)."""
     if not isinstance(row, dict):
         raise InvalidExample("expected a request as an object with 'inputs'")
     inputs = _tensors(row.get("inputs"), "inputs")
@@ -153,7 +154,7 @@ def read_request(row: object) -> ExampleRequest:
 
 
 def _parameter(name: str, value: Json) -> Json:
-    """Return a parameter of V2; InvalidExample for one that a server would refuse, because then every load would fail.
+    """Return a parameter of V2. Raise InvalidExample for a value that a server would refuse, because every load would fail.
 
     Source: Triton docs/protocol/extension_parameters.md, extension_sequence.md, extension_schedule_policy.md.
     """
@@ -180,7 +181,7 @@ def _is_unsigned(value: Json) -> bool:
 
 
 def _within_64_bits(value: Json) -> Json:
-    """Return a whole number beyond 64 bits as a float, as a server reads it and PostgreSQL keeps it."""
+    """Return a whole number beyond 64 bits as a float: so a server reads it, and so PostgreSQL stores it."""
     if type(value) is not int or -(1 << 63) <= value < 1 << 64:
         return value
     try:
@@ -236,12 +237,12 @@ def _read_output(output: object) -> JsonObject:
 
 # -- written -------------------------------------------------------------------------------------------------------------
 def request_json(request: ExampleRequest) -> JsonObject:
-    """Return the request as JSON, which `read_request` reads back as the same."""
+    """Return the request as JSON, from which `read_request` reads an equal request."""
     return _with_rest(request, [tensor_json(tensor) for tensor in request.inputs], request.parameters)
 
 
 def request_body(request: ExampleRequest) -> tuple[bytes, bytes]:
-    """Return the request for sending: its JSON, and the binary data behind it. All outputs are requested as binary data."""
+    """Return the body to send: the JSON, and the binary data that follows it. All outputs are requested as binary data."""
     binary = [to_binary(tensor) if not in_json(tensor) else None for tensor in request.inputs]
     rows: list[Json] = [
         tensor_json(tensor) if content is None else _announced(tensor, len(content))
@@ -269,7 +270,7 @@ def _with_rest(request: ExampleRequest, inputs: Sequence[Json], parameters: Json
 def compare(
     expected: Sequence[Tensor], answered: Mapping[str, Tensor], tolerance: Tolerance, *, private: bool = False
 ) -> Verdict:
-    """Compare an answer's outputs, by their names, with the expected ones. private: quote no element in messages."""
+    """Compare the outputs of an answer with the expected outputs, by name. private: quote no element in messages."""
     return Verdict([_compare_output(output, answered, tolerance, private) for output in expected])
 
 
@@ -317,7 +318,7 @@ def _compare_elements(expected: Tensor, got: Tensor, tolerance: Tolerance, priva
 def _apart(wanted: Element, came: Element) -> float:
     assert not isinstance(wanted, bytes)
     assert not isinstance(came, bytes)
-    apart = abs(came - wanted)  # of integers exactly, however large they are
+    apart = abs(came - wanted)  # exact for integers of any size
     return math.inf if apart != apart else float(apart)
 
 

@@ -1,13 +1,13 @@
-"""The buckets and quantiles of histograms of durations, which the server counts and the dashboard stores and shows.
+"""The buckets and quantiles of histograms of durations: the server counts the durations, the dashboard stores and shows them.
 
-The buckets are log-spaced over microseconds: 16 to each doubling (a relative width of 4 to 6 %), exact below 16 us, up to
-2**31 us. Counts are sparse, a mapping of bucket to count. Histograms merge by addition, and quantiles are taken from merged
-counts; quantiles themselves are never averaged.
+The buckets are log-spaced over microseconds: 16 for each doubling (a relative width of 4 to 6 %), exact below 16 us, up to
+2**31 us. Counts are sparse: a mapping of bucket to count. Histograms are merged by addition, and quantiles are computed from
+merged counts. Quantiles themselves are never averaged.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-Counts = dict[int, int]  # index of a bucket -> how many durations it holds
+Counts = dict[int, int]  # index of a bucket -> number of durations in it
 
 _SUB_BITS = 4
 _SUB = 1 << _SUB_BITS
@@ -16,7 +16,7 @@ BUCKETS = (_MAX_BITS - _SUB_BITS + 1) * _SUB
 
 
 def bucket_of(microseconds: int) -> int:
-    """Return the index of the bucket of a duration; the last bucket holds all that are longer, too."""
+    """Return the index of the bucket of a duration. The last bucket contains all longer durations, too."""
     if microseconds < _SUB:
         return microseconds if microseconds > 0 else 0
     shift = microseconds.bit_length() - 1 - _SUB_BITS
@@ -31,7 +31,7 @@ def _upper_bound(index: int) -> int:
     return ((index & (_SUB - 1)) + _SUB + 1) << shift
 
 
-# Exclusive upper bound of each bucket in us; bucket i holds [BOUNDS_US[i-1], BOUNDS_US[i]).
+# Exclusive upper bound of each bucket in us; bucket i contains [BOUNDS_US[i-1], BOUNDS_US[i]).
 BOUNDS_US: list[int] = [_upper_bound(index) for index in range(BUCKETS)]
 
 
@@ -59,7 +59,7 @@ class Histogram:
         self.sum_ns += nanoseconds * times
 
     def add_all(self, durations: Sequence[int]) -> None:
-        """Count each of these nanoseconds once."""
+        """Count each of these durations, in nanoseconds, once."""
         counts = self.counts
         for nanoseconds in durations:
             us = nanoseconds // 1000
@@ -79,7 +79,7 @@ def merge(histograms: Iterable[Mapping[int, int]]) -> Counts:
 
 
 def subtract(later: Mapping[int, int], earlier: Mapping[int, int]) -> Counts:
-    """Return the counts between two cumulative readings of one histogram."""
+    """Return the counts that were added between two cumulative readings of one histogram."""
     grown = {bucket: count - earlier.get(bucket, 0) for bucket, count in later.items()}
     return {bucket: count for bucket, count in grown.items() if count > 0}
 
@@ -96,7 +96,7 @@ def quantiles_ms(counts: Mapping[int, int], quantiles: Sequence[float]) -> list[
 
 
 def quantile_bounds_us(counts: Mapping[int, int], quantiles: Sequence[float]) -> list[int | None]:
-    """Return for each quantile (ascending, 0 to 1) the upper bound in us of its bucket; None for an empty histogram."""
+    """Return the upper bound, in us, of the bucket of each quantile (ascending, 0 to 1); None for an empty histogram."""
     if not any(counts.values()):
         return [None] * len(quantiles)
     return [BOUNDS_US[bucket] for bucket, _ in _positions(counts, quantiles)]

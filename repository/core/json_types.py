@@ -1,4 +1,4 @@
-"""The types of values that are read from JSON, and written to it."""
+"""The types of values that are read from JSON or written as JSON."""
 
 from typing import TypeAlias
 

@@ -2,8 +2,8 @@
 
 <root>/<model>/config.pbtxt
 <root>/<model>/<version>/...            the version's files, and optionally slipway.pbtxt
-<root>/../staging                       files that are being received or unpacked, outside of the root
-<root>/../archive/<model>/<version>     versions taken out of service, kept
+<root>/../staging                       files that are being received or unpacked, outside the root
+<root>/../archive/<model>/<version>     archived versions: out of service, but kept
 """
 
 import os
@@ -15,23 +15,24 @@ from repository.core.addresses import leads_into
 from repository.core.errors import Conflict, InvalidName, NotFound, UnsafePath
 
 CONFIG_FILE = "config.pbtxt"
-CONFIGS_FOLDER = "configs"  # custom configurations, one of which --model-config-name chooses
+CONFIGS_FOLDER = "configs"  # the folder of custom configurations; --model-config-name chooses one of them
 OVERLAY_FILE = "slipway.pbtxt"
 _NO_VERSIONS = frozenset((CONFIGS_FOLDER, "warmup", "initial_state"))
 
-MAX_NAME_BYTES = 200  # a folder's name has at most 255, and a folder that is moved away gets a longer one
+MAX_NAME_BYTES = 200  # the name of a folder has at most 255 bytes, and a folder that is moved away gets a longer name
 MAX_VERSION = (1 << 63) - 1  # Triton keeps versions in an int64
 
-# Controls, formatting that changes how a text looks, halves of characters (no UTF-8 on disk), line ends.
+# Unicode categories: controls, invisible formatting, surrogates (which UTF-8 cannot encode), line ends.
 _UNPRINTABLE = frozenset(("Cc", "Cf", "Cs", "Zl", "Zp"))
-EVERY_MODEL = "*"  # of tokens and of --load-model
+EVERY_MODEL = "*"  # stands for all models in tokens and in --load-model
 _VERSION = re.compile(r"[1-9][0-9]{0,18}", re.ASCII)
 
 
 def check_name(name: str) -> str:
-    """Return the name itself when it may become a folder's name; InvalidName otherwise.
+    """Return the name itself if it may become the name of a folder. Raise InvalidName otherwise.
 
-    As in Triton that is any name of a folder, except hidden ones, EVERY_MODEL, and names that a log cannot show as they are.
+    As in Triton, any name of a folder is allowed, except names of hidden folders, EVERY_MODEL, and names that a log cannot show
+    unchanged.
     """
     if not isinstance(name, str) or not name:
         raise InvalidName("a model name has at least one character")
@@ -49,14 +50,14 @@ def check_name(name: str) -> str:
 
 
 def check_version(version: int) -> int:
-    """Return the number itself when it may become a version folder's name; InvalidName otherwise."""
+    """Return the number itself if it may become the name of a version's folder. Raise InvalidName otherwise."""
     if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= MAX_VERSION:
         raise InvalidName("a version is a whole number from 1 up")
     return version
 
 
 def parse_version(text: str) -> int | None:
-    """Return the version of a folder's name; None for a folder that is no version, as Triton reads it.
+    """Return the version that a folder's name means, by Triton's rule; None for a folder that is no version.
 
     Triton ignores folders whose names are not numbers or begin with a zero (docs/user_guide/model_repository.md).
     """
@@ -67,7 +68,7 @@ def parse_version(text: str) -> int | None:
 
 
 def relative_path(text: str) -> Path:
-    """Return a client's name for a file inside a version as a relative path; UnsafePath for one that could leave it."""
+    """Return a client's name of a file in a version as a relative path. Raise UnsafePath if it could leave the folder."""
     path = Path(text)
     bad_part = any(part in ("", ".", "..") or len(part.encode()) > 255 for part in text.split("/"))
     if not text or "\\" in text or "\0" in text or path.is_absolute() or bad_part or len(text) > 1024:
@@ -83,7 +84,7 @@ class ModelRepository:
     def __init__(
         self, root: Path, *, staging: Path | None = None, archive: Path | None = None, reserve: int | None = None
     ) -> None:
-        """reserve: bytes to be left free on the disks, see storage.ensure_space."""
+        """reserve: the bytes to leave free on the disks, see storage.ensure_space."""
         self.root = Path(root)
         self.staging = staging or self.root.parent / "staging"
         self.archive = archive or self.root.parent / "archive"
@@ -114,7 +115,7 @@ class ModelRepository:
         return self.version_dir(name, version).is_dir()
 
     def model_dir(self, name: str) -> Path:
-        """Return <root>/<name>, whether it exists or not; UnsafePath where a symbolic link leads out of the root."""
+        """Return <root>/<name>, even if it does not exist. Raise UnsafePath if a symbolic link leads out of the root."""
         return self._inside(self.root / check_name(name))
 
     def version_dir(self, name: str, version: int) -> Path:
@@ -124,7 +125,7 @@ class ModelRepository:
         return self._inside(self.model_dir(name) / CONFIG_FILE)
 
     def numbers(self, name: str) -> list[int]:
-        """Return the numbers that versions on disk have, those of archived ones too."""
+        """Return the numbers of all versions on disk, with those of archived versions."""
         return [*self.versions(name), *self.archived_versions(name)]
 
     def archived_versions(self, name: str) -> list[int]:
@@ -146,7 +147,7 @@ class ModelRepository:
         return path
 
     def create(self, name: str) -> Path:
-        """Make an empty model folder; Conflict where there is one."""
+        """Create an empty model folder. Raise Conflict if the folder exists."""
         path = self.model_dir(name)
         self.root.mkdir(parents=True, exist_ok=True)
         try:
@@ -159,7 +160,7 @@ class ModelRepository:
         return not entry.name.startswith(".") and _is_folder(entry) and not self._objection(entry)
 
     def _objection(self, entry: "os.DirEntry[str]") -> str:
-        """Return why a folder is no model; "" for one that is, for hidden ones and for files."""
+        """Return why a folder is no model; "" for a model, for a hidden folder and for a file."""
         if entry.name.startswith(".") or not _is_folder(entry):
             return ""
         try:
@@ -171,7 +172,7 @@ class ModelRepository:
         return ""
 
     def _inside(self, path: Path) -> Path:
-        """Return the path itself; UnsafePath where a link in it, below the root, leads out of the root."""
+        """Return the path itself. Raise UnsafePath if a link in the path, below the root, leads out of the root."""
         below = path
         while below != self.root:
             if below.is_symlink() and not leads_into(below, self.root):
@@ -188,7 +189,7 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
 
 
 def ignored_folders(model_dir: Path) -> list[str]:
-    """Return a sentence, in Triton's words, for each folder of a model that looks like a version and is none."""
+    """Return a sentence, in Triton's words, for each folder of a model that looks like a version but is no version."""
     with os.scandir(model_dir) as entries:
         names = sorted(entry.name for entry in entries if _is_folder(entry) and parse_version(entry.name) is None)
     return [

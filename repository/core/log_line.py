@@ -1,9 +1,9 @@
-"""The mark in a line of the inference server's log for the model version that it is about: one program writes it, one reads it.
+"""The mark in a line of the inference server's log that names the model version; the server writes it, the dashboard reads it.
 
     2026-11-30 17:05:00,123 WARNING serving.models.model_loader [digits/3]: the file ends too early
-    \tand this line belongs to the one above
+    \tand this line continues the line above
 
-"]" in a name is escaped; "[digits/]" marks a line about no particular version.
+"]" in a name is escaped. "[digits/]" marks a line about the model, not about one of its versions.
 """
 
 import re
@@ -19,7 +19,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """A line about a model. version: 0 for no particular one."""
+    """A line about a model. version: 0 if the line is about no particular version."""
 
     at: str
     level: str
@@ -29,18 +29,18 @@ class LogLine:
 
 
 def mark_of(model: str, version: int = 0) -> str:
-    """Return the mark behind the logger's name in a line about a model."""
+    """Return the mark that follows the logger's name in a line about a model."""
     return f" [{model.translate(_ESCAPES)}/{version or ''}]"
 
 
 def marked(mark: str) -> tuple[str, int]:
-    """Return the model and the version of a mark; "" and 0 for an empty one."""
+    """Return the model and the version of a mark; "" and 0 for an empty mark."""
     name, _, version = mark[2:-1].rpartition("/")
     return unquote(name), int(version or 0)
 
 
 def parse(line: str) -> LogLine | None:
-    """Return the fields of a line; None for one about no model, and for one that continues another."""
+    """Return the fields of a line; None for a line about no model, or one that continues another line."""
     found = _LINE.fullmatch(line)
     if found is None:
         return None

@@ -1,8 +1,8 @@
 """Makes foreign text safe to show in a log, on a page or in a terminal.
 
-Output of a model or data of a client may hold characters that a terminal obeys (escape sequences, backspaces), that reverse the
-order of characters (bidirectional marks), or that end a line. They are written out, as in Python's source; only colours are
-removed, because they say nothing in a log.
+Output of a model or data of a client may contain characters that control a terminal (escape sequences, backspaces), that
+reverse the order of characters (bidirectional marks), or that end a line. Such characters are written as escapes, as in
+Python's source. Only colours are removed, because they have no meaning in a log.
 
 Source: Unicode, UAX #9 (bidirectional marks); ECMA-48 (SGR, control characters).
 """
@@ -11,13 +11,13 @@ import codecs
 import re
 
 _COLOUR = re.compile(r"\x1b\[[0-9;:]*m")
-# All controls but the tab and the ends of lines; LS, PS; the marks that change the direction; halves of surrogate pairs.
+# All control characters except tab and line feed; LS, PS; marks that change the direction; surrogates.
 _UNPLAIN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _OPEN_COLOUR = re.compile(rb"\x1b(?:\[[0-9;:]{0,32})?\Z")
 
 
 def plain(text: str) -> str:
-    """Return the text with such characters written out; line feeds and tabs stay."""
+    """Return the text with such characters written as escapes; line feeds and tabs stay."""
     return _UNPLAIN.sub(_written_out, _COLOUR.sub("", text)) if _UNPLAIN.search(text) else text
 
 
@@ -27,14 +27,14 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 class PlainOutput:
-    """Makes the output of a process, which comes in pieces that end anywhere, safe for a log."""
+    """Makes the output of a process safe for a log. The output arrives in pieces that may end inside a character."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = b""
 
     def feed(self, data: bytes) -> bytes:
-        """Return the output so far, except the beginning of a character or colour that is not complete yet."""
+        """Return the output so far, except a character or colour at its end that is not complete yet."""
         data = (self._rest + data).replace(b"\r\n", b"\n")
         cut = _OPEN_COLOUR.search(data) if data else None
         end = len(data) if cut is None else cut.start()
@@ -43,6 +43,6 @@ class PlainOutput:
         return plain(self._decoder.decode(data[:end])).encode()
 
     def end(self) -> bytes:
-        """Return the rest of the output, of which no more comes."""
+        """Return the rest, after the process has ended its output."""
         rest, self._rest = self._rest, b""
         return plain(self._decoder.decode(rest, final=True)).encode()

@@ -1,10 +1,10 @@
-"""Python sources as syntax trees, made by one thread at a time; nothing of them runs."""
+"""Parses Python sources into syntax trees, in one thread at a time; none of the code runs."""
 
 import ast
 import threading
 from typing import Literal, overload
 
-# CPython counts the depth of a tree in one place for all threads: if two parse at the same time, either may raise SystemError.
+# CPython has one counter for the depth of a tree in all threads: if two threads parse at once, either may raise SystemError.
 _PARSING = threading.Lock()
 
 
@@ -13,6 +13,6 @@ def syntax_tree(source: str | bytes, mode: Literal["exec"] = "exec") -> ast.Modu
 @overload
 def syntax_tree(source: str | bytes, mode: Literal["eval"]) -> ast.Expression: ...
 def syntax_tree(source: str | bytes, mode: Literal["exec", "eval"] = "exec") -> ast.AST:
-    """Return the tree of `ast.parse`; raises the same errors."""
+    """Return the tree of `ast.parse`. Raise the same errors."""
     with _PARSING:
         return ast.parse(source, mode=mode)

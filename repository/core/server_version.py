@@ -1,13 +1,13 @@
-"""The label in the inference server's version that tells whether modules run compiled."""
+"""The label in the inference server's version that shows whether its modules are compiled."""
 
-_COMPILED = "+compiled"  # a local version label, as of Python packages
+_COMPILED = "+compiled"  # a local version label, as in versions of Python packages
 
 
 def with_build(version: str, compiled: bool) -> str:
-    """Return the version for a server's metadata."""
+    """Return the version that a server's metadata show."""
     return f"{version}{_COMPILED}" if compiled else version
 
 
 def is_compiled(version: str) -> bool:
-    """Return whether a server of this version runs compiled modules."""
+    """Return whether a server with this version runs compiled modules."""
     return version.endswith(_COMPILED)

@@ -1,11 +1,11 @@
-"""The longest time that an inference server takes to end: the server keeps to it, and a supervisor waits that long."""
+"""The longest time that an inference server takes to stop. The server stops within that time, and a supervisor waits for it."""
 
-BALANCER_DRAIN_S = 5.0  # two probes of most load balancers
-CLOSING_S = 2.0  # for connections whose requests are answered and that stay open
+BALANCER_DRAIN_S = 5.0  # the time that most load balancers need for two probes
+CLOSING_S = 2.0  # the wait for connections that stay open after all their requests are answered
 
 
 def drain_s(said: float | None, behind_load_balancer: bool) -> float:
-    """Return how many seconds it keeps serving while it is not ready any more. said: --drain-secs, None without it."""
+    """Return the seconds that a server still serves after it reports not ready. said: --drain-secs; None if not given."""
     if said is None:
         return BALANCER_DRAIN_S if behind_load_balancer else 0.0
     return said

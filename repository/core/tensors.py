@@ -4,9 +4,9 @@
     {"name": "png", "datatype": "BYTES", "shape": [1], "base64": "BAAAAIlQTkc="}
 
 Numbers that are not finite are the strings "NaN", "Infinity" and "-Infinity", as protobuf writes them, because databases refuse
-the bare tokens, as PostgreSQL refuses the character NUL. `base64` holds the bytes of Triton's binary data extension, in which
-BYTES are elements after their lengths; whole numbers that many readers of JSON would round are written there too. FP16 and
-BF16, which have no JSON form on the wire, are numbers here.
+the bare tokens. PostgreSQL also refuses the character NUL. `base64` contains the bytes of Triton's binary data extension, in
+which each element of BYTES follows its length. Whole numbers that many readers of JSON would round are written in `base64`,
+too. FP16 and BF16, which have no JSON form in V2, are numbers in this form.
 
 Source: KServe V2 "Tensor Data Types"; Triton docs/protocol/extension_binary_data.md.
 """
@@ -24,7 +24,7 @@ from repository.core.json_types import Json, JsonObject
 
 Element: TypeAlias = "bool | int | float | bytes"
 
-# The codes of `struct`. BF16 is the upper half of an FP32.
+# Datatype -> the code of `struct`. BF16 is the upper half of an FP32.
 _CODES = {
     "BOOL": "?",
     "UINT8": "B",
@@ -42,17 +42,17 @@ _CODES = {
 }
 DATATYPES = (*_CODES, "BYTES")
 FLOATS = frozenset({"FP16", "BF16", "FP32", "FP64"})
-# Numbers of decimal digits to try; the last one tells any two numbers apart.
+# The numbers of decimal digits to try; with the last one, any two numbers differ.
 _DIGITS = {"FP16": (3, 4, 5), "BF16": (4,), "FP32": (6, 7, 8, 9)}
 _NO_JSON = frozenset({"FP16", "BF16"})
 _WORDS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _MAX_DIMS = 32
-_SAFE_INTEGER = 2**53 - 1  # the largest that a double holds exactly, which JavaScript uses for every number
+_SAFE_INTEGER = 2**53 - 1  # the largest integer that JavaScript, whose numbers are all doubles, holds exactly
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """elements: row by row, as numbers of exactly this datatype; BYTES are `bytes`."""
+    """elements: row by row, as numbers that the datatype can hold exactly; elements of BYTES are `bytes`."""
 
     name: str
     datatype: str
@@ -61,7 +61,7 @@ class Tensor:
 
 
 def read_tensor(row: object) -> Tensor:
-    """Read a tensor's JSON. InvalidExample, with the tensor's name, for other JSON and elements that do not fit."""
+    """Read the JSON of a tensor. Raise InvalidExample, with its name, for other JSON and for elements that do not fit."""
     if not isinstance(row, dict) or not is_tensor_name(row.get("name")):
         raise InvalidExample("expected every tensor as an object with a name, a datatype, a shape and its data")
     name = row["name"]
@@ -87,7 +87,7 @@ def is_tensor_name(value: object) -> bool:
 
 
 def tensor_json(tensor: Tensor) -> JsonObject:
-    """Return a tensor as JSON, which `read_tensor` reads back as the same."""
+    """Return a tensor as JSON, from which `read_tensor` reads an equal tensor."""
     head: JsonObject = {"name": tensor.name, "datatype": tensor.datatype, "shape": list(tensor.shape)}
     if tensor.datatype == "BYTES":
         texts = _texts(tensor)
@@ -106,7 +106,7 @@ def tensor_json(tensor: Tensor) -> JsonObject:
 
 
 def to_binary(tensor: Tensor) -> bytes:
-    """Return the elements as the binary data extension has them."""
+    """Return the elements in the form of the binary data extension."""
     if tensor.datatype == "BYTES":
         return b"".join(struct.pack("<I", len(_bytes(element))) + _bytes(element) for element in tensor.elements)
     content = struct.pack(f"<{len(tensor.elements)}{_CODES[tensor.datatype]}", *tensor.elements)
@@ -114,7 +114,7 @@ def to_binary(tensor: Tensor) -> bytes:
 
 
 def from_binary(name: str, datatype: str, content: bytes) -> list[Element]:
-    """Return the elements of a tensor's binary data. InvalidExample: the bytes are not whole elements."""
+    """Return the elements in the binary data of a tensor. Raise InvalidExample if the bytes are not whole elements."""
     if datatype == "BYTES":
         return list(_byte_elements(name, content))
     if datatype == "BF16":
@@ -201,7 +201,7 @@ def _number(name: str, datatype: str, given: object) -> int | float:
 
 
 def _exact(name: str, datatype: str, given: list[int | float]) -> list[Element]:
-    """Return the numbers as the datatype holds them: rounded to it, and within its range."""
+    """Return the numbers rounded to the datatype. Raise InvalidExample for a number outside its range."""
     try:
         binary = to_binary(Tensor(name, datatype, (len(given),), given))
     except (struct.error, OverflowError):
@@ -210,7 +210,7 @@ def _exact(name: str, datatype: str, given: list[int | float]) -> list[Element]:
 
 
 def _upper_halves(content: bytes) -> bytes:
-    """Return FP32s as BF16s, rounded to the nearest, ties to even."""
+    """Return FP32 numbers as BF16, rounded to the nearest, ties to even."""
     bits = struct.unpack(f"<{len(content) // 4}I", content)
     rounded = (
         one >> 16 | 0x40 if one << 1 & 0xFFFFFFFF > 0xFF000000 else one + 0x7FFF + (one >> 16 & 1) >> 16 for one in bits
@@ -230,12 +230,12 @@ def _byte_elements(name: str, content: bytes) -> Iterator[bytes]:
 
 
 def _bytes(element: Element) -> bytes:
-    assert isinstance(element, bytes)  # of BYTES
+    assert isinstance(element, bytes)  # an element of BYTES
     return element
 
 
 def _number_json(value: float, datatype: str) -> Json:
-    """Return a number for JSON, with the fewest digits that read back as the same number."""
+    """Return a number for JSON, with the fewest digits from which the same number is read."""
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if datatype == "FP64":
@@ -246,6 +246,6 @@ def _number_json(value: float, datatype: str) -> Json:
         try:
             if struct.unpack(code, struct.pack(code, short))[0] == value:
                 return short
-        except OverflowError:  # rounded up, beyond the largest number
+        except OverflowError:  # the rounded number is larger than the largest number of the datatype
             continue
     return float(f"{value:.{_DIGITS[datatype][-1]}g}")

@@ -1,4 +1,4 @@
-"""Unpacks zip files of clients (a .mar is one) without leaving the folder or filling the disk."""
+"""Unpacks zip files of clients (a .mar is a zip file). No entry can leave the folder, and none can fill the disk."""
 
 import stat
 import zipfile
@@ -14,33 +14,34 @@ from repository.files.zip_reading import opened_zip
 
 _CHUNK = 1 << 20
 _DAMAGED = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, UnicodeError, ValueError)
-# Not LZMA, whose entries may each demand a dictionary of 4 GiB.
+# LZMA is missing, because each entry may demand a dictionary of 4 GiB.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
-_SMALL = 16 << 20  # below this size a high ratio does no harm
+_SMALL = 16 << 20  # below this size, a high compression ratio does no harm
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of one archive. Sizes in bytes."""
+    """The limits for one archive. Sizes in bytes."""
 
     max_files: int = 10_000
     max_bytes: int = 64 << 30
-    max_ratio: int = 200  # unpacked to packed, over the whole archive
-    reserve: int | None = None  # to be left free on the disk, see storage.ensure_space
+    max_ratio: int = 200  # the largest ratio of unpacked to packed bytes, over the whole archive
+    reserve: int | None = None  # the bytes to leave free on the disk, see storage.ensure_space
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
     name: str
     is_dir: bool
-    size: int  # as the archive claims
+    size: int  # the size that the archive declares
 
 
 def extract(path: Path, destination: Path, limits: Limits | None = None) -> list[str]:
-    """Unpack into `destination`, a folder that does not exist yet. Return the names of its files, sorted.
+    """Unpack into `destination`, a folder that does not exist yet. Return the sorted names of the unpacked files.
 
-    UnsafeArchive for an entry that is absolute, has "..", is a link or device or comes twice, and for an archive over
-    its limits or damaged; NoSpace where the disk would fill. Nothing is left behind then.
+    Raise UnsafeArchive for an absolute name, a name with "..", a link, a device, or a name that appears twice, and for an
+    archive that is damaged or exceeds its limits. Raise NoSpace if the disk would become full. After an error nothing is left
+    behind.
     """
     destination.mkdir(parents=True)
     try:
@@ -59,7 +60,7 @@ def extract(path: Path, destination: Path, limits: Limits | None = None) -> list
 
 
 def check_bounds(infos: list[zipfile.ZipInfo], packed_bytes: int, limits: Limits) -> int:
-    """Return the declared bytes of a zip archive's entries. UnsafeArchive as `extract`."""
+    """Return the declared bytes of all entries of a zip archive. Raise UnsafeArchive as `extract` does."""
     entries = [_zip_entry(info) for info in infos]
     seen: set[str] = set()
     for entry in entries:

@@ -1,10 +1,10 @@
-"""Finds the parts of a model that can run code on its server; no other module decides this.
+"""Finds the parts of a model that can run code on its server. No other module decides that.
 
-`runs` finds what would be executed: by a configuration, as each version completes and overlays it, with the files that are
-there. `could_run` checks new files: one that no backend reads as data may be run by a later configuration, or by stock Triton.
-Both treat every file as code that is not known to be data. Data are an ONNX model with the weights that it names, the label,
-warm-up and state files that the configuration names, and files whose content proves it (`data_files`), where no version of the
-model runs code.
+`runs` finds the code that a server would execute under a configuration, with the settings and the files of each version.
+`could_run` checks new files: a later configuration, or stock Triton, may run a file that no backend reads as data.
+Both treat every file as code unless it is known to be data. Data are an ONNX model with the weights that it names, and the
+label, warm-up and state files that the configuration names. If no version of the model runs code, files whose content proves
+that they are data (`data_files`) count as data, too.
 
 Sources: Triton's docs/user_guide/model_configuration.md, the READMEs of its backends, ONNX Runtime's docs on EPContext nodes.
 """
@@ -25,12 +25,12 @@ from repository.core.layout import CONFIG_FILE, CONFIGS_FOLDER, OVERLAY_FILE, ve
 from repository.files import storage
 from repository.files.data_files import DataFiles
 
-# Backends whose model files are data -> the file. Every other one runs its files, or is unknown.
+# Backend whose model files are data -> the name of its model file. All other backends run their files, or are unknown.
 DATA_BACKENDS = {kind.name: kind.filename for kind in KINDS.values() if kind.is_data}
-# Execution providers that take compiled engines: from their caches, or from EPContext nodes in the ONNX file.
+# Execution providers that load compiled engines: from their caches, or from EPContext nodes in the ONNX file.
 _ENGINE_ACCELERATORS = ("tensorrt", "openvino")
 _ENVIRONMENT = "execution_env_path"
-# Parameter of a backend -> how it runs code, and whether it is a switch.
+# Parameter of a backend -> a sentence about the code that it runs, and whether the parameter is a switch.
 _RUNS = {key: (how, key in kind.parameters) for kind in KINDS.values() for key, how in kind.runs.items()}
 _ON = ("true", "1", "on")
 _LIBRARY_KEY = re.compile(r"librar|custom_op", re.IGNORECASE)
@@ -61,11 +61,11 @@ _MAGIC = {
 }
 _TAR_MAGIC_AT = 257
 _CAN = "can run code, or be made to"
-_PYC_NUMBERS = range(3000, 4000)  # of CPython 3; two bytes in front of CR LF
+_PYC_NUMBERS = range(3000, 4000)  # the magic numbers of CPython 3, in the two bytes before CR LF
 
 
 class Finding(NamedTuple):
-    """`where`: a file, from the model's folder on, or a field of the configuration. `sentence` has no full stop."""
+    """`where`: a file, relative to the model's folder, or a field of the configuration. `sentence` has no full stop."""
 
     where: str
     sentence: str
@@ -73,7 +73,7 @@ class Finding(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The present or future content of a model's folder: the folder of each version, and the files beside them by name."""
+    """The present or future content of a model's folder: the folder of each version, and all other files by name."""
 
     versions: Mapping[int, Path] = field(default_factory=dict)
     beside: Mapping[str, Path] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class Contents:
 
 
 def contents_of(model_dir: Path) -> Contents:
-    """Return the contents of a model's folder; empty where there is none."""
+    """Return the contents of a model's folder; empty contents if there is no folder."""
     versions = {number: model_dir / str(number) for number in version_folders(model_dir)}
     beside: dict[str, Path] = {}
     for entry in sorted(model_dir.iterdir()) if model_dir.is_dir() else ():
@@ -115,12 +115,12 @@ def _runs(config: ModelConfig, contents: Contents) -> dict[int, set[Finding]]:
 
 
 def _configurations(config: ModelConfig, beside: Mapping[str, Path]) -> Iterator[tuple[str, ModelConfig]]:
-    """Yield the configuration, and every custom one that --model-config-name may choose in its place."""
+    """Yield the configuration, and every custom configuration that --model-config-name may choose in its place."""
     yield "", config
     for name, path in sorted(beside.items()):
         if _is_custom_config(name):
             custom = _parse(path)
-            if custom is not None:  # no server loads one that does not parse
+            if custom is not None:  # no server loads a configuration that does not parse
                 yield f"{name}: ", custom
 
 
@@ -143,7 +143,7 @@ def _version_runs(config: ModelConfig, number: int, folder: Path) -> Iterator[Fi
 
 
 def _settings(config: ModelConfig, number: int) -> Iterator[Finding]:
-    """Yield the fields that run code with any backend."""
+    """Yield the fields that make code run with any backend."""
     for key in sorted(config.parameters):
         value = config.parameters[key].string_value
         if key.lower() == _ENVIRONMENT and value:
@@ -171,7 +171,7 @@ def _is_plain_ensemble(config: ModelConfig) -> bool:
 
 
 def _overlaid(config: ModelConfig, number: int, folder: Path) -> ModelConfig | None:
-    """Return the configuration of the version; None if its settings cannot be read, because then no server loads it."""
+    """Return the configuration of the version; None if its settings cannot be read, so that no server loads the version."""
     try:
         return version_settings.as_served(config, number, folder)
     except InvalidConfig:
@@ -195,17 +195,18 @@ def could_run(
     *,
     code_runs: bool = False,
 ) -> list[Finding]:
-    """Return the files of a new version, and those beside the versions that come with it, that are not known to be data.
+    """Return the files of a new version that are not known to be data, and such files in `beside`.
 
-    named: files of the version that its model file names as its weights (ONNX's external data).
-    code_runs: a version of the model runs code, which may use any file beside it as code.
+    beside: the files that come with the version, for the model's folder. named: files of the version that its model file
+    names as its weights (ONNX's external data). code_runs: whether a version of the model runs code, which may use any other
+    file as code.
     """
     effective = _overlaid(config, number, folder) or config
     backend, filename = ("", "") if _is_plain_ensemble(effective) else model_config.runner(effective, folder)
     data = None if code_runs else DataFiles()
     found = list(_beside(effective, beside, data))
     if backend and backend not in DATA_BACKENDS:
-        return found  # `runs` reports the version as a whole
+        return found  # `runs` reports the whole version
     read = {OVERLAY_FILE}
     if backend:
         names = {filename or DATA_BACKENDS[backend], *effective.cc_model_filenames.values()}
@@ -235,7 +236,7 @@ def _unknown(number: int, folder: Path, read: set[str], data: DataFiles | None) 
 
 
 def code_in(name: str, path: Path | None = None) -> str:
-    """Return why a file can be code, by its name or, with a path, by its content; "" if neither tells."""
+    """Return why a file can be code, by its name or, with a path, by its content; "" if neither is a sign of code."""
     suffix = _CODE_NAME.search(PurePosixPath(name).name)
     if suffix:
         return f"files that end in {suffix[0].lower()} can hold code"

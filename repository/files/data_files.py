@@ -1,10 +1,10 @@
-"""Proves by their content that files beside a model are data, in any place and for any reader.
+"""Proves from their content that files of a model are data, in any place and for any reader.
 
-Each ending of a name has a proof, and a file is data where its content fits its name: JSON has JSON's tokens alone, a text no
-byte of a program, a picture or weights the header of their format, and none of them has an archive at its end, as a zip file
-can. A file without a proof here, or too large to be read for one, is not known to be data.
+Each extension has a proof, and a file is data if its content passes the proof of its extension. JSON must contain only tokens
+of JSON, a text must be no program, and a picture or weights must begin with the header of their format. No file may end as a
+zip archive, which is read from its end. A file without a proof, or too large for its proof, is not known to be data.
 
-A proof reads texts as a whole and the two ends of other files. One question reads at most `_READ_BYTES` of all its files.
+A proof reads the whole of a text, and the beginning and end of other files. One `DataFiles` reads at most `_READ_BYTES` in all.
 
 Sources: RFC 8259; the safetensors format; PKWARE's APPNOTE 4.3.16 (a zip file is read from its end); Python's pickletools, for
 pickles of protocol 0, which are text; PEP 263 (the encoding of a program); sentencepiece_model.proto.
@@ -25,9 +25,9 @@ from repository.core.python_source import syntax_tree
 
 _READ_BYTES = 256 << 20
 _TEXT_BYTES = 64 << 20
-_HEADER_BYTES = 16 << 20  # of safetensors' header
-_HEAD_BYTES = 64 << 10  # of a file in another format
-_PYTHON_BYTES = 64 << 10  # of a text, which are read as Python
+_HEADER_BYTES = 16 << 20  # the largest header of safetensors
+_HEAD_BYTES = 64 << 10  # the bytes that are read at the beginning of a file in another format
+_PYTHON_BYTES = 64 << 10  # the bytes at the beginning of a text that are parsed as Python
 _PICKLE_STEPS = 1000
 _ZIP_END, _ZIP_END_BYTES = b"PK\x05\x06", 22 + 0xFFFF
 
@@ -36,14 +36,14 @@ _JSON_TOKEN = (
     rb'[\[\]{}:, \t\r\n]++|"(?:[^"\\\x00-\x1f]++|\\["\\/bfnrtu])*+"|[0-9.eE+-]++|true|false|null|-?Infinity|NaN'
 )
 _ONE_TOKEN, _TOKENS = re.compile(_JSON_TOKEN), re.compile(rb"(?:" + _JSON_TOKEN + rb")*+")
-_STEP_BYTES = 1 << 20  # that are matched at once, while no other thread runs
+_STEP_BYTES = 1 << 20  # the bytes of one match, during which no other thread runs
 _CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1f\x7f]")
-# A program that is not in UTF-8 may have all of its characters in escapes.
+# A program in another encoding than UTF-8 may write all of its characters as escapes.
 _ENCODED = re.compile(
     rb"(?:[^\r\n]*+[\r\n]++)?[ \t\f]*+#[^\r\n]*?coding[:=][ \t]*+(?!utf-8|ascii|latin-1)[-\w.]", re.IGNORECASE
 )
 _DOING = re.compile(rb"[(=]|\b(?:import|for)\b")  # Python cannot call, assign or import without one of these
-# The nodes of a program that does nothing.
+# The syntax nodes of a program that has no effect.
 _IDLE = (
     *(ast.Module, ast.Expr, ast.Name, ast.Constant, ast.Tuple, ast.List, ast.Set, ast.Dict, ast.Attribute),
     *(ast.Assign, ast.AnnAssign, ast.UnaryOp, ast.BinOp, ast.BoolOp, ast.Compare),
@@ -52,7 +52,7 @@ _IDLE = (
 _STEPS = {ord(step.code): step for step in pickletools.opcodes}
 _IMPORTING = ("GLOBAL", "INST", "STACK_GLOBAL", "EXT1", "EXT2", "EXT4")
 _RUNNING = ("REDUCE", "INST", "OBJ", "BUILD", "NEWOBJ", "NEWOBJ_EX")
-_LENGTHS = {  # bytes of the length before an argument
+_LENGTHS = {  # the number of bytes in the length that precedes an argument
     pickletools.TAKEN_FROM_ARGUMENT1: 1,
     pickletools.TAKEN_FROM_ARGUMENT4: 4,
     pickletools.TAKEN_FROM_ARGUMENT4U: 4,
@@ -61,13 +61,13 @@ _LENGTHS = {  # bytes of the length before an argument
 
 
 class DataFiles:
-    """Answers one question about the files of a version or an upload, within the bytes that one question may read."""
+    """Decides which files of one version or upload are data. All its calls together read a limited number of bytes."""
 
     def __init__(self) -> None:
         self._left = _READ_BYTES
 
     def has(self, name: str, path: Path) -> bool:
-        """Return whether a file is known to be data: its name has a proof, and its content passes."""
+        """Return whether a file is known to be data: its extension has a proof, and its content passes the proof."""
         proof = _proof_of(name)
         if proof is None:
             return False
@@ -100,13 +100,13 @@ def _holds_tokens(content: bytes) -> bool:
     while 0 <= at < len(content):
         some = _TOKENS.match(content, at, at + _STEP_BYTES)
         if some is None or some.end() == at:
-            some = _ONE_TOKEN.match(content, at)  # one may be longer than a step
+            some = _ONE_TOKEN.match(content, at)  # one token may be longer than a step
         at = some.end() if some else -1
     return at == len(content)
 
 
 def _is_text(file: BinaryIO, size: int) -> bool:
-    """Return whether a file is text for people or a tokenizer: without control characters, and no script, pickle or Python."""
+    """Return whether a file is text for people or a tokenizer: no control characters, no script, no pickle, no Python."""
     content = _text_bytes(file, size)
     if content is None or content.startswith(b"#!") or _is_pickle(content):
         return False
@@ -114,9 +114,9 @@ def _is_text(file: BinaryIO, size: int) -> bool:
 
 
 def _text_bytes(file: BinaryIO, size: int) -> bytes | None:
-    """Return the content of a file that is UTF-8 without control characters, which every binary format has.
+    """Return the content of a file that is UTF-8 without control characters; None for any other file.
 
-    None also for a tar file, which may have none.
+    Every binary format has control characters, except tar, which may have none. So the function returns None for tar, too.
     """
     if size > _TEXT_BYTES:
         return None
@@ -129,7 +129,7 @@ def _text_bytes(file: BinaryIO, size: int) -> bytes | None:
 
 
 def _is_tar(content: bytes) -> bool:
-    """Return whether a file begins with a header of tar, by its checksum, because it may have no other mark."""
+    """Return whether a file begins with a header of tar. Only its checksum is compared, because it may have no other mark."""
     try:
         tarfile.TarInfo.frombuf(content[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape")
     except tarfile.HeaderError:
@@ -138,10 +138,10 @@ def _is_tar(content: bytes) -> bool:
 
 
 def _is_python(content: bytes) -> bool:
-    """Return whether a text may be a program: it parses as Python, and does more than name things and write values down.
+    """Return whether a text may be a program: it parses as Python, and contains more than names and literal values.
 
-    Of a long text only the beginning is parsed; where that is Python, the rest may do more. A text with an encoding of its
-    own, or nested too deeply to be parsed, counts as a program too.
+    Only the beginning of a long text is parsed; if it is Python, the text counts as a program, because the rest may do more.
+    A text that declares its encoding, or is nested too deeply to be parsed, counts as a program, too.
     """
     if _ENCODED.match(content):
         return True
@@ -152,7 +152,7 @@ def _is_python(content: bytes) -> bool:
         with warnings.catch_warnings(action="ignore"):
             if not whole:
                 head = content[: content.rfind(b"\n", 0, _PYTHON_BYTES) + 1] or content[:_PYTHON_BYTES]
-                codeop.compile_command(head.decode(errors="ignore"), "<text>", "exec")  # raises for what is no Python
+                codeop.compile_command(head.decode(errors="ignore"), "<text>", "exec")  # raises if `head` is no Python
                 return True
             tree = syntax_tree(content)
     except (MemoryError, RecursionError):
@@ -194,7 +194,7 @@ def _is_pickle(content: bytes, goes_on: bool = False) -> bool:
 
 
 def _apply_step(stack: list[bool], step: pickletools.OpcodeInfo) -> bool:
-    """Take the items that a step needs from the stack, and put its results there; False if they are missing."""
+    """Take the items that a step needs from the stack, and push its results. Return False if items are missing."""
     needs = step.stack_before
     if pickletools.markobject in needs:
         if True not in stack:
@@ -210,7 +210,7 @@ def _apply_step(stack: list[bool], step: pickletools.OpcodeInfo) -> bool:
 
 
 def _behind(content: bytes, at: int, argument: pickletools.ArgumentDescriptor | None) -> int:
-    """Return where a step's argument ends; beyond the content for one without an end."""
+    """Return the offset of the end of a step's argument; beyond the content if the argument has no end."""
     if argument is None:
         return at
     if argument.n == pickletools.UP_TO_NEWLINE:
@@ -225,9 +225,9 @@ def _behind(content: bytes, at: int, argument: pickletools.ArgumentDescriptor | 
 
 # -- other formats -----------------------------------------------------------------------------------------------------
 def _begins(*starts: bytes) -> Callable[[BinaryIO, int], bool]:
-    """Return the proof of a format with fixed first bytes, in which `.` stands for any byte.
+    """Return the proof for a format with fixed first bytes; in `starts`, `.` means any byte.
 
-    All of them have a zero byte soon, which no program in text has; some may begin like a pickle.
+    All these formats have a zero byte near the beginning of a file, which no program in text has. Some may begin like a pickle.
     """
     patterns = [re.compile(start, re.DOTALL) for start in starts]
 
@@ -241,7 +241,7 @@ def _begins(*starts: bytes) -> Callable[[BinaryIO, int], bool]:
 
 
 def _is_safetensors(file: BinaryIO, size: int) -> bool:
-    """Return whether a file is eight bytes of a length, a header in JSON of that length, and numbers."""
+    """Return whether a file contains a length in eight bytes, a header in JSON of that length, and numbers."""
     length = int.from_bytes(file.read(8), "little")
     if not 2 <= length <= min(size - 8, _HEADER_BYTES):
         return False
@@ -254,7 +254,7 @@ def _is_safetensors(file: BinaryIO, size: int) -> bool:
 
 
 def _is_sentencepiece(file: BinaryIO, size: int) -> bool:
-    """Return whether a file is a vocabulary of SentencePiece: pieces (field 1), each with its length, then its settings."""
+    """Return whether a file is a vocabulary of SentencePiece: pieces (field 1), each with its length, then the settings."""
     if size > _TEXT_BYTES:
         return False
     content = file.read(_TEXT_BYTES)
@@ -269,7 +269,7 @@ def _is_sentencepiece(file: BinaryIO, size: int) -> bool:
     return content.startswith(_FIRST_PIECE) and not _ends_as_zip(file, size)
 
 
-_SENTENCEPIECE_FIELDS = tuple(number << 3 | 2 for number in range(1, 6))  # 2: a field with its length
+_SENTENCEPIECE_FIELDS = tuple(number << 3 | 2 for number in range(1, 6))  # 2 is protobuf's wire type with a length
 _FIRST_PIECE = bytes(_SENTENCEPIECE_FIELDS[:1])
 _MAX_PIECES = 1 << 19  # twice as many as the largest vocabularies have
 
@@ -285,17 +285,17 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value, at
-    return _TEXT_BYTES, at  # longer than any content
+    return _TEXT_BYTES, at  # a number larger than the length of any content
 
 
 def _ends_as_zip(file: BinaryIO, size: int) -> bool:
-    """Return whether a file ends with the record from which zip archives are read, which may begin with any bytes."""
+    """Return whether a file ends with the end record of a zip archive. A zip archive may begin with any bytes."""
     file.seek(max(0, size - _ZIP_END_BYTES), os.SEEK_SET)
     return _ZIP_END in file.read(_ZIP_END_BYTES)
 
 
 _WHOLE = (_is_json, _is_text, _is_sentencepiece)
-# The ending of a name -> the proof for its content.
+# Extension -> the proof for the content.
 _PROOFS: Mapping[str, Callable[[BinaryIO, int], bool]] = {
     ".json": _is_json,
     ".jsonl": _is_json,

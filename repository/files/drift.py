@@ -1,6 +1,6 @@
 """Finds changes that were made in a model's folder by hand.
 
-A fingerprint is plain JSON data. Taking one again is cheap: a file of the same size and time as before is not read again.
+A fingerprint is plain JSON data. A second fingerprint is cheap: a file with the same size and time as before is not read again.
 """
 
 import re
@@ -14,18 +14,18 @@ File = list[int | str]  # size, mtime in ns, SHA-256
 
 
 class Fingerprint(TypedDict):
-    """`config`: the SHA-256 of config.pbtxt, "" without one; `files`: all others by their names."""
+    """`config`: the SHA-256 of config.pbtxt; "" if there is no such file. `files`: all other files, by name."""
 
     config: str
     files: dict[str, File]
 
 
-# Python writes these by itself when a model.py is imported.
+# Files that Python writes when a model.py is imported, and temporary files.
 _IGNORED = re.compile(r"(^|/)(__pycache__(/|$)|\.[^/]*\.tmp$)|\.pyc$")
 
 
 def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerprint:
-    """Return the fingerprint of a model's folder. previous: files of the same size and time are taken from it."""
+    """Return the fingerprint of a model's folder. previous: it gives the hashes of files with the same size and time."""
     known = previous["files"] if previous else {}
     files: dict[str, File] = {}
     for path in sorted(model_dir.rglob("*")):
@@ -35,14 +35,16 @@ def fingerprint(model_dir: Path, previous: Fingerprint | None = None) -> Fingerp
         try:
             if path.is_file():
                 files[name] = _entry(path, known.get(name))
-        except OSError:  # removed meanwhile, or unreadable, which the server reports when it loads the model
+        except (
+            OSError
+        ):  # the file was removed meanwhile, or cannot be read: the server reports it when it loads the model
             continue
     config = files.pop(CONFIG_FILE, None)
     return {"config": str(config[2]) if config else "", "files": files}
 
 
 def compare(recorded: Fingerprint, current: Fingerprint) -> list[str]:
-    """Return the changes, one sentence each. Other times alone are no change."""
+    """Return the changes, one sentence each. A different time alone is no change."""
     sentences = _config_change(recorded["config"], current["config"])
     before, after = recorded["files"], current["files"]
     whole = _whole_versions(before, after)
@@ -70,7 +72,7 @@ def _config_change(before: str, after: str) -> list[str]:
 
 
 def _whole_versions(before: dict[str, File], after: dict[str, File]) -> dict[int, str]:
-    """Return the versions that were added or removed as a whole, each with its sentence."""
+    """Return the versions that were added or removed as a whole, each with a sentence about it."""
     old = {_version_of(name) for name in before} - {None}
     new = {_version_of(name) for name in after} - {None}
     came = {version: "Version {} was added." for version in new - old if version is not None}

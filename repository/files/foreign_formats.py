@@ -1,7 +1,7 @@
-"""Files that no backend serves: how to recognise each kind, why it is not served, and how to make a model of it.
+"""Files that no backend serves: how to recognise each kind, why it is not served, and how to make a model from it.
 
-The only place with these sentences. The dashboard shows them when files are announced, inspection when it has read them, and
-the browser, which gets this table as JSON, before a file is sent. `static/js/uploads/judgement.js` reads the same rules.
+No other module has these sentences. The browser gets this table as JSON and shows the sentence before it sends a file
+(`static/js/uploads/judgement.js`). The dashboard shows it when a client announces files, the inspection after it has read them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -12,9 +12,9 @@ from typing import Any
 from repository.config.backends import FILENAME_OF_PACKED, FILENAME_OF_SUFFIX, FORMATS, formats_text
 from repository.core.layout import CONFIG_FILE
 
-HEAD_BYTES = 512  # from the beginning of a file, by which it is recognised
+HEAD_BYTES = 512  # the number of bytes at the beginning of a file that identify its kind
 POINTER_BYTES = 1024  # a pointer of Git LFS is shorter
-# Files that may hold a model, by endings and names; other files beside them belong to it.
+# The extensions and names of files that may be a model; all other files in the upload then belong to that model.
 MODEL_ENDINGS = (*FILENAME_OF_SUFFIX, *FILENAME_OF_PACKED, ".zip")
 MODEL_NAMES = (CONFIG_FILE,)
 ARCHIVE_ENDINGS = [end for one in FORMATS.values() if one.holds for end in (*one.suffixes, *one.packed)]
@@ -25,10 +25,10 @@ _SERVED = f"{formats_text(is_data=True)}, {formats_text(is_data=False)}"
 class ForeignFormat:
     """One kind of file.
 
-    endings: of its name, in lower case. starts: possible beginnings, each as a list of (offset, bytes in hexadecimal), all of
-    which match. zip_holds, zip_lacks: endings of names in a zip archive that must and must not be there.
-    matter, remedy: two halves of a sentence, "it is ...: do ...". code: the lines that do it.
-    executes_code: whether its own tools run code when they read it.
+    endings: the extensions, in lower case. starts: possible beginnings of a file, each a list of (offset, bytes in hexadecimal)
+    that must all match. zip_holds, zip_lacks: extensions that must, and must not, appear in a zip archive of this kind.
+    matter, remedy: the two halves of the sentence "it is ...: do ...". code: the lines of code for the remedy.
+    executes_code: whether the usual tools for such a file run code when they read it.
     """
 
     name: str
@@ -292,7 +292,7 @@ UNKNOWN = ForeignFormat(
     f"served are {_SERVED}; give the file the ending of what it is, or export the model as ONNX",
 )
 
-# The more exact first, because the first that fits counts.
+# More specific kinds come first, because the first kind that matches is used.
 FOREIGN_FORMATS: tuple[ForeignFormat, ...] = (
     LFS_POINTER,
     WEB_PAGE,
@@ -326,23 +326,23 @@ BY_NAME = {one.name: one for one in FOREIGN_FORMATS}
 
 
 def may_hold_model(path: str) -> bool:
-    """Return whether a file, by its name, may be a model, or the configuration of the files beside it."""
+    """Return whether a file, by its name, may be a model, or the configuration of a model."""
     name = PurePosixPath(path).name.lower()
     return name in MODEL_NAMES or name.endswith(MODEL_ENDINGS)
 
 
 def by_names(paths: Iterable[str]) -> tuple[str, ForeignFormat] | None:
-    """Return a file and why it cannot be served, where the names of all files show that none can; else None."""
+    """Return a file and its kind if the names show that none of the files can be served; else None."""
     paths = list(paths)
     if any(may_hold_model(path) for path in paths):
         return None
     found = [(path, kind) for path in paths if (kind := by_ending(path)) is not None]
-    # The most telling first: a folder with weights has tokenizers and read-me files beside them.
+    # Choose the most specific kind: a folder with weights also contains tokenizers and read-me files.
     return min(found, key=lambda one: FOREIGN_FORMATS.index(one[1]), default=None)
 
 
 def by_ending(path: str) -> ForeignFormat | None:
-    """Return the kind of a file by the end of its name; None for a possible model and for an unknown name."""
+    """Return the kind of a file by its extension; None for a possible model and for an unknown extension."""
     name = PurePosixPath(path).name.lower()
     if name.endswith(tuple(FILENAME_OF_SUFFIX)):
         return None
@@ -350,17 +350,17 @@ def by_ending(path: str) -> ForeignFormat | None:
 
 
 def stand_in(head: bytes) -> ForeignFormat | None:
-    """Return the kind of file that was downloaded in place of the wanted one, by its first HEAD_BYTES; else None."""
+    """Return the kind of a file that was downloaded in place of a model, by its first HEAD_BYTES; None for any other file."""
     return next((one for one in (LFS_POINTER, WEB_PAGE) if any(_fits(head, start) for start in one.starts)), None)
 
 
 def stand_in_for_text(text: str) -> ForeignFormat | None:
-    """Return what was saved in place of a text, as `stand_in` does for a file."""
+    """Return the kind of a text that was saved in place of a model, as `stand_in` does for a file."""
     return stand_in(text[:HEAD_BYTES].encode(errors="replace"))
 
 
 def by_head(head: bytes) -> ForeignFormat | None:
-    """Return the kind of a file by its first HEAD_BYTES; None if they do not tell."""
+    """Return the kind of a file by its first HEAD_BYTES; None if no kind matches."""
     return next((one for one in FOREIGN_FORMATS if any(_fits(head, start) for start in one.starts)), None)
 
 
@@ -369,7 +369,7 @@ def _fits(head: bytes, start: Sequence[tuple[int, str]]) -> bool:
 
 
 def by_zip_names(names: Sequence[str]) -> ForeignFormat | None:
-    """Return the kind of a zip archive by its names; None if it may be a model, or hold one."""
+    """Return the kind of a zip archive by the names in it; None if it may be a model or contain one."""
     return next((one for one in FOREIGN_FORMATS if one.zip_holds and _holds(names, one)), None)
 
 

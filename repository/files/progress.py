@@ -1,17 +1,17 @@
-"""Reports the progress of long work on files, and can stop it."""
+"""Reports the progress of long work on files, and can stop that work."""
 
 
 class Progress:
-    """Override the methods to follow the work. An error that they raise stops it, and it cleans up."""
+    """Override the methods to follow the work. If a method raises an error, the work stops and cleans up."""
 
     def plan(self, size: int) -> None:
-        """Begin work of so many bytes in all steps together; a file that is copied and hashed counts twice."""
+        """Begin work on `size` bytes, the sum over all steps: a file that is copied and hashed counts twice."""
 
     def step(self, name: str) -> None:
         """Begin a step, named in a word or two."""
 
     def advance(self, size: int) -> None:
-        """Count so many bytes more as done."""
+        """Count `size` more bytes as done."""
 
 
 SILENT = Progress()

@@ -1,8 +1,8 @@
-"""Puts versions into the repository and takes them out: a reader sees each as a whole or not at all.
+"""Puts versions into the repository and takes them out. A reader sees a whole version or none.
 
-A version is prepared out of sight on the repository's own disk, hashed and flushed; one rename then makes it visible
-(repository.files.staging). A move between the repository and an archive on another disk copies all files before it removes any;
-after an interruption it continues when it is asked for again.
+A version is prepared out of sight on the disk of the repository, hashed and flushed. Then one rename makes it visible
+(repository.files.staging). A move between the repository and an archive on another disk copies all files before it removes any
+file. After an interruption, a second call completes the move.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ _LOCKS = ".locks"
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A version's files on the repository's disk, hashed and flushed, where no reader looks."""
+    """The files of a version on the disk of the repository, hashed and flushed, in a folder that no reader looks into."""
 
     folder: Path
     manifest: Manifest
@@ -39,9 +39,9 @@ class Staged:
 def stage_version(
     repository: ModelRepository, *, version: int, source: Path | None, move: bool = False, progress: Progress = SILENT
 ) -> Iterator[Staged]:
-    """Do the long part of publishing; a version that is not placed within the block is removed after it. NoSpace, UnsafePath.
+    """Do the long part of publishing. A version that the block does not place is removed at the end of the block.
 
-    move: use hard links where the source is on the repository's disk.
+    Raises NoSpace and UnsafePath. move: use hard links if the source is on the disk of the repository.
     """
     with staging_folder(repository, repository.root) as work:
         yield _stage(repository, source, work / str(version), move, progress)
@@ -55,11 +55,11 @@ def place_version(
     config_text: str | None = None,
     model_files: Mapping[str, bytes] | None = None,
 ) -> Path:
-    """Do the short part, one rename; return the version's folder.
+    """Do the short part of publishing, one rename. Return the folder of the version.
 
-    config_text becomes config.pbtxt; model_files, such as labels, lie beside it.
+    config_text becomes config.pbtxt. model_files, such as labels, go next to config.pbtxt.
 
-    Raises Conflict where the version exists or is archived, UnsafePath, InvalidConfig; then nothing has changed.
+    Raises UnsafePath, InvalidConfig, and Conflict if the version exists or is archived. After an error nothing has changed.
     """
     contents = _contents(config_text, model_files)
     with _locked(repository, name):
@@ -70,7 +70,7 @@ def place_version(
 
 
 def write_beside(repository: ModelRepository, *, name: str, config_text: str, model_files: Mapping[str, bytes]) -> None:
-    """Write the files that `place_version` writes beside a version, after a process that died in between."""
+    """Write the other files that `place_version` writes; it completes the work of a process that died after the rename."""
     contents = _contents(config_text, model_files)
     with _locked(repository, name):
         _write_contents(repository.existing_model_dir(name), contents)
@@ -91,7 +91,7 @@ def remove_config(repository: ModelRepository, *, name: str) -> None:
 
 
 def archive_version(repository: ModelRepository, *, name: str, version: int, progress: Progress = SILENT) -> None:
-    """Take a version out of service and keep its files. Do nothing if that was done before."""
+    """Move a version to the archive. Do nothing if it is already there."""
     source, target = repository.version_dir(name, version), repository.archived_version_dir(name, version)
     if target.is_dir() and not source.is_dir():
         return
@@ -100,7 +100,7 @@ def archive_version(repository: ModelRepository, *, name: str, version: int, pro
 
 
 def restore_version(repository: ModelRepository, *, name: str, version: int, progress: Progress = SILENT) -> None:
-    """Bring an archived version back, under its own number. Do nothing if that was done before."""
+    """Move a version back from the archive, under its own number. Do nothing if it is already back."""
     source, target = repository.archived_version_dir(name, version), repository.version_dir(name, version)
     repository.existing_model_dir(name)
     if target.is_dir() and not source.is_dir():
@@ -118,7 +118,7 @@ def _move(
     places: tuple[Path, Path],
     progress: Progress,
 ) -> None:
-    """Move a version between the repository and the archive. To another disk the files are copied first, without a lock."""
+    """Move a version between the repository and the archive. Files for another disk are copied first, without the lock."""
     begin, end = places
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir():
@@ -136,7 +136,7 @@ def _move(
 
 
 def delete_model(repository: ModelRepository, *, name: str) -> None:
-    """Remove a model with all its versions, archived ones too. It disappears at once, and its files a little later."""
+    """Remove a model with all its versions, also those in the archive. The model disappears before its files are removed."""
     with _locked(repository, name):
         remove(repository, repository.existing_model_dir(name), repository.root)
         archived = repository.archive / check_name(name)
@@ -146,13 +146,13 @@ def delete_model(repository: ModelRepository, *, name: str) -> None:
 
 @contextlib.contextmanager
 def _locked(repository: ModelRepository, name: str) -> Iterator[None]:
-    """Lock one model against changes by other processes, for the duration of a rename."""
+    """Lock one model against changes by other processes, as long as a rename takes."""
     with storage.locked(repository.staging / _LOCKS / check_name(name), f"model '{name}'"):
         yield
 
 
 def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) -> dict[str, bytes]:
-    """Return the contents of the files beside the versions, by their names inside the model's folder."""
+    """Return the contents of the files that belong to no version, by their names in the model's folder."""
     contents: dict[str, bytes] = {}
     for name, content in (model_files or {}).items():
         first = relative_path(name).parts[0]
@@ -166,7 +166,7 @@ def _contents(config_text: str | None, model_files: Mapping[str, bytes] | None) 
 
 
 def _unused(repository: ModelRepository, name: str, version: int) -> Path:
-    """Return the folder of a new version; Conflict where the number is used."""
+    """Return the folder of a new version. Raise Conflict if the number is used."""
     place = repository.version_dir(name, version)
     if place.exists() or repository.archived_version_dir(name, version).exists():
         raise Conflict(f"version {version} of '{name}' exists already; versions are never changed or replaced")

@@ -1,6 +1,6 @@
-"""Prepares folders out of sight, on the disk of their final place, and moves each there by one rename.
+"""Prepares folders out of sight, on the disk of their final place, and moves each to its place by one rename.
 
-A killed process leaves its folder as `.publish-*`, where no reader looks; `remove_leftovers` removes it.
+A killed process leaves its folder behind as `.publish-*`, which no reader looks into. `remove_leftovers` removes it.
 """
 
 import contextlib
@@ -18,12 +18,15 @@ from repository.files import storage
 from repository.files.progress import Progress
 
 _PREFIX = ".publish-"
-LEFTOVER_AGE_S = 60.0  # a folder made a moment ago may not be locked yet
+LEFTOVER_AGE_S = 60.0  # a younger folder may not be locked yet
 
 
 @contextlib.contextmanager
 def staging_folder(repository: ModelRepository, near: Path) -> Iterator[Path]:
-    """Make a folder for the block on the disk of `near` (the root or the archive), in the staging folder if that is on it."""
+    """Create a folder for the block on the disk of `near`, the root or the archive.
+
+    The folder is in the staging folder if that is on the same disk, and otherwise in `near`. It is removed after the block.
+    """
     for folder in (near, repository.staging):
         folder.mkdir(parents=True, exist_ok=True)
     work = (
@@ -39,7 +42,7 @@ def staging_folder(repository: ModelRepository, near: Path) -> Iterator[Path]:
 
 
 def _locked(folder: Path) -> int:
-    """Return a descriptor that holds the folder until it is closed, or its process ends; BlockingIOError where another does."""
+    """Lock a folder. Return a descriptor that keeps the lock until it is closed. Raise BlockingIOError if the lock is taken."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -50,7 +53,7 @@ def _locked(folder: Path) -> int:
 
 
 def remove_leftovers(repository: ModelRepository, *, older_than_s: float = LEFTOVER_AGE_S) -> int:
-    """Remove the folders that killed processes have left. Return their number."""
+    """Remove the folders that killed processes have left behind. Return their number."""
     limit = time.time() - older_than_s
     removed = 0
     for place in {repository.staging, repository.root, repository.archive}:
@@ -71,14 +74,14 @@ def _remove_unheld(folder: Path) -> None:
 
 
 def rename(source: Path, target: Path) -> None:
-    """Move a folder to a new place on its disk, and flush the lists of names of both parents."""
+    """Move a folder to a new place on its disk, and flush both parent folders."""
     os.rename(source, target)
     storage.sync(target.parent)
     storage.sync(source.parent)
 
 
 def copied(repository: ModelRepository, source: Path, work: Path, progress: Progress) -> Path:
-    """Return a flushed copy of a folder in `work`; NoSpace before anything is written."""
+    """Return a flushed copy of a folder in `work`. Raise NoSpace before anything is written."""
     size = storage.tree_size(source)
     storage.ensure_space(work, size, repository.reserve)
     progress.plan(2 * size)

@@ -18,7 +18,7 @@ from repository.core.errors import Conflict, NoSpace, UnsafePath
 from repository.core.layout import relative_path
 from repository.files.progress import SILENT, Progress
 
-# Left free on a disk for databases and logs: this much, or 5 % where that is less.
+# The bytes to leave free on a disk for databases and logs; 5 % of the disk if that is less.
 MOST_RESERVE_BYTES = 1 << 30
 _CHUNK = 1 << 20
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -31,7 +31,7 @@ class FileEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """The files of a folder: relative name -> size and SHA-256, and one SHA-256 over all of them."""
+    """The files of a folder: relative name -> size and SHA-256, and one SHA-256 over all files."""
 
     files: dict[str, FileEntry]
 
@@ -41,7 +41,7 @@ class Manifest:
 
     @property
     def sha256(self) -> str:
-        """Return the SHA-256 over the lines "<sha256>  <name>\\n" sorted by name, as `sha256sum` writes them."""
+        """Return the SHA-256 of the lines "<sha256>  <name>\\n" sorted by name, in the form that `sha256sum` writes."""
         digest = hashlib.sha256()
         for name in sorted(self.files):
             digest.update(f"{self.files[name].sha256}  {name}\n".encode())
@@ -49,7 +49,7 @@ class Manifest:
 
 
 def hash_file(path: Path, progress: Progress = SILENT) -> FileEntry:
-    """Return size and SHA-256 of a file, read in bounded memory."""
+    """Return the size and SHA-256 of a file, with bounded memory."""
     digest = hashlib.sha256()
     size = 0
     with path.open("rb") as file:
@@ -61,7 +61,7 @@ def hash_file(path: Path, progress: Progress = SILENT) -> FileEntry:
 
 
 def plain_files(folder: Path) -> list[str]:
-    """Return the relative names of all files below a folder, sorted; UnsafePath for a link, a device or an odd name."""
+    """Return the sorted relative names of all files below a folder. Raise UnsafePath for a link, a device or an odd name."""
     names: list[str] = []
     for directory, folders, files in os.walk(folder):
         for name in [*folders, *files]:
@@ -82,7 +82,7 @@ def hash_tree(folder: Path, progress: Progress = SILENT) -> Manifest:
 
 
 def sync_tree(folder: Path, progress: Progress = SILENT) -> None:
-    """Flush every file and folder below, and the folder itself, to the disk."""
+    """Flush a folder, and every file and folder below it, to the disk."""
     for directory, _, files in os.walk(folder, topdown=False):
         for name in files:
             path = Path(directory, name)
@@ -92,7 +92,7 @@ def sync_tree(folder: Path, progress: Progress = SILENT) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush one file's content, or a folder's list of names, to the disk."""
+    """Flush the content of a file, or the list of names of a folder, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -101,7 +101,8 @@ def sync(path: Path) -> None:
 
 
 def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Replace a file's content: a reader sees the old or the new one, also after a power cut. Conflict for a folder."""
+    """Replace the content of a file. A reader sees the old or the new content, also after a power cut. Raises Conflict for a
+    folder."""
     if path.is_dir():
         raise Conflict(f"'{path.name}' is a folder, where a file belongs; move it away by hand")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
@@ -119,15 +120,15 @@ def write_atomic(path: Path, content: bytes, *, mode: int = 0o644) -> None:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Reserve `size` bytes, with which `write_reserved` can replace the file even on a full disk. NoSpace."""
+    """Reserve `size` bytes, so that `write_reserved` can replace the file even on a full disk. Raises NoSpace."""
     reserved = _reserved(path)
     if reserved.exists() and reserved.stat().st_size >= size:
         return
-    write_atomic(reserved, bytes(size))  # zeros, because a sparse file has no room of its own
+    write_atomic(reserved, bytes(size))  # written zeros, because a sparse file occupies no space
 
 
 def write_reserved(path: Path, content: bytes) -> None:
-    """Replace a file's content as write_atomic does, using up the room that was reserved for it."""
+    """Replace the content of a file as write_atomic does, in the space that was reserved for the file."""
     reserve(path, len(content))
     reserved = _reserved(path)
     with reserved.open("r+b") as file:
@@ -163,12 +164,12 @@ def _copy_file(source: Path, target: Path, progress: Progress) -> None:
 
 
 def same_disk(one: Path, other: Path) -> bool:
-    """Return whether renames and hard links work between two folders."""
+    """Return whether two folders are on one disk, so that renames and hard links work between them."""
     return one.stat().st_dev == other.stat().st_dev
 
 
 def link_tree(source: Path, destination: Path) -> int:
-    """Hard-link a folder's files into a new folder on the same disk, which takes no space; return their bytes."""
+    """Hard-link the files of a folder into a new folder on the same disk, without copies. Return the sum of their sizes."""
     names = plain_files(source)
     destination.mkdir()
     for name in names:
@@ -179,14 +180,14 @@ def link_tree(source: Path, destination: Path) -> int:
 
 
 def tree_size(folder: Path) -> int:
-    """Return the bytes of all files below a folder."""
+    """Return the sum of the sizes of all files below a folder."""
     return sum((folder / name).stat().st_size for name in plain_files(folder))
 
 
 def ensure_space(folder: Path, needed: int, reserve: int | None = None) -> None:
-    """Raise NoSpace unless `needed` bytes fit where `folder` is, or will be made, with `reserve` bytes left free.
+    """Raise NoSpace unless `needed` bytes fit on the disk of `folder`, which need not exist, with `reserve` bytes left free.
 
-    reserve: None is MOST_RESERVE_BYTES, or 5 % of the disk where that is less.
+    reserve: None means MOST_RESERVE_BYTES, or 5 % of the disk if that is less.
     """
     total, _, free = disk_usage(folder)
     kept = min(MOST_RESERVE_BYTES, total // 20) if reserve is None else reserve
@@ -195,7 +196,7 @@ def ensure_space(folder: Path, needed: int, reserve: int | None = None) -> None:
 
 
 def disk_usage(folder: Path) -> tuple[int, int, int]:
-    """Return the bytes in all, used and free of the disk where `folder` is, or will be made."""
+    """Return the total, used and free bytes of the disk of `folder`, which need not exist."""
     while not folder.exists():
         folder = folder.parent
     return shutil.disk_usage(folder)
@@ -203,7 +204,7 @@ def disk_usage(folder: Path) -> tuple[int, int, int]:
 
 @contextlib.contextmanager
 def full_disk_is_no_space(needed: int, folder: Path) -> Iterator[None]:
-    """Turn the system's "no space left" and "quota exceeded" into NoSpace."""
+    """Turn the system errors "no space left" and "quota exceeded" into NoSpace."""
     try:
         yield
     except OSError as error:
@@ -220,7 +221,7 @@ def remove_tree(path: Path) -> None:
 
 @contextlib.contextmanager
 def locked(path: Path, what: str, *, wait_s: float = 10.0) -> Iterator[None]:
-    """Hold a lock file for the block; Conflict where another holds it for `wait_s`. A process that dies frees it."""
+    """Hold a lock file for the block. Raise Conflict if it is taken for `wait_s`. The death of a process frees its lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:

@@ -1,9 +1,9 @@
-"""Reads tar files, compressed or not, with bounds on the memory and time for their headers.
+"""Reads tar files, compressed or not, with limits on the memory and time for their headers.
 
-`tarfile` reads the whole header before an entry: long names, attributes, the map of a sparse file. A header may claim any size,
-and in a compressed file a kilobyte unpacks to a megabyte of it. `tarfile` keeps them all, searches the attributes in quadratic
-time before Python 3.11.10, and follows a negative size backwards. So attributes are read here, and only those are kept by which
-an entry is unpacked. Source: POSIX.1-2001, pax ("pax Extended Header").
+`tarfile` reads the whole header before an entry: long names, attributes, the map of a sparse file. A header may claim any
+size, and one kilobyte of a compressed file may unpack to a megabyte of header. `tarfile` keeps all headers, searches the
+attributes in quadratic time before Python 3.11.10, and follows a negative size backwards. So this module reads the attributes
+itself, and keeps only those that matter for unpacking. Source: POSIX.1-2001, pax ("pax Extended Header").
 """
 
 import bz2
@@ -19,8 +19,8 @@ from typing import IO
 
 from repository.core.errors import UnsafeArchive
 
-MAX_HEADER_BYTES = 1 << 20  # of all headers of one entry
-_MAX_NAME = 4096  # as long as a path may be in Linux
+MAX_HEADER_BYTES = 1 << 20  # the limit for all headers of one entry
+_MAX_NAME = 4096  # the longest path in Linux
 _RECORD_LENGTH = re.compile(rb"([0-9]{1,7}) ")
 _SIZE = re.compile(r"[0-9]{1,18}")
 _TIME = re.compile(r"-?[0-9]{1,12}(\.[0-9]{0,40})?")
@@ -28,7 +28,7 @@ _UNPACKERS = ((b"\x1f\x8b", gzip.open), (b"BZh", bz2.open), (b"\xfd7zXZ", lzma.o
 
 
 class TarReader:
-    """An open tar file, whose entries come one after the other. `members` may be asked once."""
+    """An open tar file, read one entry after the other. `members` may be called once."""
 
     def __init__(self, file: io.BufferedIOBase) -> None:
         self._file = _HeaderBoundedFile(file)
@@ -36,7 +36,7 @@ class TarReader:
             self._tar = tarfile.TarFile(fileobj=self._file, tarinfo=_Entry)
 
     def members(self) -> Iterator[tarfile.TarInfo]:
-        """Yield each entry. UnsafeArchive for one whose headers are too long; tarfile.TarError for what is no tar file."""
+        """Yield each entry. Raise UnsafeArchive for headers that are too long, and tarfile.TarError for any other file."""
         while True:
             with self._file.reading_headers():
                 member = self._tar.next()
@@ -48,7 +48,7 @@ class TarReader:
             yield member
 
     def content(self, member: tarfile.TarInfo) -> IO[bytes]:
-        """Open an entry that is a plain file."""
+        """Open the content of an entry that is a plain file."""
         source = self._tar.extractfile(member)
         assert source is not None
         return source
@@ -56,23 +56,23 @@ class TarReader:
 
 @contextmanager
 def opened_tar(path: Path) -> Iterator[TarReader]:
-    """Open a tar file, plain or packed by gzip, bzip2 or xz. Raises as `TarReader.members`."""
+    """Open a tar file, plain or compressed by gzip, bzip2 or xz. Raises the errors of `TarReader.members`."""
     with path.open("rb") as file:
         begins = file.read(6)
     unpacker = next((unpacker for magic, unpacker in _UNPACKERS if begins.startswith(magic)), None)
     try:
         with unpacker(path, "rb") if unpacker is not None else path.open("rb") as source:
             yield TarReader(source)
-    except RecursionError:  # each header that describes the next one is a call
+    except RecursionError:  # `tarfile` calls itself for each header that describes the next header
         raise UnsafeArchive("an entry of the archive has too many headers") from None
     except OSError as error:
         if error.errno is not None:
             raise
-        raise tarfile.ReadError(str(error)) from error  # of an unpacker, not of the disk
+        raise tarfile.ReadError(str(error)) from error  # an error of the decompressor, not of the disk
 
 
 class _Entry(tarfile.TarInfo):
-    """An entry, with those of its attributes by which it is unpacked."""
+    """An entry, with only those attributes that matter for unpacking."""
 
     def _proc_member(self, tar: tarfile.TarFile) -> tarfile.TarInfo:  # the hook of `tarfile` for subclasses
         if self.size < 0:
@@ -84,7 +84,7 @@ class _Entry(tarfile.TarInfo):
         return super()._proc_member(tar)  # type: ignore[misc, no-any-return]  # missing in the stubs
 
     def _described(self, tar: tarfile.TarFile) -> tarfile.TarInfo:
-        """Return the entry behind these attributes, with them. Global attributes, which name no entry, are dropped."""
+        """Return the next entry, with these attributes applied. Global attributes, which name no entry, are dropped."""
         file = tar.fileobj
         assert file is not None
         attributes = _attributes(file.read(self.size + -self.size % tarfile.BLOCKSIZE)[: self.size])
@@ -99,7 +99,7 @@ class _Entry(tarfile.TarInfo):
 
 
 def _attributes(body: bytes) -> dict[str, str]:
-    """Return the records of an extended header. tarfile.ReadError for malformed ones."""
+    """Return the records of an extended header. Raise tarfile.ReadError for malformed records."""
     found: dict[str, str] = {}
     at = 0
     while at < len(body) and body[at]:

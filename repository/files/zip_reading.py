@@ -1,9 +1,9 @@
-"""Opens zip files, and checks their table of contents before `zipfile` reads it.
+"""Opens zip files, and checks their table of contents before `zipfile` reads that table.
 
-`zipfile` makes objects of 600 bytes for each entry of the table, so that a file of 50 MB with a million entries takes half a
-gigabyte. The number of entries at the end of the file is no bound, because `zipfile` reads all of the table. So the length of
-the table is bounded before it is read, and its entries are counted, and their extra fields measured, before any becomes an
-object; `zipfile` reads extra fields in quadratic time.
+`zipfile` creates objects of 600 bytes for each entry of the table, so that a file of 50 MB with a million entries takes half a
+gigabyte. The number of entries at the end of the file is no limit, because `zipfile` reads the whole table. So this module
+limits the length of the table before it is read. It also counts the entries and measures their extra fields, which `zipfile`
+reads in quadratic time, before an entry becomes an object.
 """
 
 import io
@@ -15,27 +15,27 @@ from pathlib import Path
 
 from repository.core.errors import UnsafeArchive
 
-MAX_ENTRIES = 100_000  # the default: a model of PyTorch has an entry for each weight
-_ENTRY_BYTES = 1024  # the most that an entry of the table has on average
-_SIGNATURE = b"PK\1\2"  # with which each entry begins
-_EXTRA_BYTES = 4096  # of one entry, where programs write some dozens
-_FIXED_BYTES = 46  # before its name, extra field and comment, whose lengths are at byte 28
+MAX_ENTRIES = 100_000  # the default limit: a model of PyTorch has an entry for each weight
+_ENTRY_BYTES = 1024  # the largest average size of an entry of the table
+_SIGNATURE = b"PK\1\2"  # the first bytes of each entry of the table
+_EXTRA_BYTES = 4096  # the largest extra field of one entry; programs write some dozen bytes
+_FIXED_BYTES = 46  # the bytes of an entry before its name, extra field and comment; their lengths are at byte 28
 
 
 @contextmanager
 def opened_zip(path: Path, max_entries: int = MAX_ENTRIES) -> Iterator[zipfile.ZipFile]:
-    """Open a zip file. UnsafeArchive where it has too many entries; else raises as `zipfile.ZipFile`."""
+    """Open a zip file. Raise UnsafeArchive if it has too many entries, or else the errors of `zipfile.ZipFile`."""
     with (
         _CountedFile(path, max_entries) as counted,
         zipfile.ZipFile(counted) as archive,
         io.BufferedReader(counted.raw) as file,
     ):
-        archive.fp = file  # the table is read, and nobody counts any more
+        archive.fp = file  # the table has been read, so that later reads need no count
         yield archive
 
 
 class _CountedFile(io.BufferedReader):
-    """A file that raises UnsafeArchive for a table of contents with more entries than allowed."""
+    """A file that raises UnsafeArchive if its table of contents has more entries than allowed."""
 
     def __init__(self, path: Path, max_entries: int) -> None:
         super().__init__(io.FileIO(path))
@@ -57,7 +57,7 @@ class _CountedFile(io.BufferedReader):
 
 
 def _extra_lengths(table: bytes) -> Iterator[int]:
-    """Yield the length of the extra fields of each entry at the beginning of some bytes."""
+    """Yield the length of the extra fields of each entry, if `table` begins with entries of the table of contents."""
     at = 0
     while table.startswith(_SIGNATURE, at) and at + _FIXED_BYTES <= len(table):
         lengths = struct.unpack_from("<HHH", table, at + 28)

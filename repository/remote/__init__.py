@@ -1,6 +1,6 @@
-"""Model repositories in the cloud: their addresses with the credentials for them (`address`), and copies of their models on
-this machine (`repository`).
+"""Model repositories in the cloud: their addresses and credentials (`address`), and local copies of their models
+(`repository`).
 
-May import `repository.core`. The server's `repositories` call it; fsspec and the stores' own packages are imported when an
-address asks for them.
+May import `repository.core`. The server's `repositories` call this package. fsspec, and the package for a kind of store, are
+imported when an address first needs them.
 """

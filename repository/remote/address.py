@@ -1,7 +1,7 @@
 """Addresses of model repositories in the cloud, as tritonserver's command line writes them, and their credentials.
 
 s3://bucket/path   s3://host:port/bucket/path   s3://https://host:port/bucket/path
-gs://bucket/path   as://account/container/path   any other address that fsspec knows
+gs://bucket/path   as://account/container/path   or any other address that fsspec knows
 Source: Triton, docs/user_guide/model_repository.md, "Model Repository Locations".
 """
 
@@ -24,7 +24,7 @@ _USER = re.compile(r"//[^/@]*@")
 
 @dataclass(frozen=True, slots=True)
 class RemoteAddress:
-    """`protocol` and `url` are fsspec's; `text` is the given address, hidden because it may hold a password."""
+    """`protocol` and `url` are in fsspec's form. `text` is the given address; `repr` hides its possible password."""
 
     protocol: str
     url: str = field(repr=False)
@@ -43,7 +43,7 @@ def is_remote(text: str) -> bool:
 
 
 def parse(text: str) -> RemoteAddress:
-    """Read an address; InvalidName with one sentence for one that names no bucket or container."""
+    """Read an address. Raise InvalidName, with one sentence, for an address without a bucket or container."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         raise InvalidName(f"expected an address such as s3://bucket/path, got '{text}'")
@@ -63,7 +63,7 @@ def parse(text: str) -> RemoteAddress:
 def _s3(text: str, rest: str) -> RemoteAddress:
     """Read an address of S3.
 
-    A host has a port, or a scheme before it, because the name of a bucket has no colon. Without a scheme it is http.
+    A host has a port, or a scheme before it: the name of a bucket has no colon. The scheme of a host without one is http.
     """
     host = _S3_HOST.fullmatch(rest)
     if host is None:
@@ -77,7 +77,7 @@ def _s3(text: str, rest: str) -> RemoteAddress:
 
 
 def storage_options(address: RemoteAddress, environment: Mapping[str, str] = os.environ) -> dict[str, object]:
-    """Return the options of fsspec's file system. Without a credentials file, the provider's own chain finds credentials."""
+    """Return the options for fsspec's file system. Without a credentials file, the provider's library finds credentials."""
     given = _credentials(address, environment)
     if address.protocol == "gs":
         return {"token": given} if given else {}
@@ -114,7 +114,7 @@ def _azure_options(address: RemoteAddress, given: JsonObject, environment: Mappi
 
 
 def _credentials(address: RemoteAddress, environment: Mapping[str, str]) -> Json:
-    """Return the entry of Triton's credentials file whose name is the longest beginning of the address; None without one."""
+    """Return the entry of Triton's credentials file with the longest name that begins the address; None if none does."""
     path = environment.get(CREDENTIALS_VARIABLE)
     if not path:
         return None

@@ -1,8 +1,8 @@
-"""A model repository in the cloud, copied model by model into a folder of this machine.
+"""A model repository in the cloud, copied model by model into a local folder.
 
-Listings (name, size, and ETag or time of each object) tell its content. A model is copied to a staging folder, its sizes are
-compared, and it is listed again: the copy is used only if both listings are equal. Entries of a model's folder (a version,
-config.pbtxt) that have not changed stay as they are on disk.
+A listing has the name, size, and ETag or time of each object. A model is copied to a staging folder, the sizes are compared,
+and the model is listed again: the copy is used only if both listings are equal. Entries of a model's folder (a version,
+config.pbtxt) that have not changed are not copied again.
 """
 
 import os
@@ -26,7 +26,7 @@ _PACKAGES = {"s3": "s3fs", "gs": "gcsfs", "abfs": "adlfs"}
 
 
 class FileSystem(Protocol):
-    """The methods of fsspec's file systems that are used."""
+    """The methods of fsspec's file systems that this module uses."""
 
     def invalidate_cache(self) -> None: ...
 
@@ -40,7 +40,7 @@ class FileSystem(Protocol):
 
 
 class RemoteRepository:
-    """Methods that use the network block, and belong on a worker thread. The others answer from the last listing."""
+    """A repository in the cloud. Methods that use the network block and belong on a worker thread; all others do not block."""
 
     def __init__(self, address: RemoteAddress, cache: Path) -> None:
         self.address = address
@@ -54,7 +54,7 @@ class RemoteRepository:
         self._until_stable = False
         self._opened: tuple[FileSystem, str] | None = None
 
-    # -- as last listed -----------------------------------------------------------------------------------------------
+    # -- the last listing ---------------------------------------------------------------------------------------------
     def models(self) -> list[str]:
         return sorted(self._listed)
 
@@ -62,21 +62,21 @@ class RemoteRepository:
         return layout.check_name(name) in self._listed
 
     def model_dir(self, name: str) -> Path:
-        """Return the folder of the copy, made or not."""
+        """Return the folder of the copy, which may not exist yet."""
         return self._local.model_dir(name)
 
     def listing(self, name: str) -> Listing:
         return self._listed.get(name, ())
 
     def is_copied(self, name: str) -> bool:
-        """Return whether the copy is that of the last listing."""
+        """Return whether the copy matches the last listing."""
         return name in self._copied and self._copied[name] == self._listed.get(name)
 
     # -- the network -------------------------------------------------------------------------------------------------
     def list_models(self, *, until_stable: bool = False) -> None:
-        """List all models. Where that fails, raise Unreachable with the reason, and keep the last listing.
+        """List all models. On a failure, raise Unreachable with the reason and keep the last listing.
 
-        With `until_stable` a change counts once two listings in a row are equal, because then an upload has ended.
+        With `until_stable`, a change counts only after two equal listings in a row, because an upload may still be under way.
         """
         found = self._list("")
         with self._lock:
@@ -94,7 +94,7 @@ class RemoteRepository:
         return now if now == before else known
 
     def list_model(self, name: str) -> None:
-        """List one model anew."""
+        """List one model again."""
         self._note(name, self._list(layout.check_name(name)).get(name))
 
     def _note(self, name: str, listing: Listing | None) -> None:
@@ -103,7 +103,7 @@ class RemoteRepository:
             self._listed = others if listing is None else others | {name: listing}
 
     def fetch(self, name: str) -> Path:
-        """Return the folder with a complete copy of the last listing; Unreachable or NotFound without one."""
+        """Return the folder with a complete copy of the model. Raise Unreachable or NotFound if there can be no such copy."""
         with self._fetching[name]:
             for _ in range(1 if self._until_stable else COPY_ATTEMPTS):
                 wanted = self._listed.get(name)
@@ -123,7 +123,7 @@ class RemoteRepository:
 
     # -- copying -----------------------------------------------------------------------------------------------------
     def _copy(self, name: str, wanted: Listing) -> bool:
-        """Copy changed entries. Return False, and keep the new listing, where the model changed meanwhile."""
+        """Copy changed entries. Return False, and keep the new listing, if the model changed during the copy."""
         old, new = _entries(self._copied.get(name, ())), _entries(wanted)
         changed = {entry for entry in new if old.get(entry) != new[entry]}
         staging = self._staging / name
@@ -147,7 +147,7 @@ class RemoteRepository:
         return True
 
     def _download(self, name: str, rows: list[tuple[str, int, str]], staging: Path) -> bool:
-        """Download objects. Return whether every one arrived with the size that the listing gave."""
+        """Download objects. Return whether every object arrived with the size that the listing gave."""
         staging.mkdir(parents=True)
         sources, targets = [], []
         for path, _, _ in rows:
@@ -160,7 +160,7 @@ class RemoteRepository:
         try:
             if sources:
                 self._system()[0].get(sources, targets)
-        except FileNotFoundError:  # deleted since it was listed
+        except FileNotFoundError:  # the object was deleted after it was listed
             return False
         except Exception as error:
             raise self._explained(error) from error
@@ -168,7 +168,7 @@ class RemoteRepository:
 
     @staticmethod
     def _install(model_dir: Path, staging: Path, changed: set[str], gone: set[str]) -> None:
-        """Replace the changed entries, each by a rename, while loads of this model wait."""
+        """Replace each changed entry by a rename. Loads of this model wait meanwhile."""
         model_dir.mkdir(parents=True, exist_ok=True)
         for entry in sorted(changed | gone):
             target = model_dir / entry
@@ -179,7 +179,7 @@ class RemoteRepository:
 
     # -- listing -----------------------------------------------------------------------------------------------------
     def _list(self, name: str) -> dict[str, Listing]:
-        """List the objects in the folder of one model, or of all (""), by model."""
+        """List the objects in the folder of one model, or of all models (""), by model."""
         system, root = self._system()
         try:
             system.invalidate_cache()
@@ -211,8 +211,8 @@ class RemoteRepository:
 
 
 def file_system(address: RemoteAddress) -> tuple[FileSystem, str]:
-    """Return fsspec's file system and the path in it, without a closing slash. Unreachable without the package for it;
-    `explained` handles its other errors."""
+    """Return fsspec's file system and the path in it, without a closing slash. Raise Unreachable if the package for the file
+    system is missing; `explained` handles other errors of the file system."""
     try:
         import fsspec
 
@@ -226,7 +226,7 @@ def file_system(address: RemoteAddress) -> tuple[FileSystem, str]:
 
 
 def explained(error: Exception, what: str) -> RepositoryError:
-    """Return an error in one sentence, without the library's message, which may hold addresses or keys.
+    """Return an error as one sentence, without the library's message, which may contain addresses or keys.
 
     what: the thing that was read ("s3 model repository")."""
     if isinstance(error, RepositoryError):
@@ -247,7 +247,7 @@ def _size(details: Mapping[str, object]) -> int:
 
 
 def _token(details: Mapping[str, object]) -> str:
-    """Return a token that changes with an object's content: its ETag, else a hash or generation, else its time."""
+    """Return a token that changes with an object's content: its ETag, or else a hash or generation, or else its time."""
     return next((str(details[key]) for key in _TOKENS if details.get(key)), "")
 
 
@@ -256,7 +256,7 @@ def _entry(path: str) -> str:
 
 
 def _entries(listing: Listing) -> dict[str, Listing]:
-    """Return the listing by the entries of the model's folder."""
+    """Return the listing divided by the entries of the model's folder."""
     found: defaultdict[str, list[tuple[str, int, str]]] = defaultdict(list)
     for row in listing:
         found[_entry(row[0])].append(row)

@@ -10,9 +10,9 @@ from repository.remote.repository import explained, file_system
 
 @contextmanager
 def opened(text: str) -> Iterator[tuple[IO[bytes], int | None]]:
-    """Yield an object's content as a file, and its size if known. RepositoryError where it cannot be read.
+    """Yield the content of an object as a file, and its size if known. Raise RepositoryError if the object cannot be read.
 
-    It blocks, and belongs on a worker thread."""
+    This function blocks and belongs on a worker thread."""
     address = parse(text)
     try:
         system, path = file_system(address)

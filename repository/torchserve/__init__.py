@@ -1,5 +1,5 @@
-"""What a TorchServe set-up says: config.properties, snapshots, and which settings a version of a model has by them.
+"""A TorchServe set-up: config.properties, snapshots, archives, and the settings that they give to a version of a model.
 
-May import `repository.config`, `repository.core` and `repository.files`. The server serves by it what its users register, the
-dashboard takes over by it what ran elsewhere.
+May import `repository.config`, `repository.core` and `repository.files`. The server uses this package to serve the models that
+its users register, the dashboard to import a set-up of another server.
 """

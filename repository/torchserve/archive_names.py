@@ -1,4 +1,4 @@
-"""Names of archives: which files of a store may be archives, which file a url means, and the name of a model without one."""
+"""Names of archives: the files of a store that may be archives, the file that a url means, and default names of models."""
 
 import re
 import urllib.parse
@@ -20,7 +20,7 @@ def is_address(url: str) -> bool:
 
 
 def file_name(url: str) -> str:
-    """Return the name that a url's file has, or would have, in the store; "" for a malformed address."""
+    """Return the name that the file of a url has, or would have, in the store; "" for a malformed address."""
     try:
         path = urllib.parse.urlsplit(url).path if is_address(url) else url
     except ValueError:
@@ -34,7 +34,7 @@ def shown(url: str) -> str:
 
 
 def default_name(url: str) -> str:
-    """Return the name that TorchServe gives a model where neither the request nor the manifest names it."""
+    """Return the name that TorchServe gives to a model if neither the request nor the manifest names the model."""
     name = url.rpartition("/")[2]
     if ".model" in url or ".mar" in url:
         name = name.rpartition(".")[0]
@@ -42,6 +42,6 @@ def default_name(url: str) -> str:
 
 
 def named(text: str) -> tuple[str, str]:
-    """Return name and url of [name=]url, where an address may have a "=" of its own."""
+    """Return name and url of [name=]url; the url may itself contain a "="."""
     name, equals, url = text.partition("=")
     return (name, url) if equals and "://" not in name else ("", text)

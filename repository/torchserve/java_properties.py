@@ -1,7 +1,7 @@
-"""Java's property files: `key=value` lines with comments, escapes and continuation lines; javaproperties reads each line.
+"""Java's property files: `key=value` lines with comments, escapes and continuation lines.
 
-Continuation lines are joined here, because the library takes time that grows with the square of their number, and its errors
-name no line. Source: java.util.Properties, load(InputStream).
+The library javaproperties reads each line. This module joins continuation lines itself, because the library takes time that
+grows with the square of their number, and its errors name no line. Source: java.util.Properties, load(InputStream).
 """
 
 import re
@@ -14,11 +14,11 @@ _BLANK = " \t\f"
 
 
 class MalformedProperties(Exception):
-    """The text is no property file; the message says where."""
+    """The text is no property file. The message names the line."""
 
 
 def parse(text: str) -> dict[str, str]:
-    """Return the properties; of a key that stands twice the last value. MalformedProperties for a broken \\u escape."""
+    """Return the properties; the last value of a repeated key wins. Raise MalformedProperties for a broken \\u escape."""
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
         try:
@@ -29,7 +29,7 @@ def parse(text: str) -> dict[str, str]:
 
 
 def decode(content: bytes) -> str:
-    """Return the text of a file: Java reads ISO 8859-1; a file that is UTF-8 was meant as such."""
+    """Return the text of a file: UTF-8 if it is valid UTF-8, or else ISO 8859-1, which Java reads."""
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -37,7 +37,7 @@ def decode(content: bytes) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield each line that is no comment, joined with its continuation lines, and the number of the first."""
+    """Yield each line that is no comment, joined with its continuation lines, and the number of its first line."""
     natural = enumerate(_LINE_ENDS.split(text), 1)
     for number, line in natural:
         line = line.lstrip(_BLANK)
@@ -49,7 +49,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
             line = next(natural, (0, ""))[1].lstrip(_BLANK)
         parts.append(line)
         joined = "".join(parts)
-        # A line that continues a lone backslash is no comment, even where it looks like one.
+        # A line that continues a lone backslash is no comment, even if it looks like a comment.
         yield number, "\\" + joined if joined[:1] in ("#", "!") else joined
 
 
@@ -59,7 +59,7 @@ def _is_continued(line: str) -> bool:
 
 
 def _without_lone_surrogates(pairs: Iterator[tuple[str, str]]) -> dict[str, str]:
-    """Return the pairs as texts that can be encoded: a lone surrogate, which \\u can write, is replaced."""
+    """Return the pairs as texts that can be encoded: lone surrogates, which come from \\u escapes, are replaced."""
     return {_encodable(key): _encodable(value) for key, value in pairs}
 
 

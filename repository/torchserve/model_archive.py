@@ -1,8 +1,8 @@
-"""TorchServe's model archives (.mar): what their manifest and model-config.yaml say, read without running anything.
+"""TorchServe's model archives (.mar): reads their manifest and model-config.yaml, and runs none of their code.
 
-An archive is a zip file, a tar file (packed or not), or the folder that either unpacks to. All hold MAR-INF/MANIFEST.json, a
-tar file and its folder possibly one folder deeper. Sources: pytorch/serve, model-archiver/README.md and
-docs/configuration.md ("Config model"), and archives that torch-model-archiver 0.12 wrote.
+An archive is a zip file, a tar file (compressed or not), or the folder that either unpacks to. All contain
+MAR-INF/MANIFEST.json; in a tar file and its folder, that file may be one folder deeper. Sources: pytorch/serve,
+model-archiver/README.md and docs/configuration.md ("Config model"), and archives that torch-model-archiver 0.12 wrote.
 """
 
 import ast
@@ -32,10 +32,10 @@ from repository.files.zip_reading import opened_zip
 
 FOLDER = "MAR-INF"
 MANIFEST = f"{FOLDER}/MANIFEST.json"
-STREAMS = "send_intermediate_predict_response"  # a source that names it answers in several parts
+STREAMS = "send_intermediate_predict_response"  # a handler whose source uses this name answers in several parts
 
-MAX_TEXT_BYTES = 4 << 20  # of a manifest, a model-config.yaml, or a source
-_MAX_NODES = 100_000  # of a model-config.yaml, whose aliases may stand for more than it holds
+MAX_TEXT_BYTES = 4 << 20  # the largest size of a manifest, a model-config.yaml, or a source
+_MAX_NODES = 100_000  # the most values in a model-config.yaml, whose aliases may repeat large parts
 _MAX_WORKERS = 1024
 _CHUNK = 1 << 20
 _DAMAGED = (
@@ -46,11 +46,11 @@ _DAMAGED = (
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """MANIFEST.json: names of files are those in the archive, "" where there is none. whole: all of it, for handlers."""
+    """MANIFEST.json. Names of files are names in the archive, or "". whole: the whole JSON, for handlers."""
 
     name: str
     version: str  # any text
-    handler: str  # "handler.py", "module:function", or the name of a handler that TorchServe brings
+    handler: str  # "handler.py", "module:function", or the name of a handler of TorchServe
     serialized_file: str = ""
     model_file: str = ""
     requirements_file: str = ""
@@ -64,10 +64,10 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:
-    """model-config.yaml: what it says about serving the model, None or "" where nothing. `whole`: all of it, for the handler.
+    """model-config.yaml: the settings for serving the model; None or "" if absent. whole: the whole YAML, for the handler.
 
-    unserved: keys that TorchServe obeys and this server does not. unusable: keys whose values are ignored, as by TorchServe,
-    each with a sentence that says why.
+    unserved: keys that TorchServe supports and this server does not. unusable: keys whose values TorchServe and this server
+    ignore, each with a sentence that says why.
     """
 
     min_workers: int | None = None
@@ -77,7 +77,7 @@ class ModelSettings:
     response_timeout_s: int | None = None
     startup_timeout_s: int | None = None
     job_queue_size: int | None = None
-    client_timeout_ms: int | None = None  # that a request waits for a worker, at most; 0 for ever
+    client_timeout_ms: int | None = None  # the longest time that a request waits for a worker; 0 for no limit
     device_type: str = ""  # "cpu" or "gpu"
     device_ids: tuple[int, ...] = ()
     parallel_type: str = ""
@@ -87,7 +87,7 @@ class ModelSettings:
 
 
 class ArchiveContents(NamedTuple):
-    """files: the name in the archive of each file -> its size. streams: a source of it sends answers in several parts."""
+    """files: name of a file in the archive -> its size. streams: whether a source of the archive uses the name STREAMS."""
 
     manifest: Manifest
     settings: ModelSettings
@@ -96,25 +96,25 @@ class ArchiveContents(NamedTuple):
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Return the manifest of an archive. NotFound without one at that place, InvalidArchive where it is none, or incomplete."""
+    """Return the manifest of an archive. Raise NotFound if there is no archive, InvalidArchive if its manifest is invalid."""
     with _opened(path) as archive:
         return _manifest(archive)
 
 
 def read_description(path: Path) -> tuple[Manifest, ModelSettings]:
-    """Return an archive's manifest, and what its model-config.yaml says, nothing where it has none. Raises as `read_manifest`,
-    and InvalidArchive where that is no mapping in YAML."""
+    """Return the manifest of an archive, and the settings of its model-config.yaml, which are empty if it has no such file.
+    Raise as `read_manifest`, and InvalidArchive if the model-config.yaml has too many values."""
     with _opened(path) as archive:
         return _description(archive)
 
 
 def looks_like_one(path: Path) -> bool:
-    """Return whether something of a store is meant as an archive: a file with its suffix, or a folder with a manifest."""
+    """Return whether a path in a store is meant as an archive: it is a file, or a folder with a manifest."""
     return path.is_file() or (path / MANIFEST).is_file() or any(path.glob(f"*/{MANIFEST}"))
 
 
 def is_other_tar(path: Path) -> bool:
-    """Return whether a file that is not damaged holds no manifest. Reading a damaged one raises."""
+    """Return whether an intact archive contains no manifest; False for a damaged file."""
     try:
         with _opened(path) as archive:
             return MANIFEST not in archive.sizes
@@ -123,7 +123,7 @@ def is_other_tar(path: Path) -> bool:
 
 
 def read_archive(path: Path) -> ArchiveContents:
-    """Read an archive once: finding a file in a packed tar file unpacks all that lies before it."""
+    """Read an archive in one pass: to find a file in a compressed tar file, all data before it must be unpacked."""
     with _opened(path) as archive:
         return ArchiveContents(
             *_description(archive),
@@ -137,13 +137,13 @@ def read_archive(path: Path) -> ArchiveContents:
 
 
 def read_file(path: Path, name: str) -> bytes:
-    """Return a file of an archive, of at most MAX_TEXT_BYTES; NotFound, or InvalidArchive for a larger one."""
+    """Return the content of a file of an archive. Raise NotFound, or InvalidArchive if it is larger than MAX_TEXT_BYTES."""
     with _opened(path) as archive:
         return archive.read(name)
 
 
 def _names(source: bytes, name: str) -> bool:
-    """Return whether a source's code uses a name; comments and texts do not count."""
+    """Return whether the code of a source uses a name; comments and strings do not count."""
     if name.encode() not in source:
         return False
     try:
@@ -156,7 +156,7 @@ def _names(source: bytes, name: str) -> bool:
 
 
 def handler_file(manifest: Manifest, files: Iterable[str]) -> str:
-    """Return the name in the archive of the handler's source; "" for a handler that TorchServe brings."""
+    """Return the name of the handler's source in the archive; "" for a handler of TorchServe."""
     name = manifest.handler.partition(":")[0].removesuffix(".py").removeprefix("./")
     held = set(files)
     paths = (f"{name}.py", f"{name.replace('.', '/')}.py", f"{name}/__init__.py")
@@ -164,9 +164,9 @@ def handler_file(manifest: Manifest, files: Iterable[str]) -> str:
 
 
 def unpack(path: Path, destination: Path, limits: Limits | None = None) -> None:
-    """Unpack into `destination`, a folder that does not exist yet; of a folder's entries it gets links.
+    """Unpack into `destination`, a folder that does not exist yet. If the archive is a folder, link its entries.
 
-    UnsafeArchive, NoSpace as `archive.extract`. Nothing is left behind then.
+    Raise UnsafeArchive and NoSpace as `archive.extract` does. After an error nothing is left behind.
     """
     if path.is_file() and zipfile.is_zipfile(path):
         zip_archive.extract(path, destination, limits)
@@ -180,19 +180,19 @@ def unpack(path: Path, destination: Path, limits: Limits | None = None) -> None:
         raise
 
 
-# -- the three forms ---------------------------------------------------------------------------------------------------
+# -- the three forms of an archive -------------------------------------------------------------------------------------
 class _Archive(ABC):
-    """An open archive. sizes: the name of each file in it, without a folder around all -> its size."""
+    """An open archive. sizes: name of a file in the archive, without a folder around all files -> its size."""
 
     sizes: dict[str, int]
 
     @abstractmethod
     def _content(self, name: str) -> bytes:
-        """Return up to MAX_TEXT_BYTES + 1 of a file that is in `sizes`."""
+        """Return the first MAX_TEXT_BYTES + 1 bytes of a file in `sizes`."""
 
     @abstractmethod
     def unpack(self, destination: Path, limits: Limits) -> None:
-        """Write all files into a folder that is there."""
+        """Write all files into an existing folder."""
 
     def read(self, name: str) -> bytes:
         if name not in self.sizes:
@@ -205,7 +205,7 @@ class _Archive(ABC):
 
 @contextmanager
 def _opened(path: Path) -> Iterator[_Archive]:
-    """Open an archive of any form. InvalidArchive where it turns out damaged while it is read."""
+    """Open an archive of any form. Raise InvalidArchive if the archive is damaged, also while the caller reads it."""
     if not path.exists():
         raise NotFound(f"there is no archive '{path.name}'")
     try:
@@ -231,7 +231,7 @@ def _begins_as_zip(path: Path) -> bool:
 class _Zip(_Archive):
     def __init__(self, packed: zipfile.ZipFile, path: Path) -> None:
         self._packed = packed
-        zip_archive.check_bounds(packed.infolist(), path.stat().st_size, Limits())  # and that names are plain
+        zip_archive.check_bounds(packed.infolist(), path.stat().st_size, Limits())  # it also refuses unsafe names
         self.sizes = {info.filename: info.file_size for info in packed.infolist() if not info.is_dir()}
 
     def _content(self, name: str) -> bytes:
@@ -239,7 +239,7 @@ class _Zip(_Archive):
             return file.read(MAX_TEXT_BYTES + 1)
 
     def unpack(self, destination: Path, limits: Limits) -> None:
-        raise AssertionError  # repository.files.archive does it
+        raise AssertionError  # never called: repository.files.archive unpacks zip files
 
 
 class _Tar(_Archive):
@@ -259,10 +259,10 @@ class _Tar(_Archive):
         self.sizes = {name: member.size for name, member in self._members.items()}
 
     def _bounded(self) -> Iterator[tarfile.TarInfo]:
-        """Yield the members within the limits, checked one by one because finding the next reads all between."""
+        """Yield the members. Each is checked before the next is read, because that reads all bytes between the two."""
         limits = Limits()
         for count, member in enumerate(self._packed.members(), 1):
-            size = member.offset_data + member.size  # of all up to its end, headers too
+            size = member.offset_data + member.size  # all bytes up to the end of this member, with headers
             if count > limits.max_files or size > limits.max_bytes:
                 raise UnsafeArchive(
                     f"the archive holds more than {limits.max_files} files or {limits.max_bytes >> 20} MiB"
@@ -307,7 +307,7 @@ class _Folder(_Archive):
 
 
 def _plain_name(name: str) -> str:
-    """Return the name of an archive's member as a plain relative one; UnsafeArchive for any other."""
+    """Return the name of a member as a plain relative name. Raise UnsafeArchive for any other name."""
     plain = name.removeprefix("./")
     try:
         relative_path(plain)
@@ -317,7 +317,7 @@ def _plain_name(name: str) -> str:
 
 
 def _folder_around(names: list[str]) -> str:
-    """Return the folder that torch-model-archiver's tar files have around everything, with its slash; "" without one."""
+    """Return the folder that surrounds all files in tar files of torch-model-archiver, with its slash; "" if there is none."""
     plain = [_plain_name(name) for name in names]
     if MANIFEST in plain:
         return ""
@@ -374,7 +374,7 @@ def _text(values: Mapping[str, Json], key: str) -> str:
 
 
 # -- model-config.yaml -------------------------------------------------------------------------------------------------
-# Keys of model-config.yaml that TorchServe acts upon, and this server does not.
+# Keys of model-config.yaml that TorchServe supports and this server does not.
 _UNSERVED = (
     *("continuousBatching", "sequenceBatching", "sequenceMaxIdleMSec", "sequenceTimeoutMSec", "maxNumSequence"),
     *("maxSequenceJobQueueSize", "asyncCommunication", "useJobTicket", "rateLimiter", "torchrun", "parallelLevel"),
@@ -382,7 +382,7 @@ _UNSERVED = (
 
 
 def parse_settings(text: bytes) -> ModelSettings:
-    """Return the settings of a model-config.yaml. TorchServe ignores a file that it cannot read, and so does this."""
+    """Return the settings of a model-config.yaml. A file that cannot be read is ignored, as by TorchServe."""
     try:
         loaded = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -441,7 +441,7 @@ def _device_ids(value: Json, unusable: dict[str, str]) -> tuple[int, ...]:
 
 
 def _as_json(value: Any, left: list[int]) -> Any:
-    """Return a value of YAML as JSON has it. InvalidArchive where its aliases stand for more than `left` values."""
+    """Return a value of YAML as a value of JSON. Raise InvalidArchive if it expands to more values than `left` allows."""
     left[0] -= 1
     if left[0] < 0:
         raise InvalidArchive(f"the model's configuration in YAML stands for more than {_MAX_NODES} values")

@@ -1,17 +1,17 @@
-"""The parameters `torchserve.*` of a model's configuration, and how workers become its instances.
+"""The parameters `torchserve.*` of a model's configuration, and how workers become instances of the model.
 
-torchserve.handler                  in place of the manifest's
-torchserve.response_timeout_s       how long a batch may take; 120 where neither this nor the archive says it
-torchserve.startup_timeout_s        how long a worker may take to load the model; the same
-torchserve.min_workers, max_workers what is asked for; how many there are is the instances' number
-torchserve.version                  the archive's own modelVersion, written here and never read
-torchserve.service_envelope         in place of the manifest's: body, json, kserve, kservev2
-torchserve.parts                    true: each declared input has one element of bytes, and is a part by its name
+torchserve.handler                  the handler, in place of the handler in the manifest
+torchserve.response_timeout_s       the longest time for a batch; 120 if neither this nor the archive gives a time
+torchserve.startup_timeout_s        the longest time for a worker to load the model; 120 by the same rule
+torchserve.min_workers, max_workers the requested numbers of workers; the actual number is the number of instances
+torchserve.version                  the archive's own modelVersion, for people; the server never reads it
+torchserve.service_envelope         the envelope, in place of that in the manifest: body, json, kserve, kservev2
+torchserve.parts                    true: each declared input is one element of bytes; the handler gets it as a part by its name
 torchserve.limit_max_image_pixels   false lets handlers open images of any size
 torchserve.metrics_mode             "prometheus" for metrics of handlers at /metrics, "log" or "legacy" for lines in a file
-torchserve.metrics_config           a metrics.yaml with the metrics that handlers may keep; TorchServe's own without one
-torchserve.model_metrics_auto_detect  true for those that no file names as well
-torchserve.workflow                 of an ensemble: the specification of the workflow that it runs, as JSON
+torchserve.metrics_config           a metrics.yaml with the metrics that handlers may record; the default is TorchServe's file
+torchserve.model_metrics_auto_detect  true to allow metrics that no file names, too
+torchserve.workflow                 for an ensemble: the specification of its workflow, as JSON
 torchserve.install_py_dep_per_model true to install an archive's requirements.txt into an environment of its own
 """
 
@@ -41,7 +41,7 @@ KNOWN = {
 
 
 def add_workers(config: ModelConfig, workers: int, settings: ModelSettings, gpus: int) -> None:
-    """Divide workers among the GPUs, as TorchServe does in turn. gpus: how many of the machine's may be used."""
+    """Divide workers among the GPUs in turn, as TorchServe does. gpus: the number of GPUs that may be used."""
     if settings.device_type == "cpu" or not gpus:
         config.instance_group.add(name=config.name, kind=ModelInstanceGroup.KIND_CPU, count=workers)
         return

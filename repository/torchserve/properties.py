@@ -1,9 +1,9 @@
-"""TorchServe's config.properties: which keys there are, what each value means, and what has no meaning on this server.
+"""TorchServe's config.properties: its keys, the meaning of each value, and the keys without a meaning on this server.
 
-read(path, environment) -> Properties       as written, with variables put in
-torchserve_options(properties) -> TorchServeOptions, and a sentence for each key that is passed over
+read(path, environment) -> Properties       the values of the file, with environment variables filled in
+torchserve_options(properties) -> TorchServeOptions, and a sentence for each ignored key
 
-Source: docs/configuration.md of TorchServe 0.12; where it is silent, what TorchServe does.
+Source: docs/configuration.md of TorchServe 0.12; where that page says nothing, the behaviour of TorchServe.
 """
 
 import difflib
@@ -18,9 +18,9 @@ from repository.torchserve.java_properties import MalformedProperties, decode, p
 from repository.torchserve.options import ListenAddress, ModelsSettings, TorchServeOptions
 from repository.torchserve.version_settings import MAX_WORKERS
 
-MAX_FILE = 16 << 20  # bytes: a snapshot has all models in it
+MAX_FILE = 16 << 20  # bytes; a snapshot contains all models
 
-# What tunes the Java program, or what it is made of.
+# Keys that tune TorchServe's Java program or its parts.
 WITHOUT_MEANING = {
     "vmargs": "there is no Java virtual machine",
     "number_of_netty_threads": "there is no Netty; --frontend-workers has more processes speak HTTP and gRPC",
@@ -46,8 +46,8 @@ WITHOUT_MEANING = {
     "plugins_config": "this server loads no Java plugins",
     "system_metrics_cmd": "this server reads the machine's metrics itself",
 }
-MOST = 2**31 - 1  # of a whole number: Java's int
-MOST_SECONDS = 10**9 - 1  # of a time-out
+MOST = 2**31 - 1  # the largest whole number: the limit of Java's int
+MOST_SECONDS = 10**9 - 1  # the longest timeout
 KEYSTORE = ("keystore", "keystore_pass", "keystore_type")
 _SECRET = ("keystore_pass",)
 _ADDRESS = re.compile(r"(https?)://(\[[^\]/]+\]|[^:/\[\]@\s]+)(?::([0-9]{1,5}))?/?|unix:(/.*)", re.IGNORECASE)
@@ -57,24 +57,24 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 class InvalidProperties(Exception):
-    """config.properties cannot be used; one sentence for the person who wrote it."""
+    """config.properties cannot be used. The message is one sentence for the author of the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Properties:
-    """What a file says. `name` is how messages call it."""
+    """The values of a file. name: the name of the file in messages."""
 
     name: str = "config.properties"
     values: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def read(path: Path, environment: Mapping[str, str]) -> Properties:
-    """Read a file, put in the variables that it asks for, and those named TS_* where it says enable_envvars_config."""
+    """Read a file. Fill in its environment variables, and those named TS_* if the file has enable_envvars_config=true."""
     return with_environment(_as_written(path), environment)
 
 
 def check_snapshot(path: Path) -> None:
-    """Raise InvalidProperties for a snapshot that is cut off, empty or no snapshot at all."""
+    """Raise InvalidProperties for a snapshot that is cut off or empty, and for a file that is no snapshot."""
     properties = _as_written(path)
     if "model_snapshot" not in properties.values:
         raise InvalidProperties(f"{path.name} has no model_snapshot")
@@ -103,7 +103,7 @@ def with_environment(properties: Properties, environment: Mapping[str, str]) -> 
 
 
 def _with_variables(key: str, value: str, environment: Mapping[str, str]) -> str:
-    """Put variables in place of `$$NAME$$`."""
+    """Replace each `$$NAME$$` by the environment variable."""
 
     def named(match: re.Match[str]) -> str:
         if match[1] not in environment:
@@ -114,8 +114,8 @@ def _with_variables(key: str, value: str, environment: Mapping[str, str]) -> str
 
 
 def _variables_set(values: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys that variables give, where the file lets them: TS_DEFAULT_WORKERS_PER_MODEL stands for
-    default_workers_per_model."""
+    """Return the keys that environment variables set, such as TS_DEFAULT_WORKERS_PER_MODEL for default_workers_per_model.
+    The result is empty unless the file allows it (enable_envvars_config)."""
     if not _is_true(values.get("enable_envvars_config", "")):
         return {}
     found = {}
@@ -131,7 +131,7 @@ def _variables_set(values: Mapping[str, str], environment: Mapping[str, str]) ->
 
 # -- the values ------------------------------------------------------------------------------------------------------
 class _Reader:
-    """Reads one key after the other, and keeps what is worth a warning."""
+    """Reads one key after the other, and collects warnings in `notes`."""
 
     def __init__(self, properties: Properties) -> None:
         self._name = properties.name
@@ -142,7 +142,7 @@ class _Reader:
         return self._values.get(key, default).strip()
 
     def value(self, key: str) -> str:
-        """Return a number or a switch, without what a person has written behind it: Java knows no comments there."""
+        """Return a number or a switch, without a comment after it: to Java, such a comment is part of the value."""
         value, _, comment = self.text(key).partition(" #")
         if comment:
             self.notes.append(f"{key}: what stands behind '#' is not part of the value {value.strip()}")
@@ -208,7 +208,7 @@ class _Reader:
         return texts or default
 
     def address(self, key: str, ports: tuple[int, int]) -> ListenAddress:
-        """ports: where none is given, of http and of https."""
+        """Return an address. ports: the default ports of http and https."""
         text = self.text(key)
         if not text:
             return ListenAddress(port=_DEFAULT_PORTS[key])
@@ -222,14 +222,14 @@ class _Reader:
         return ListenAddress(match[2].strip("[]"), port, tls)
 
     def host(self, key: str) -> str:
-        """Return the host of a gRPC service, which has its port in another key."""
+        """Return the host of a gRPC service; its port is in another key."""
         text = self.text(key) or "127.0.0.1"
         if not _HOST.fullmatch(text):
             raise self._wrong(key, "a host name or an IP address alone", text)
         return text.strip("[]")
 
     def header(self, key: str) -> str:
-        """Return the value of a header of answers."""
+        """Return the value of an HTTP header that is added to answers."""
         text = self.text(key)
         if text and not (text.isascii() and text.isprintable()):
             raise self._wrong(key, "printable ASCII, as a header has it", ascii(text))
@@ -252,7 +252,7 @@ class _Reader:
 _DEFAULT_PORTS = {"inference_address": 8080, "management_address": 8081, "metrics_address": 8082}
 _DEFAULT_URLS = TorchServeOptions().allowed_urls
 
-# Key -> field of TorchServeOptions, where it is not the same, and how it is read.
+# Key -> field of TorchServeOptions, if its name differs from the key, and the function that reads the value.
 _Read = Callable[[_Reader, str], Any]
 
 
@@ -326,7 +326,7 @@ HONOURED: dict[str, tuple[str, _Read]] = {
     "disable_system_metrics": ("disable_system_metrics", _bool(False)),
     "metric_time_interval": ("metric_time_interval_s", _int(60, 1)),
 }
-# Read in ways of their own, below.
+# Keys that functions below read.
 _SPECIAL = (
     "load_models",
     "models",
@@ -336,18 +336,18 @@ _SPECIAL = (
     "use_env_allowed_urls",
 )
 _NOT_BY_VARIABLE = frozenset(("models", "model_snapshot", "enable_envvars_config", "use_env_allowed_urls"))
-_KEYS_OF_FLAGS = {"token_auth": "disable_token_authorization"}  # others are called alike
-_OTHER_VARIABLES = {"token_expiration_min": "TS_TOKEN_EXPIRATION_TIME_MIN"}  # what TorchServe's program reads
+_KEYS_OF_FLAGS = {"token_auth": "disable_token_authorization"}  # all other flags have the names of their keys
+_OTHER_VARIABLES = {"token_expiration_min": "TS_TOKEN_EXPIRATION_TIME_MIN"}  # the name that TorchServe reads
 KNOWN = (*HONOURED, *_SPECIAL, *KEYSTORE, *WITHOUT_MEANING)
 
 
 def torchserve_options(
     properties: Properties, environment: Mapping[str, str], **given: Any
 ) -> tuple[TorchServeOptions, list[str]]:
-    """Return the options, and a sentence for each key that is passed over. given: fields that flags say: they win over
-    the file, and the variables of `enable_envvars_config` win over them, as TorchServe's documents have it.
+    """Return the options, and a sentence for each ignored key. given: the fields that flags set. Flags override the file, and
+    the environment variables of `enable_envvars_config` override flags, as TorchServe's documentation says.
 
-    InvalidProperties for a value that cannot be used.
+    Raise InvalidProperties for a value that cannot be used.
     """
     reader = _Reader(properties)
     fields: dict[str, Any] = {name: read_one(reader, key) for key, (name, read_one) in HONOURED.items()}
@@ -376,7 +376,7 @@ def torchserve_options(
 
 
 def _as_properties(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return what flags may have said, as a snapshot has it."""
+    """Return the fields that flags may set, in the form of a snapshot."""
     said = {key: str(fields[key]) for key in ("model_store", "workflow_store") if fields[key] is not None}
     if fields["load_models"]:
         said["load_models"] = ",".join(fields["load_models"])
@@ -388,7 +388,7 @@ def _as_properties(fields: Mapping[str, Any]) -> dict[str, str]:
 
 
 def load_models(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return what is to be loaded at start: `all` alone, or [name=]archive for each; nothing for `standalone`."""
+    """Return the models to load at the start: ("all",), or each [name=]archive; () for `standalone`."""
     named = tuple(filter(None, (text.strip() for texts_of_one in texts for text in texts_of_one.split(","))))
     if len(named) == 1 and named[0].lower() in ("all", "standalone", "n/a", "none"):
         return ("all",) if named[0].lower() == "all" else ()
@@ -400,7 +400,7 @@ def _models(reader: _Reader) -> ModelsSettings:
 
 
 def checked_models(value: object, key: str) -> ModelsSettings:
-    """Return {model: {version: settings}}; InvalidProperties for anything else."""
+    """Return the value itself if it is {model: {version: settings}}. Raise InvalidProperties for any other value."""
     if isinstance(value, dict) and all(
         isinstance(versions, dict) and all(isinstance(one, dict) for one in versions.values())
         for versions in value.values()
@@ -410,7 +410,7 @@ def checked_models(value: object, key: str) -> ModelsSettings:
 
 
 def _snapshot(reader: _Reader) -> dict[str, Any]:
-    """Return what a snapshot has: its models, None where the file is none, and its workflows."""
+    """Return the models and workflows of a snapshot; the models are None if the file is no snapshot."""
     value = reader.json("model_snapshot")
     if value is None:
         return {"model_snapshot": None}
@@ -443,7 +443,7 @@ def _check_tls(options: TorchServeOptions, properties: Properties) -> None:
 
 
 def passed_over(properties: Properties) -> list[str]:
-    """Return a sentence for each key that means nothing here, and for each that nobody knows."""
+    """Return a sentence for each key that has no meaning on this server, and for each unknown key."""
     notes = []
     tls = "private_key_file" in properties.values
     for key in properties.values:

@@ -1,9 +1,9 @@
-"""What a TorchServe set-up serves: each version of each model with its archive, settings and workers, and why others cannot be.
+"""The models of a TorchServe set-up: each version with its archive, settings and workers, and the archives that fail.
 
 read(options) -> SetUp
 
-A snapshot says which versions are registered, else `load_models` and `models` of config.properties do. The other archives of
-the store are listed as not registered. Manifests are read, and nothing runs.
+The registered versions come from a snapshot, or else from `load_models` and `models` of config.properties. All other archives
+of the store are listed as not registered. Only manifests are read; no code of an archive runs.
 """
 
 import re
@@ -22,11 +22,11 @@ from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.version_settings import Registering, Settings, workers_in_archive, workers_said
 from repository.torchserve.workflow_spec import Node, WorkflowSpec, check_archive, read_spec, unpack
 
-UNNAMED_VERSION = "1.0"  # of an archive that names none
+UNNAMED_VERSION = "1.0"  # the version of an archive whose manifest gives no version
 
 
 class Failure(NamedTuple):
-    """An archive that cannot be taken, and why."""
+    """An archive that cannot be used, and the reason."""
 
     archive: str
     why: str
@@ -34,11 +34,11 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetUpVersion:
-    """One version. registered: it serves at the start, with `workers` of them; None if no setting says how many."""
+    """One version. registered: whether it serves at the start. workers: their number; None if no setting gives it."""
 
     model: str
     version: str
-    archive: str  # its name in the store
+    archive: str  # the name of the archive in the store
     path: Path
     manifest: Manifest
     in_archive: ModelSettings
@@ -46,21 +46,21 @@ class SetUpVersion:
     workers: int | None
     max_workers: int | None
     registered: bool
-    workflow: str = ""  # of which it is a node
+    workflow: str = ""  # the workflow that this model is a node of
 
 
 @dataclass(frozen=True, slots=True)
 class SetUpModel:
-    """The versions in the order of their numbers, such as 1.9 before 1.10, and the one that answers where none is named."""
+    """A model. versions: in numerical order, 1.9 before 1.10. default: the version for requests that name no version."""
 
     name: str
     versions: list[SetUpVersion]
-    default: SetUpVersion | None  # None where none is registered
+    default: SetUpVersion | None  # None if no version is registered
 
 
 @dataclass(frozen=True, slots=True)
 class SetUpWorkflow:
-    """A workflow. nodes: the models that are archives of the store; its functions are in its own archive, `path`."""
+    """A workflow. nodes: the nodes that are archives of the store. The workflow's own archive, `path`, has its functions."""
 
     spec: WorkflowSpec
     archive: str
@@ -71,7 +71,7 @@ class SetUpWorkflow:
 
 @dataclass(frozen=True, slots=True)
 class SetUp:
-    """notes: a sentence for each setting that has no effect."""
+    """The result of `read`. notes: a sentence for each setting that has no effect."""
 
     models: list[SetUpModel] = field(default_factory=list)
     workflows: list[SetUpWorkflow] = field(default_factory=list)
@@ -82,14 +82,17 @@ class SetUp:
 class _Wanted(NamedTuple):
     name: str
     url: str
-    said: Mapping[str, Any] | None  # of a snapshot, which has every setting
+    said: Mapping[str, Any] | None  # all settings of the version, if a snapshot gives them
     registered: bool
 
 
 def read(
     options: TorchServeOptions, archives: Mapping[str, Path] | None = None, wars: Mapping[str, Path] | None = None
 ) -> SetUp:
-    """Return what a set-up serves. archives: name -> file, in place of those of options.model_store; wars: of workflows."""
+    """Return the models and workflows of a set-up.
+
+    archives: name -> file, in place of the archives in options.model_store. wars: the same for archives of workflows.
+    """
     if archives is None:
         assert options.model_store is not None
         archives = {name: options.model_store / name for name in archives_in(options.model_store)}
@@ -115,7 +118,7 @@ def read(
 
 
 def function_node(workflow: SetUpWorkflow, node: Node, path: Path, options: TorchServeOptions) -> SetUpModel:
-    """Return the model of a workflow's function, from the archive that was made of it."""
+    """Return the model of a workflow's function. path: the archive that was made from the function."""
     return _node(workflow.spec, node, workflow.archive, path, options, workflow.registered)
 
 
@@ -126,7 +129,7 @@ def _workflows(
     failures: list[Failure],
     taken: set[str],
 ) -> Iterator[SetUpWorkflow]:
-    """Yield the workflows that can be served. taken: names of models, to which the names of the workflows are added."""
+    """Yield the workflows that can be served. taken: the names of models; this function adds the names of the workflows."""
     named = {file_name(url): name for name, url in options.snapshot_workflows}
     for archive, path in sorted(wars.items()):
         try:
@@ -225,7 +228,7 @@ def _settings(options: TorchServeOptions) -> Iterator[tuple[str, Mapping[str, An
 
 
 def _version(wanted: _Wanted, options: TorchServeOptions, archives: Mapping[str, Path]) -> SetUpVersion:
-    """Return a version; RepositoryError where its archive cannot be had."""
+    """Return a version. Raise RepositoryError if its archive is missing or invalid."""
     archive = file_name(wanted.url)
     path = archives.get(archive)
     if path is None:
@@ -254,7 +257,7 @@ def _version(wanted: _Wanted, options: TorchServeOptions, archives: Mapping[str,
 def _workers(
     wanted: _Wanted, in_archive: ModelSettings, options: TorchServeOptions, name: str, version: str
 ) -> tuple[int | None, int | None]:
-    """Return the fewest and the most workers: as the snapshot says, else the archive, else config.properties."""
+    """Return the least and the most workers, from the snapshot, or else the archive, or else config.properties."""
     if wanted.said is not None:
         least = workers_said(wanted.said.get("minWorkers"), 1, 0)
         return max(least, 1), max(workers_said(wanted.said.get("maxWorkers"), 1, 0), least, 1)
@@ -284,7 +287,7 @@ def _version_key(version: str) -> list[tuple[int, int, str]]:
 
 
 def _unused(options: TorchServeOptions, found: Mapping[tuple[str, str], SetUpVersion]) -> list[str]:
-    """Return a sentence for each version that has settings and no archive."""
+    """Return a sentence for each version that has settings but no archive."""
     if options.model_snapshot is not None:
         return []
     return [

@@ -1,4 +1,4 @@
-"""Where TorchServe's snapshots lie: <log location>/config/20260131120000000-startup.cfg, and so on."""
+"""The files of TorchServe's snapshots: <log location>/config/20260131120000000-startup.cfg, and so on."""
 
 import logging
 import re
@@ -24,7 +24,7 @@ def snapshots_in(folder: Path) -> list[Path]:
 
 
 def prune(folder: Path, kept: int) -> None:
-    """Remove all snapshots but the newest ones and the last that was written at a start."""
+    """Remove all snapshots except the newest `kept` and the last one that was written at a start."""
     found = snapshots_in(folder)
     started = [path for path in found if path.stem.endswith("-startup")][-1:]
     for path in found[:-kept]:
@@ -33,9 +33,9 @@ def prune(folder: Path, kept: int) -> None:
 
 
 def last_snapshot(log_location: Path, tell: Callable[[str], object] = log.warning) -> Path | None:
-    """Return the newest snapshot that is not damaged; None without snapshots. tell gets a sentence for each damaged one.
+    """Return the newest intact snapshot; None if there are no snapshots. tell gets a sentence for each damaged snapshot.
 
-    InvalidProperties where all are damaged, because a start without them would forget the registrations.
+    Raise InvalidProperties if all snapshots are damaged, because a start without a snapshot would forget the registrations.
     """
     damaged = ""
     for path in reversed(snapshots_in(snapshot_folder(log_location))):

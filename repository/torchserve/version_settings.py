@@ -1,7 +1,7 @@
-"""The settings of a registered version: which source of each wins, and how config.pbtxt says them.
+"""The settings of a registered version: the source of each setting, and its form in config.pbtxt.
 
-A request to register wins over the archive's model-config.yaml, and that over config.properties. Of time-outs an archive that
-has a model-config.yaml wins, with TorchServe's default where the file is silent. Source: TorchServe 0.12.
+A request to register overrides the archive's model-config.yaml, which overrides config.properties. For timeouts, the archive's
+model-config.yaml decides if there is one, with TorchServe's default for an absent key. Source: TorchServe 0.12.
 """
 
 from collections.abc import Mapping
@@ -15,13 +15,13 @@ from repository.torchserve.model_archive import Manifest, ModelSettings
 from repository.torchserve.options import TorchServeOptions
 
 MOST = 2**31 - 1
-MAX_WORKERS = 1024  # of one version
+MAX_WORKERS = 1024  # the most workers of one version
 DEFAULT_TIMEOUT_S = 120
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registering:
-    """What a registration asks for; None leaves a setting to the archive or config.properties."""
+    """The settings of a registration; None leaves a setting to the archive or config.properties."""
 
     url: str | None
     model_name: str = ""
@@ -33,19 +33,19 @@ class Registering:
     response_timeout_s: int | None = None
     startup_timeout_s: int | None = None
     synchronous: bool = True
-    parts: tuple[str, ...] = ()  # of a node of a workflow: what it gets from others
+    parts: tuple[str, ...] = ()  # for a node of a workflow: the names of the inputs that it gets from other nodes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a version is served with, beside its workers."""
+    """The settings of a served version, except its workers."""
 
     batch_size: int
     max_batch_delay_ms: int
     response_timeout_s: int
     startup_timeout_s: int
     job_queue_size: int
-    handler: str = ""  # in place of the manifest's
+    handler: str = ""  # the handler in place of the handler in the manifest
     runtime: str = "python"
     parts: tuple[str, ...] = ()
 
@@ -60,7 +60,7 @@ class Settings:
         version: str,
         snapshot: Mapping[str, Any] | None = None,
     ) -> "Settings":
-        """snapshot: the settings that a snapshot has of this version, which are all."""
+        """Return the settings of a version. snapshot: the settings of the version in a snapshot, which has all of them."""
         said = options.models.get(name, {}).get(version, {})
         if snapshot is not None:
             first = [snapshot.get(key) for key in ("batchSize", "maxBatchDelay", "responseTimeout", "startupTimeout")]
@@ -101,7 +101,7 @@ class Settings:
 def overlay(
     settings: Settings, workers: int, archive: ModelSettings, gpus: int, options: TorchServeOptions
 ) -> ModelConfig:
-    """Return the overlay of a version's folder. gpus: how many of the machine may be used."""
+    """Return the overlay for a version's folder. gpus: the number of GPUs that may be used."""
     config = ModelConfig(max_batch_size=settings.batch_size)
     batching = config.dynamic_batching
     batching.default_queue_policy.max_queue_size = settings.job_queue_size
@@ -129,18 +129,18 @@ def overlay(
 
 
 def workers_in_archive(said: ModelSettings) -> tuple[int, int] | None:
-    """Return the least and the most workers that an archive asks for; None if it does not, or not both."""
+    """Return the least and the most workers that an archive asks for; None unless it gives both numbers."""
     least, most = said.min_workers or 0, said.max_workers or 0
     return (least, most) if 0 < least <= most else None
 
 
 def workers_said(value: object, default: int, least: int = 1) -> int:
-    """Return a number of workers; the default for anything else, as TorchServe."""
+    """Return `value` if it is a number of workers, and otherwise the default, as TorchServe does."""
     return value if _is_number(value) and least <= value <= MAX_WORKERS else default
 
 
 def _first(*values: object, default: int, least: int = 1) -> int:
-    """Return the first value that is a number from `least` up; TorchServe ignores any other."""
+    """Return the first value that is a number of at least `least`; TorchServe ignores other values."""
     return next((value for value in values if _is_number(value) and least <= value <= MOST), default)
 
 

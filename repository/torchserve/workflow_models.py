@@ -1,8 +1,9 @@
-"""A workflow as models: its nodes `<workflow>__<node>`, each an archive, and the ensemble of the workflow's name around them.
+"""A workflow as models: a model `<workflow>__<node>` for each node, and an ensemble with the name of the workflow.
 
-The first node gets the parts of the request, each other one the bytes that those before it have answered: of one as the part
-`body`, of several by their names. The ensemble's parameter torchserve.workflow has the specification, so that whoever has the
-ensemble can run it as a workflow; slipway.step_retries has how often a node is tried, and for how long.
+The first node gets the parts of the request. Every other node gets the answers of the nodes that feed it: the answer of a
+single node as the part `body`, the answers of several nodes as parts with their names. The ensemble's parameter
+torchserve.workflow contains the specification, so that any server can run the ensemble as a workflow. slipway.step_retries
+contains the number of attempts and the timeout of each node.
 """
 
 import json
@@ -24,7 +25,7 @@ INPUT = "data"
 
 
 class Described(NamedTuple):
-    """A workflow that an ensemble describes. url: of its archive; digest: the SHA-256 of that, "" where it was not kept."""
+    """A workflow that an ensemble describes. url: the url of its archive. digest: the SHA-256 of the archive; "" if unknown."""
 
     spec: WorkflowSpec
     url: str
@@ -36,7 +37,7 @@ def model_name(workflow: str, node: str) -> str:
 
 
 def input_of(spec: WorkflowSpec) -> str:
-    """Return the name of the ensemble's input, which no node has."""
+    """Return the name of the ensemble's input, a name that no node has."""
     name = INPUT
     while any(node.name == name for node in spec.nodes):
         name += "_"
@@ -44,7 +45,7 @@ def input_of(spec: WorkflowSpec) -> str:
 
 
 def ensemble(spec: WorkflowSpec, url: str = "", digest: str = "") -> ModelConfig:
-    """Return the configuration of the ensemble: each node's answer is a tensor of its name, the leaves' are its outputs."""
+    """Return the configuration of the ensemble. Each node's answer is a tensor with its name; the leaves give the outputs."""
     config = ModelConfig(platform="ensemble", max_batch_size=1)
     start = input_of(spec)
     retries: dict[str, dict[str, int]] = {}
@@ -84,7 +85,7 @@ def registering(
     response_timeout_s: int = DEFAULT_TIMEOUT_S,
     startup_timeout_s: int = DEFAULT_TIMEOUT_S,
 ) -> Registering:
-    """Return what a node's model is registered with."""
+    """Return the settings to register the model of a node with."""
     settings = node.settings
     return Registering(
         url=node.url,
@@ -102,9 +103,9 @@ def workers_of(node: Node) -> int:
 
 
 def write_function(spec: WorkflowSpec, node: Node, unpacked: Path, parent: Path) -> Path:
-    """Make an archive, unpacked, whose handler is one function of the workflow's. Return its folder, below `parent`.
+    """Make an unpacked archive whose handler is one function of the workflow. Return the folder of the archive, below `parent`.
 
-    unpacked: the workflow's own archive, unpacked.
+    unpacked: the folder of the unpacked archive of the workflow.
     """
     folder = parent / layout.check_name(node.name)
     parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A workflow's archive and its specification: the models and functions that are its nodes, and which feeds which.
+"""The archive of a workflow and its specification: the models and functions that are its nodes, and the edges between them.
 
 A .war is a zip file with WAR-INF/MANIFEST.json, which names the specification in YAML and the Python file with the functions.
 Source: docs/workflows.md of TorchServe 0.12, workflow-archiver/README.md, and archives that torch-workflow-archiver 0.2 wrote.
@@ -28,7 +28,7 @@ _SETTINGS = ("min-workers", "max-workers", "batch-size", "max-batch-delay", "ret
 
 @dataclass(frozen=True, slots=True)
 class NodeSettings:
-    """The settings of all nodes, or of one."""
+    """The settings of all nodes, or of one node."""
 
     min_workers: int = 1
     max_workers: int = 1
@@ -40,7 +40,7 @@ class NodeSettings:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """url: of a model's archive; "" for a function. sources: the nodes whose answers it gets, in the DAG's order."""
+    """url: the url of a model's archive; "" for a function. sources: the nodes whose answers it gets, in the DAG's order."""
 
     name: str
     url: str
@@ -50,10 +50,10 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class WorkflowSpec:
-    """nodes: each after the nodes that feed it. leaves: the nodes that feed no other."""
+    """nodes: ordered, each node after the nodes that feed it. leaves: the nodes that feed no other node."""
 
     name: str
-    handler: str  # the file with the functions, "" without one
+    handler: str  # the file with the functions; "" if there is none
     requirements: str
     settings: NodeSettings
     nodes: tuple[Node, ...]
@@ -62,19 +62,19 @@ class WorkflowSpec:
 
     @property
     def said(self) -> dict[str, Any]:
-        """Return the mappings of the specification with every setting; `spec_of` reads the same workflow from them."""
+        """Return the mappings of the specification, with every setting. `spec_of` makes an equal workflow from them."""
         models = {node.name: {"url": node.url, **_written(node.settings)} for node in self.nodes if node.url}
         return {"models": {**_written(self.settings), **models}, "dag": self.dag}
 
     @property
     def dag_text(self) -> str:
-        """Return the DAG as TorchServe writes it: {pre=[one, two], one=[agg]}."""
+        """Return the DAG in the form of TorchServe: {pre=[one, two], one=[agg]}."""
         edges = (f"{name}=[{', '.join(targets)}]" for name, targets in self.dag.items())
         return "{" + ", ".join(edges) + "}"
 
 
 def unpack(path: Path, folder: Path) -> None:
-    """Unpack an archive into a folder that is not there yet. InvalidWorkflow for another file."""
+    """Unpack an archive into a folder that does not exist yet. Raise InvalidWorkflow if the file cannot be unpacked."""
     try:
         zip_archive.extract(path, folder)
     except RepositoryError as error:
@@ -82,13 +82,13 @@ def unpack(path: Path, folder: Path) -> None:
 
 
 def check_archive(path: Path) -> None:
-    """Raise RepositoryError for a file that is no zip file; its contents are checked when it is unpacked."""
+    """Raise RepositoryError for a file that is no zip file. Its contents are checked when it is unpacked."""
     if not zipfile.is_zipfile(path):
         raise UnsafeArchive(f"'{path.name}' is no workflow archive: expected a zip file")
 
 
 def read_spec(folder: Path, name: str = "") -> WorkflowSpec:
-    """Read an unpacked archive. name: in place of the manifest's. InvalidWorkflow where it is wrong."""
+    """Read an unpacked archive. name: replaces the name in the manifest. Raise InvalidWorkflow for an invalid archive."""
     manifest = _manifest(folder)
     name = name or _text(manifest, "workflowName")
     if not name:
@@ -109,7 +109,7 @@ def read_spec(folder: Path, name: str = "") -> WorkflowSpec:
 
 
 def spec_of(name: str, said: object, handler: str = "", requirements: str = "") -> WorkflowSpec:
-    """Return a workflow from the mappings of its specification, `models` and `dag`. InvalidWorkflow where it is wrong."""
+    """Return a workflow from the mappings of its specification, `models` and `dag`. Raise InvalidWorkflow for a mistake."""
     models = said.get("models") if isinstance(said, dict) else None
     dag = said.get("dag") if isinstance(said, dict) else None
     if not isinstance(dag, dict) or not dag or not isinstance(models, dict | None):
@@ -135,7 +135,7 @@ def _manifest(folder: Path) -> Mapping[str, Any]:
 
 
 def _content(folder: Path, name: str, what: str) -> bytes:
-    """Return the content of a file of the archive, never of one outside of it."""
+    """Return the content of a file of the archive. Files outside the archive are refused."""
     path = folder / name
     inside = name and ".." not in Path(name).parts and leads_into(path, folder)
     if not inside or not path.is_file() or path.is_symlink():
@@ -173,7 +173,7 @@ def _field(key: str) -> str:
 
 
 def _edges(dag: Mapping[Any, Any]) -> dict[str, list[str]]:
-    """Return node -> the nodes that it feeds, as written but for empty names."""
+    """Return node -> the nodes that it feeds, as written, without empty names."""
     edges: dict[str, list[str]] = {}
     for name, targets in dag.items():
         listed = targets if isinstance(targets, list) else [] if targets is None else None
