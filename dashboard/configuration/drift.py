@@ -45,7 +45,7 @@ def drift_check(seen: dict[int, Fingerprint] | None = None) -> list[str]:
 
 
 def _taken_back(model: Model) -> bool:
-    """Take back the text of a release that was never made; return whether there was one."""
+    """Overwrite the text of a release that was never made (text_take_back); return whether there was such a text."""
     with transaction.atomic():
         locked = Model.objects.select_for_update().filter(pk=model.pk).first()
         return locked is not None and text_take_back(locked)
