@@ -1,8 +1,8 @@
 """Imports a TorchServe set-up as models: the request, the preview, the job, and the job that continues it.
 
-Each archive becomes a version, numbered in the order of the archives' own versions, which pages show beside the numbers. When
-all versions of a model are published, they are served as TorchServe did, the default version by the alias `default`, in one
-more release. A model that was there before, or that people have changed since, only gets the versions that it lacks.
+Each archive becomes a version. Versions are numbered in the order of the archives' own versions, which pages show next to the
+numbers. When all versions of a model are published, one more release serves them as TorchServe did; the alias `default` names
+the default version. A model that existed before, or that people have changed since, only gets the versions that it lacks.
 """
 
 from collections import Counter
@@ -60,15 +60,15 @@ ACTION = "model.import"
 WHOLE = "import.store"
 KIND = "import"
 _LOOK_S = 0.5
-LOCK_WAIT_S = 30.0  # a worker that was taken for lost lets go within a step
+LOCK_WAIT_S = 30.0  # a worker that was wrongly taken for dead releases the lock within one step
 
 Outcome = Literal["taken", "there", "failed", "would"]
 
 
 class Row(TypedDict):
-    """The outcome of one archive. number: of its version in the repository.
+    """The outcome of one archive. number: the number of its version in the repository.
 
-    loaded: whether it serves; None where nobody asked for that, or no server was there to load it.
+    loaded: whether the model serves; None if nobody asked to load it, or no server was there to load it.
     """
 
     archive: str
@@ -81,7 +81,7 @@ class Row(TypedDict):
 
 
 class Report(TypedDict):
-    """The outcome of all archives. told: where the set-up was read from. notes: which of its settings have no effect here."""
+    """The outcome of all archives. told: sentences about the sources of the set-up. notes: sentences about unused settings."""
 
     told: list[str]
     notes: list[str]
@@ -92,10 +92,10 @@ class Report(TypedDict):
 def import_create(
     *, actor: Actor, folder: str = "", uploads: Sequence[str] = (), properties: str = "", announce: bool = True
 ) -> Job:
-    """Make the job that takes over a folder which an administrator has allowed, or archives that were uploaded.
+    """Create the job that imports a folder, which an administrator has allowed, or uploaded archives.
 
-    properties: the text of config.properties that belongs to uploaded archives. Forbidden: the actor may not upload code, or
-    the folder is not one of those.
+    properties: the text of config.properties that belongs to uploaded archives. Forbidden: the actor may not upload code, or no
+    administrator has allowed the folder.
     """
     params = asked(actor=actor, folder=folder, uploads=uploads, properties=properties)
     title = f"Import {Path(folder).name}" if folder else f"Import {_count(len(uploads), 'archive')}"
@@ -110,7 +110,7 @@ def asked(
     properties: str = "",
     names: Mapping[str, str] | None = None,
 ) -> StoreParams:
-    """Return the checked parameters of the job. names: of the archives, where an earlier job knew them."""
+    """Return the checked parameters of the job. names: the names of the archives by upload, if an earlier job knew them."""
     for right in (Right.UPLOAD_DATA, Right.UPLOAD_CODE):
         require(actor, right)
     if bool(folder) == bool(uploads):
@@ -134,7 +134,7 @@ def asked(
 
 
 def import_resume(*, job: Job, actor: Actor) -> Job:
-    """Make a job that continues one that was cancelled or failed; published versions stay."""
+    """Create a job that continues an import that was cancelled or failed; published versions stay."""
     if job.kind != KIND:
         raise NotFound(f"job {job.pk} is no import")
     if job.state not in ENDED:
@@ -156,7 +156,7 @@ def import_resume(*, job: Job, actor: Actor) -> Job:
 
 # -- looked at ---------------------------------------------------------------------------------------------------------
 def import_preview(*, params: StoreParams) -> Report:
-    """Return what an import would do; it changes nothing."""
+    """Return a report of what an import would do, without changing anything."""
     source = read_source(params)
     rows = _failures(source)
     for workflow in source.set_up.workflows:
@@ -189,7 +189,7 @@ def _ensemble_looked_at(workflow: SetUpWorkflow) -> Row:
 @repository_errors()
 def _looked_at(version: SetUpVersion, model: SetUpModel, row: Model | None) -> Row:
     try:
-        found = _refused_or_there(version, row, read=False)  # a look may not take minutes
+        found = _refused_or_there(version, row, read=False)  # a preview must not take minutes
     except DashboardError as error:
         return _row(version, "failed", error.message)
     if found is not None:
@@ -201,11 +201,11 @@ def _looked_at(version: SetUpVersion, model: SetUpModel, row: Model | None) -> R
 def import_run(
     context: JobContext, check: Callable[[], None] = lambda: None, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """The job `import`, params {"store": what was asked for}. It goes on where an earlier one was broken off.
+    """Run the job `import`, whose params are {"store": StoreParams}. It continues an import that was interrupted.
 
-    check: called before each archive; whatever it raises ends the job. say: called with each line of the job's log.
-    It ends when what it had loaded serves, or has failed to load. Conflict at the end where an archive was not taken or a
-    model did not load; the report, which is the job's result, says why of each.
+    check: called before each archive; an exception that it raises ends the job. say: called with each line of the job's log.
+    The job ends when every model that it loads serves or has failed to load. Conflict, at the end: an archive was not imported
+    or a model did not load; the report, which is the job's result, has the reasons.
     """
     params = context.params["store"]
     actor = _actor(context.job, params)
@@ -252,7 +252,7 @@ def _complaint(failed: int, archives: int, unloaded: Sequence[str]) -> str:
 
 
 class _Run:
-    """One run of an import. The outcome of each archive is in `rows`, in the job's log and in its result at once."""
+    """One run of an import. The outcome of each archive is added immediately to `rows`, the job's log and the job's result."""
 
     def __init__(
         self,
@@ -283,7 +283,7 @@ class _Run:
         self._serve(name, lambda: workflows.ensemble_serve(workflow, self._context.actor, load=self._load))
 
     def model(self, model: SetUpModel) -> bool:
-        """Import the versions of a model, and have them served as they were. Return whether all of them are there."""
+        """Import the versions of a model, and serve them as TorchServe did. Return whether all of them are published."""
         rows = []
         for version in model.versions:
             self._begin(f"{model.name}, version {version.version}")
@@ -308,7 +308,7 @@ class _Run:
         return row
 
     def _serve(self, name: str, serve: Callable[[], str]) -> None:
-        """Have a model served. `serve` does nothing where that was done before, and returns a line for the log."""
+        """Serve an imported model. serve: does it, unless an earlier import did, and returns a line for the log."""
         served = AuditEntry.objects.filter(action=ACTION, model_name=name)
         before = served.count()
         self.tell(serve())
@@ -327,7 +327,7 @@ class _Run:
         )
 
     def wait_for_loads(self) -> list[str]:
-        """Wait until each model that is to be served serves or has failed to load; return the names of those that failed."""
+        """Wait until each model that should serve has loaded or failed to load; return the names of the models that failed."""
         loads = to_wait_for(row["model"] for row in self._rows if row["outcome"] in ("taken", "there"))
         whole, failed = len(loads.waiting), []
         while loads.waiting:
@@ -361,14 +361,14 @@ class _Run:
         self.tell(f"The inference server does not answer now; when it does, it loads {', '.join(names)}.")
 
     def tell(self, line: str) -> None:
-        """Write a line into the job's log; nothing for an empty one."""
+        """Write a line into the job's log, unless it is empty."""
         if line:
             self._context.job_context.log(line)
             self._told(line)
 
 
 def _actor(job: Job, params: StoreParams) -> Actor:
-    """Return the person who asked, with their present rights."""
+    """Return the actor of a job: the person who asked for it, with their present rights, or the system."""
     if params.get("system"):
         return SYSTEM
     if job.created_by is None:
@@ -396,7 +396,7 @@ def _import_version(context: ImportContext, model: SetUpModel, version: SetUpVer
 
 
 def _import_ensemble(context: ImportContext, workflow: SetUpWorkflow, failed: str) -> Row:
-    """failed: a node that could not be taken, "" for none."""
+    """Import the ensemble of a workflow. failed: a node that could not be imported; "" if all were."""
     try:
         with repository_errors():
             found = _ensemble_there(workflow)
@@ -411,7 +411,7 @@ def _import_ensemble(context: ImportContext, workflow: SetUpWorkflow, failed: st
 
 
 def _ensemble_there(workflow: SetUpWorkflow) -> Row | None:
-    """Return the row of a workflow that is there already, None for a new one. Conflict: it cannot be imported."""
+    """Return the row of a workflow that was imported before; None for a new one. Conflict: it cannot be imported."""
     name = workflow.spec.name
     row = Model.objects.filter(name=name).first()
     _refuse_unmanaged(name, row)
@@ -427,8 +427,8 @@ def _refuse_unmanaged(name: str, row: Model | None) -> None:
 
 
 def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -> Row | None:
-    """Return the row of a version that is there already, None for a new one. Conflict: it cannot be imported. read: compare the
-    content of archives."""
+    """Return the row of a version that was imported before; None for a new one. Conflict: it cannot be imported. read: compare
+    the content of archives, not only their size."""
     _refuse_unmanaged(version.model, row)
     refuse_foreign(version.model, row)
     found = present(row, version.version)
@@ -439,9 +439,9 @@ def _refused_or_there(version: SetUpVersion, row: Model | None, *, read: bool) -
 
 
 def _served(model: SetUpModel, actor: Actor, *, load: bool) -> str:
-    """Have the imported versions served as they were; return why not, "" where they are.
+    """Serve the imported versions as TorchServe did. Return a sentence if something differs or fails, else "".
 
-    Once for each model: what people have changed since stays.
+    This is done once for each model, so that later changes by people stay.
     """
     row = Model.objects.filter(name=model.name).first()
     if row is None or not _is_fresh(row):
@@ -474,7 +474,7 @@ def _served(model: SetUpModel, actor: Actor, *, load: bool) -> str:
 
 
 def _is_fresh(row: Model) -> bool:
-    """Whether all versions of a model were imported, and nobody has had them served."""
+    """Return whether all versions of a model were imported, and no import has served them yet."""
     if AuditEntry.objects.filter(model=row, action=ACTION).exists():
         return False
     return all(version.note == NOTE for version in row.versions.all())

@@ -1,7 +1,7 @@
 """Reads a set-up of TorchServe from a folder or from uploads, and the properties of it that matter to models.
 
-A command may name any file. From the page and over REST come only folders that SLIPWAY_IMPORT_FOLDERS names, and archives that
-were uploaded; no link leads out of those folders, and no variable of the dashboard's environment is inserted.
+The command may name any file. The page and REST may name only folders in SLIPWAY_IMPORT_FOLDERS and uploaded archives; then no
+link that leads out of those folders is followed, and no variable of the dashboard's environment is inserted.
 """
 
 import os
@@ -32,9 +32,9 @@ from repository.torchserve.snapshot_files import last_snapshot
 
 CONFIG = "config.properties"
 WAR = ".war"  # the end of a workflow's archive
-ARCHIVE = "model.mar"  # what an archive is called in its version
-MAX_PROPERTIES_BYTES = 1 << 20  # that come with uploaded archives
-# What of config.properties says how models are served. The rest is about listeners.
+ARCHIVE = "model.mar"  # the name of an archive in the folder of its version
+MAX_PROPERTIES_BYTES = 1 << 20  # the largest config.properties that may come with uploaded archives
+# The properties that decide how models are served. The others are about listeners.
 _OF_MODELS = (
     *("model_store", "workflow_store", "load_models", "models", "model_snapshot", "default_workers_per_model"),
     *("job_queue_size", "default_response_timeout", "default_startup_timeout", "batch_size", "max_batch_delay"),
@@ -70,7 +70,7 @@ def allowed_folder(folder: str) -> Path:
 
 
 class ImportFolder(NamedTuple):
-    """A folder that an administrator has allowed. archives: how many lie in it itself."""
+    """A folder that an administrator has allowed. archives: the number of archives directly in it."""
 
     folder: str
     archives: int
@@ -78,7 +78,7 @@ class ImportFolder(NamedTuple):
 
 
 def import_folders() -> list[ImportFolder]:
-    """Return the folders that may be imported and are there."""
+    """Return the folders that may be imported and exist."""
     found = []
     for folder in settings.IMPORT_FOLDERS:
         try:
@@ -92,7 +92,7 @@ def import_folders() -> list[ImportFolder]:
 
 
 def unreadable_folders() -> list[str]:
-    """Return why folders that are allowed cannot be imported, a sentence each."""
+    """Return a sentence for each allowed folder that cannot be read."""
     found = []
     for folder in settings.IMPORT_FOLDERS:
         try:
@@ -104,7 +104,7 @@ def unreadable_folders() -> list[str]:
 
 @repository_errors()
 def read_source(params: StoreParams) -> Source:
-    """Read what a job, or a look beforehand, was asked to take over. Invalid, NotFound or Forbidden where that cannot be."""
+    """Read the set-up that a job or a preview names. Invalid, NotFound, Forbidden: it cannot be imported."""
     try:
         return _of_uploads(params) if "uploads" in params else _of_folder(params)
     except InvalidProperties as error:
@@ -138,7 +138,7 @@ def _of_uploads(params: StoreParams) -> Source:
 
 
 def archive_name(upload: Upload) -> str:
-    """Return the name of an uploaded archive; the model's, where that has gone, or is that which all have in versions."""
+    """Return the name of an uploaded archive; if its file is gone or was renamed, a name made from the model's name."""
     file = upload.files.first()
     if file is None:
         return upload.model_name
@@ -146,7 +146,7 @@ def archive_name(upload: Upload) -> str:
 
 
 def _bytes_of(upload: Upload) -> Path:
-    """Return where an upload's archive lies: as it was received, or, once it is published, in its version's folder."""
+    """Return the path of an upload's archive: in the upload's folder, or in its version's folder after publication."""
     version = upload.versions.first()
     if version is None:
         return upload.folder / "files" / "0"
@@ -154,13 +154,13 @@ def _bytes_of(upload: Upload) -> Path:
 
 
 def kept_properties(text: str) -> str:
-    """Return what of a text an import needs: values of other properties, which may be secrets, are left away."""
+    """Return a text of properties without the values that an import does not need, because they may be secrets."""
     kept = {key: value if key in _OF_MODELS else "" for key, value in properties_of(text).values.items()}
     return javaproperties.dumps(kept, timestamp=None)
 
 
 def properties_of(text: str) -> Properties:
-    """Return the properties of a text. Invalid: it is none."""
+    """Return the properties of a text. Invalid: the text cannot be parsed."""
     try:
         return Properties(CONFIG, java_properties.parse(text))
     except java_properties.MalformedProperties as error:
@@ -236,7 +236,7 @@ def _is_allowed(path: Path) -> bool:
 
 
 def _without_paths(options: TorchServeOptions, notes: list[str]) -> tuple[TorchServeOptions, list[str]]:
-    """Leave out a file that the server would read from wherever a person says."""
+    """Remove metrics_config if its file is outside the allowed folders, because the server would read that file."""
     if options.metrics_config is None or _is_allowed(options.metrics_config):
         return options, notes
     sentence = "metrics_config is passed over: the file lies outside of the folders that may be imported"
@@ -246,11 +246,11 @@ def _without_paths(options: TorchServeOptions, notes: list[str]) -> tuple[TorchS
 def _options(
     properties: Properties, environment: Mapping[str, str], folder: Path | None
 ) -> tuple[TorchServeOptions, list[str]]:
-    """Return what counts for models, and a sentence for each property that means nothing."""
+    """Return the options that matter to models, and a sentence for each property without effect."""
     of_models = {key: value for key, value in properties.values.items() if key in _OF_MODELS}
     options, notes = ts_properties.torchserve_options(Properties(properties.name, of_models), environment)
     notes += ts_properties.passed_over(properties)
-    if "load_models" not in of_models:  # they may have stood on a command line
+    if "load_models" not in of_models:  # the models may have been named on a command line
         options = replace(options, load_models=("all",))
     others = [key for key in properties.values if key in ts_properties.HONOURED and key not in _OF_MODELS]
     if others:

@@ -12,7 +12,7 @@ from repository.torchserve.options import TorchServeOptions
 from repository.torchserve.set_up import SetUpModel, SetUpVersion
 from repository.torchserve.version_settings import overlay
 
-DEFAULT_TIMEOUT_S = 120  # of our backend, where neither a configuration nor an archive says one
+DEFAULT_TIMEOUT_S = 120  # the default of our backend, if neither a configuration nor an archive sets one
 _ONLY_IF_SAID = {
     "metrics_mode": words.METRICS_MODE,
     "metrics_config": words.METRICS_CONFIG,
@@ -21,7 +21,7 @@ _ONLY_IF_SAID = {
 
 
 def settings_of(version: SetUpVersion, options: TorchServeOptions, said: frozenset[str]) -> ModelConfig:
-    """Return a version's settings, without what the server would complete in the same way from its archive."""
+    """Return a version's settings, without those that the server would fill in with the same values from its archive."""
     config = _all_settings(version, options, said)
     if version.workers is None:
         config.ClearField("instance_group")
@@ -54,30 +54,30 @@ def machine_gpus() -> int:
 
 
 def document_of(proposed: Document, settings: ModelConfig) -> Document:
-    """Return the configuration that an inspection proposes, with these settings laid over it."""
+    """Return the configuration that an inspection proposes, with these settings merged into it."""
     return proposed.edited(lambda config: model_config.merge_overlay(config, settings))
 
 
 def own_settings(version: SetUpVersion, model: SetUpModel, options: TorchServeOptions, said: frozenset[str]) -> str:
-    """Return the overlay of a version whose settings differ from the model's; "" where they are the same."""
+    """Return the overlay of a version whose settings differ from the model's; "" if they are the same."""
     other = speaks_for(model)
     if settings_of(version, options, said) == settings_of(other, options, said):
         return ""
     own = _all_settings(version, options, said)
     if other.settings.handler and not version.settings.handler:
         own.parameters[words.HANDLER].string_value = version.manifest.handler
-    # Nothing at all would leave the model's delay as it is.
+    # An overlay without a delay would leave the model's delay in force.
     own.dynamic_batching.max_queue_delay_microseconds = own.dynamic_batching.max_queue_delay_microseconds or 1
     return model_config.format(own)
 
 
 def speaks_for(model: SetUpModel) -> SetUpVersion:
-    """Return the version whose settings are the model's."""
+    """Return the version whose settings become the settings of the model."""
     return model.default or model.versions[-1]
 
 
 def served_document(document: Document, served: list[int], published: list[int], default: int | None) -> Document:
-    """Return a configuration that serves these versions; `default` answers where a request names none."""
+    """Return a configuration that serves these versions; `default` answers requests that name no version."""
 
     def change(config: ModelConfig) -> None:
         config.ClearField("version_policy")

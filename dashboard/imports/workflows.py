@@ -1,4 +1,4 @@
-"""Imports a workflow: each node becomes a model, as where the server registers it, and an ensemble of its name runs them."""
+"""Imports a workflow as the server registers it: each node becomes a model, and an ensemble of its name runs them."""
 
 import hashlib
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ FORMAT = "ensemble"
 
 @contextmanager
 def nodes_of(workflow: SetUpWorkflow, options: TorchServeOptions) -> Iterator[list[SetUpModel]]:
-    """Yield the models of a workflow's nodes; the archives of its functions are there as long as the block lasts."""
+    """Yield the models of a workflow's nodes; the archives of its functions exist until the block ends."""
     with scratch() as folder:
         unpacked, functions = folder / "war", folder / "functions"
         unpack(workflow.path, unpacked)
@@ -41,9 +41,9 @@ def nodes_of(workflow: SetUpWorkflow, options: TorchServeOptions) -> Iterator[li
 
 
 def ensemble_present(workflow: SetUpWorkflow, model: Model | None) -> Version | None:
-    """Return the version that an earlier import has made of this workflow; None without a model of that name.
+    """Return the version that an earlier import made of this workflow; None if there is none.
 
-    Conflict: the model is another one.
+    Conflict: the model of that name is something else.
     """
     if model is None:
         return None
@@ -67,7 +67,7 @@ def ensemble_import(context: ImportContext, workflow: SetUpWorkflow) -> Version:
 
 
 def ensemble_serve(workflow: SetUpWorkflow, actor: Actor, *, load: bool) -> str:
-    """Have an imported workflow loaded, once; return why not, "" where it is."""
+    """Load an imported workflow, once. Return a sentence if it cannot be loaded, else ""."""
     row = Model.objects.filter(name=workflow.spec.name).first()
     if row is None or AuditEntry.objects.filter(model=row, action="model.import").exists():
         return ""
@@ -89,7 +89,7 @@ def ensemble_serve(workflow: SetUpWorkflow, actor: Actor, *, load: bool) -> str:
 
 
 def told(workflow: SetUpWorkflow) -> str:
-    """Return in words what becomes of a workflow."""
+    """Return a description of the ensemble that a workflow becomes."""
     count = len(workflow.spec.nodes)
     served = "" if workflow.registered else ", not registered, so it is not served"
     return f"an ensemble of {count} model{'' if count == 1 else 's'}{served}"
