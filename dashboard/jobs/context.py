@@ -1,4 +1,4 @@
-"""The context of a running job: progress, log, cancellation. The job's attempt fences every write."""
+"""The context of a running job: progress, log, cancellation. Every write checks that the worker still has the job."""
 
 import contextlib
 import threading
@@ -43,7 +43,7 @@ def undone_by(undo: Callable[[Exception], None]) -> Iterator[None]:
 
 
 class JobContext:
-    """Progress, log and cancellation of one attempt at one job. A thread gives its heartbeats."""
+    """Progress, log and cancellation of one attempt at one job. A thread sends its heartbeats."""
 
     def __init__(self, job: Job) -> None:
         self.job = job

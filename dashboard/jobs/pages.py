@@ -15,7 +15,7 @@ from dashboard.web.pages import act, respond
 def job(request: HttpRequest, pk: int) -> HttpResponse:
     found = job_get(pk)
     over = found.state not in (JobState.QUEUED, JobState.RUNNING)
-    kind = kinds().get(found.kind)  # None for a job of a package that is not there any more
+    kind = kinds().get(found.kind)  # None for a job of a package that is not installed any more
     upload = found.uploads.first() if kind is not None and kind.of_upload else None
     return respond(request, "jobs/job", {"job": found, "kind": kind, "over": over, "upload": upload})
 

@@ -47,7 +47,7 @@ class JobCancel(Endpoint):
 
     @fieldless(responses=JobSerializer)
     def post(self, request: Request, pk: int) -> Response:
-        """Cancels a job. A queued job ends at once, a running one at its next step. Nothing half done is left."""
+        """Cancels a job. A queued job ends immediately, a running one at its next step. Nothing half done is left."""
         return Response(JobSerializer(job_cancel(job=select.job_get(pk), actor=self.actor)).data)
 
 

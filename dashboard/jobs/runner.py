@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 def job_run(*, job_id: int, work: Work | None = None) -> None:
     """Run a queued job in this process, unless another worker has it or it has ended.
 
-    work: the function to run, by default that of the job's kind.
+    work: the function to run, by default the function of the job's kind.
     """
     now = timezone.now()
     claimed = Job.objects.filter(pk=job_id, state=JobState.QUEUED).update(

@@ -53,7 +53,7 @@ def job_create(
 
 
 def job_cancel(*, job: Job, actor: Actor) -> Job:
-    """Cancel a job: a queued one ends at once, a running one at its next step.
+    """Cancel a job: a queued job ends immediately, a running one at its next step.
 
     Forbidden: the actor may not operate, and is no uploader who began the job. Conflict: the job has ended.
     """

@@ -27,7 +27,7 @@ class _Consumer(Protocol):
 
 @worker_ready.connect
 def give_heartbeats(sender: _Consumer, **_: object) -> None:
-    """Give heartbeats from the loop that receives tasks: a thread schedules each one on the loop of `sender`, the consumer."""
+    """Send heartbeats from the loop that receives tasks: a thread schedules each one on the loop of `sender`, the consumer."""
 
     def run() -> None:
         while True:
