@@ -1,2 +1,2 @@
-"""The commands of `manage.py`, each a thin start of the room that does the work. `up` also prints the events, the addresses and
-the first password. Commands may import every room. A person, systemd or `up` itself runs them."""
+"""The commands of `manage.py`; each one starts the room that does the work. `up` also prints the events, the addresses and the
+first password. Commands may import every room. A person, systemd or `up` itself runs them."""
