@@ -164,7 +164,7 @@ class FeedReader:
         now = self._cumulative(entry)
         before = self._readings.get(key, Usage())
         if now.success < before.success or now.fail < before.fail:
-            before = Usage()  # the version was loaded anew, so its counters began at zero
+            before = Usage()  # the version was loaded again, so its counters began at zero
         self._readings[key] = now
         self.states[key] = version_word(entry["state"], entry.get("condition", ""), entry.get("failed", False))
         memory = entry.get("memory") or {}

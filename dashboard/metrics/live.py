@@ -1,7 +1,7 @@
 """Live charts: each web process has one subscription to a server's feed, which all WebSockets share.
 
-The first subscriber starts it and the last one stops it, because Daphne has no start-up hook. A slow subscriber misses points
-and never delays the others.
+The first subscriber starts the subscription and the last one stops it, because Daphne has no start-up hook. A slow subscriber
+misses points and never delays the others.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from dashboard.metrics.usage import Figures, Usage, combine_side_by_side, figure
 from dashboard.models import Server
 from dashboard.servers.client import AsyncServerClient
 
-KEPT_MESSAGES = 3  # for a slow subscriber; older ones are dropped
+KEPT_MESSAGES = 3  # messages that a slow subscriber can fall behind; older ones are dropped
 
 
 class PointBody(TypedDict, total=False):
-    """The fields of a message of type "point", besides type, server and time."""
+    """The fields of a message of type "point", except type, server and time."""
 
     models: dict[str, Figures]
     process: ProcessGauges
@@ -109,7 +109,7 @@ class LiveFeed:
         self._queues.add(queue)
         if self._newest is not None:
             queue.put_nowait(self._newest)
-        if self._task is None or self._task.done():  # done: it failed
+        if self._task is None or self._task.done():  # done: the reading failed
             self._task = asyncio.create_task(self._read(), name=f"live feed of {self._server.name}")
         return queue
 
@@ -149,7 +149,7 @@ class LiveFeeds:
 
     @asynccontextmanager
     async def subscribe(self, server: Server) -> AsyncIterator["asyncio.Queue[Message]"]:
-        """Give a queue of the messages of a server's feed, while the block lasts."""
+        """Yield a queue that receives the messages of a server's feed until the block ends."""
         assert server.pk is not None
         feed = self._feeds.setdefault(server.pk, LiveFeed(server))
         queue = feed.join()

@@ -11,12 +11,12 @@ from dashboard.models import MetricSample, Server
 from dashboard.servers.selectors import Outage, outages
 from dashboard.templatetags.units import count, duration
 
-_BEFORE_S = 60  # the time before an outage whose rate is assumed during it
-_SOON = timedelta(minutes=5)  # after that, clients may have given up
+_BEFORE_S = 60  # the rate of requests in this time before an outage is assumed during the outage
+_SOON = timedelta(minutes=5)  # after that much of an outage, clients may have given up
 
 
 def outage_sentence(servers: Sequence[Server], seconds: int = 900, model_name: str = "") -> str:
-    """Say for how long servers did not answer in the last seconds, and how many requests (of one model or all) failed.
+    """Return a sentence: how long servers did not answer in the last seconds, and how many requests (of a model or all) failed.
 
     Return "" if all of them answered. The requests are estimated from the minute before, because nobody counted them.
     """

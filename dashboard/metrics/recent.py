@@ -30,7 +30,7 @@ class Numbers:
 
     @property
     def asked_lately(self) -> bool:
-        """Whether a request came in the span of the sparkline."""
+        """True if a request came in the span of the sparkline."""
         return bool(self.rps) or any(self.spark)
 
 
@@ -38,7 +38,7 @@ NO_NUMBERS = Numbers()
 
 
 def recent_numbers(names: Iterable[str], now: float | None = None, *, sparks: bool = True) -> dict[str, Numbers]:
-    """Return the numbers of each model by its name, and under "" those of all together.
+    """Return the numbers of each model by its name, and under "" the numbers of all models together.
 
     The rates of a model without requests are 0 if `watch` stored metrics in that time, else None. now: Unix seconds. sparks:
     False reads a twentieth of the rows, for very many models.

@@ -25,7 +25,7 @@ from repository.core.histogram import BOUNDS_US
 # Enough points for a smooth chart; the coarsest resolution that still gives them is read.
 ENOUGH_POINTS = 240
 MAX_POINTS = 900
-# A range may start a little before the oldest promised row, because its request took a moment; rows are kept longer.
+# A range may start this much before the oldest row that is promised, because its request took a moment. Rows are kept longer.
 _SLACK_S = 10
 _FIGURES = tuple(name for name in figures(Usage(), 1.0) if name != "failures")
 # Buckets of a heat map: four to each doubling, everything below 16 us in one.
@@ -90,7 +90,7 @@ class DownTime(TypedDict):
 
 @dataclass(slots=True)
 class _Step:
-    """The rows of one point of a chart. seconds: the part of it in which `watch` ran."""
+    """The rows of one point of a chart. seconds: for how much of the point `watch` ran."""
 
     seconds: int = 0
     usages: dict[int, list[Usage]] = field(default_factory=lambda: defaultdict(list))  # by the span's beginning
@@ -133,7 +133,7 @@ def metrics_range(
 
 
 def last_requested(*, server: Server, model_name: str, version: int) -> int | None:
-    """Return the time of a version's last request in Unix seconds, as exact as the history is; None without history."""
+    """Return the time of a version's last request in Unix seconds, as exact as the history is; None if there is none."""
     newest = [
         MetricSample.objects.filter(server=server, model_name=model_name, version=version, resolution=resolution)
         .order_by("-at")
@@ -278,7 +278,7 @@ def _read(
 
 
 def _resolution(start: float, end: float, now: float) -> int:
-    """Return the coarsest resolution that gives ENOUGH_POINTS, or one whose rows reach back to the start."""
+    """Return the coarsest resolution that gives ENOUGH_POINTS; a coarser one if finer rows do not reach back to the start."""
     finest_first = sorted(RESOLUTIONS)
     enough = [span for span in finest_first if (end - start) / span >= ENOUGH_POINTS]
     wanted = max(enough, default=finest_first[0])

@@ -118,7 +118,7 @@ def combine_side_by_side(usages: list[Usage]) -> Usage:
 
 
 def since(now: Usage, before: Usage) -> Usage:
-    """Return the difference of two readings of cumulative counters; pending and in_flight are those of `now`."""
+    """Return the difference of two readings of cumulative counters, with pending and in_flight as in `now`."""
     grown = replace(now)
     for name in _SUMS:
         setattr(grown, name, getattr(now, name) - getattr(before, name))
@@ -133,7 +133,7 @@ def _add(total: dict[K, int], counts: dict[K, int]) -> None:
 
 
 def figures(usage: Usage, seconds: float) -> Figures:
-    """Return a chart's numbers of a span with this many seconds."""
+    """Return the numbers of a chart for a span of this many seconds."""
     p50, p95, p99 = (_rounded(value) for value in quantiles_ms(usage.request, (0.5, 0.95, 0.99)))
     return {
         "rps": _four_digits((usage.success + usage.fail) / seconds),
@@ -170,5 +170,5 @@ def _rounded(value: float | None) -> float | None:
 
 
 def _four_digits(value: float) -> float:
-    """Four significant digits: more is noise on the wire."""
+    """Round to four significant digits: more would be noise."""
     return float(f"{value:.4g}")
