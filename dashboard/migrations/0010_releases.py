@@ -4,7 +4,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    """The tables of releases. A configuration's revision becomes the release of its number; 0011 carries the facts over."""
+    """The tables of releases. Each revision of a configuration becomes the release of the same number; 0011 adds the facts."""
 
     dependencies = [
         ("dashboard", "0009_event_process"),
@@ -12,7 +12,7 @@ class Migration(migrations.Migration):
 
     operations = [
         migrations.RemoveIndex(model_name="release", name="dashboard_r_model_i_43dd11_idx"),
-        # Without its index, whose name the new table's takes.
+        # The field has no index here, because the index of the new table takes its name.
         migrations.AlterField(
             model_name="release",
             name="model",

@@ -1,9 +1,9 @@
-"""Carries over what was known before there were releases: what was served when, and with which text.
+"""Makes releases from older tables: which versions a model served, when, and with which text.
 
-A text ruled from its making, as a revision, until the next one was made. Each set of versions that was served meanwhile is a
-release of its own, numbered in turn, so that all of them can be gone back to. The newest has what its version policy chooses
-now, for that is what a server will serve. What was asked for last and had not been loaded never served: what was before it
-did, until now.
+A text was in force as a revision until the next one was made. Each set of versions that was served in that time becomes a
+release of its own, so that people can go back to it; releases are numbered in order of time. The newest release has the
+versions that its version policy selects now, because a server will serve those. If the versions that were requested last were
+not loaded, their release never served; the release before it has served until now.
 """
 
 import hashlib
@@ -26,12 +26,12 @@ _KINDS = (
     ("Adopted", "adopt"),
 )
 _RENAMED = "base_revision", "base_release"
-_AT_ONCE = timedelta(seconds=10)  # a text, and what was served because of it, were recorded one after the other
+_AT_ONCE = timedelta(seconds=10)  # a text and the versions that it made serve were recorded within this time
 
 
 @dataclass
 class _Told:
-    """A release to be. revision: with whose text."""
+    """A release to create. revision: the revision whose text it has."""
 
     revision: Any
     versions: list[int]
@@ -53,8 +53,8 @@ def carry_over(apps: Any, schema_editor: Any) -> None:
 
 
 def _carry_model(apps: Any, model: Any) -> dict[int, int]:
-    """Make the releases of a model, with when they served; return the number of its first release by each revision's."""
-    revision_model = apps.get_model("dashboard", "Release")  # its rows are revisions still
+    """Create the releases of a model, with their spans; return the number of the first release of each revision, by number."""
+    revision_model = apps.get_model("dashboard", "Release")  # the rows of this table are still revisions
     revisions = list(revision_model.objects.filter(model=model).order_by("number"))
     server = apps.get_model("dashboard", "Server").objects.order_by("-bundled", "name").first()
     told = _story(apps, model, revisions)
@@ -88,7 +88,7 @@ def _carry_model(apps: Any, model: Any) -> dict[int, int]:
 
 
 def _story(apps: Any, model: Any, revisions: list[Any]) -> list[_Told]:
-    """Return the releases of a model in turn, by what ruled and what was served."""
+    """Return the releases of a model in order of time, from its revisions and the records of served versions."""
     served = list(apps.get_model("dashboard", "ServedBefore").objects.filter(model=model).order_by("at", "id"))
     versions = list(apps.get_model("dashboard", "Version").objects.filter(model=model))
     told: list[_Told] = []
@@ -117,7 +117,7 @@ def _story(apps: Any, model: Any, revisions: list[Any]) -> list[_Told]:
 
 
 def _serve(told: list[_Told], row: Any) -> None:
-    """From a moment on these versions were served, or none."""
+    """Record that these versions, or none, were served from a moment on."""
     versions, newest = sorted(row.versions), told[-1]
     if not versions or versions != newest.versions:
         _stop(told, row.at)
@@ -128,7 +128,7 @@ def _serve(told: list[_Told], row: Any) -> None:
 
 
 def _stop(told: list[_Told], at: Any) -> bool:
-    """End what served last; return whether anything did."""
+    """End the span of the release that served last; return whether one served."""
     serving = bool(told) and bool(told[-1].spans) and told[-1].spans[-1][1] is None
     if serving:
         told[-1].spans[-1][1] = at
@@ -136,13 +136,13 @@ def _stop(told: list[_Told], at: Any) -> bool:
 
 
 def _reached(apps: Any, model: Any, server: Any) -> bool:
-    """Whether the server had loaded what was asked for last, as far as is known."""
+    """Return whether the server had loaded the versions that were requested last, as far as is known."""
     sync = apps.get_model("dashboard", "ModelSync").objects.filter(model=model, server=server).first()
     return sync is None or sync.applied_generation == model.generation
 
 
 def _take_back(told: list[_Told]) -> None:
-    """What was asked for last did not serve; what did so just before it goes on."""
+    """Remove the span of the last release, which never served, and reopen the span of the release before it."""
     if not told[-1].spans:
         return
     asked, _ = told[-1].spans.pop()

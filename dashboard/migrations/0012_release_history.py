@@ -2,7 +2,7 @@ from django.db import migrations
 
 
 class Migration(migrations.Migration):
-    """What was served when is told by ReleaseSpan from now on."""
+    """Removes the older table of served versions, because ReleaseSpan holds them from now on."""
 
     dependencies = [
         ("dashboard", "0011_release_facts"),

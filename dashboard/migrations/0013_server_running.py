@@ -1,4 +1,4 @@
-"""A server is running, not live: that word is a version's and a release's."""
+"""Renames the server state "live" to "running", because only versions and releases are called live."""
 
 from django.apps.registry import Apps
 from django.db import migrations, models

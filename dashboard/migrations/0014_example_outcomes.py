@@ -1,4 +1,4 @@
-"""Examples keep what their tensors are, in place of words about it, and what they came to as golden requests."""
+"""Examples store their tensors' signature in place of a description, and the outcome of their last run as golden requests."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Spans are found by their model, their release or the time: an index that begins with the server has every span in one place."""
+"""Replaces the indexes of spans: one that begins with the server would have nearly all spans under one key."""
 
 from django.db import migrations, models
 from django.db.models import CASCADE

@@ -1,4 +1,4 @@
-"""Rollouts: their plans, what servers tell of them, and which release is a step of one."""
+"""Adds rollouts with their plans, the reports of servers about them, and the link from a release to its rollout."""
 
 import django.db.models.deletion
 import django.utils.timezone

@@ -1,5 +1,5 @@
-"""Carries over releases of before: one with which clients met nothing else than with the one before it becomes a further text of
-that, and the times that it served go on with that one's."""
+"""Turns each older release that changed nothing for clients into a further text of the release before it. The spans in which
+it served are added to those of that release."""
 
 from datetime import timedelta
 from itertools import groupby
@@ -9,9 +9,9 @@ from django.db import migrations
 
 from repository.config.document import Document
 
-_SOON = timedelta(seconds=10)  # a span that begins so soon after another goes on with it
+_SOON = timedelta(seconds=10)  # a span that begins within this time after another one continues it
 _AT_ONCE = 500  # rows of one statement
-# What begins a release whatever its text says: files changed by hand, a step of a rollout, the way back.
+# The kinds that begin a release whatever the text says: adopted files, a step of a rollout, going back.
 _BEGIN = ("adopt", "rollout", "go_back")
 
 
@@ -23,7 +23,7 @@ def carry_over(apps: Any, schema_editor: Any) -> None:
 
 
 def _further_texts(apps: Any, model: int) -> dict[int, int]:
-    """Return the releases of a model that begin none, each with the one that goes on."""
+    """Return the rows of a model that begin no release, each with the release that it continues."""
     before, begun = None, 0
     found: dict[int, int] = {}
     rows = apps.get_model("dashboard", "Release").objects.filter(model=model).order_by("number")
@@ -43,7 +43,7 @@ def _carry_model(apps: Any, model: int, texts: dict[int, int]) -> None:
     for text, begun in texts.items():
         releases.filter(pk=text).update(continues=begun)
         spans.filter(release=text).update(release=begun)
-        for check in checks.filter(release=text):  # the last word counts
+        for check in checks.filter(release=text):  # the last check counts
             checks.filter(release=begun, server=check.server_id, started_at__lte=check.started_at).delete()
             if checks.filter(release=begun, server=check.server_id).exists():
                 check.delete()
@@ -54,7 +54,7 @@ def _carry_model(apps: Any, model: int, texts: dict[int, int]) -> None:
 
 
 def _join(spans: Any, rows: list[Any]) -> None:
-    """Make one span of those of one release that follow each other without a gap."""
+    """Join the spans of one release that follow each other without a gap."""
     gone = []
     for row, after in zip(rows, rows[1:], strict=False):
         if row.release_id == after.release_id and row.ended_at and abs(after.started_at - row.ended_at) <= _SOON:
@@ -67,7 +67,7 @@ def _join(spans: Any, rows: list[Any]) -> None:
 
 
 class Migration(migrations.Migration):
-    # A migration of its own: PostgreSQL alters no table in the transaction that has written its rows.
+    # This is a separate migration because PostgreSQL cannot alter a table in a transaction that has written its rows.
     dependencies = [
         ("dashboard", "0020_release_continues"),
     ]

@@ -1,4 +1,4 @@
-"""The group of people who only look (access.authorisation.VIEWERS)."""
+"""Creates the group of people who only look (access.authorisation.VIEWERS)."""
 
 from django.db import migrations
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
