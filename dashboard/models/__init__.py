@@ -1,6 +1,6 @@
-"""The tables of the database: a file for each concept, and one room for all, since the tables refer to each other in every
-direction. It imports `shared` alone, and holds no rules: these live in the services of the rooms. Services write the rows,
-selectors read them."""
+"""The tables of the database, with a file for each concept. All tables are in one room because they refer to each other in
+every direction. The room imports only `shared` and has no rules: those are in the services of other rooms. Services write the
+rows, selectors read them."""
 
 from dashboard.models.audit import AuditEntry
 from dashboard.models.example import Example

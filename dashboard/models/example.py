@@ -55,7 +55,7 @@ class Example(models.Model):
 
     @property
     def of_clients(self) -> bool:
-        """Whether a client sent it: then its elements need the right CLIENT_DATA (access.authorisation)."""
+        """True if a client sent the example; its elements then need the right CLIENT_DATA (access.authorisation)."""
         return self.source == ExampleSource.TRAFFIC
 
     @property

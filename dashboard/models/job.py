@@ -24,19 +24,19 @@ class StoreParams(TypedDict, total=False):
     folder: str  # holds config.properties, and the store if config.properties names none
     model_store: str
     config: str  # the path of config.properties, if it is not in `folder`
-    models: list[str]  # registered at start: "all", or [name=]archive, in place of load_models and the snapshot
+    models: list[str]  # archives to register: "all" or [name=]archive, in place of load_models and the snapshot
     snapshots: bool  # whether the last snapshot is obeyed
     uploads: list[str]  # uploaded archives, in place of a folder
     names: dict[str, str]  # upload -> its original filename, because imported archives are renamed
     properties: str  # the text of an uploaded config.properties
-    system: bool  # asked for by a command, in nobody's name
+    system: bool  # whether a command started the import, without a person
     load: bool  # whether the person who asked may load models
 
 
 class Job(models.Model):
     """One piece of long work. result: JSON that the work returns, or {"status": HTTP status} of its error.
 
-    attempt: a fencing token; a worker that was wrongly taken for dead holds an older one and may not write.
+    attempt: a fencing token; a worker that was wrongly taken for dead holds an older attempt and may not write.
     """
 
     kind = models.CharField(max_length=32)

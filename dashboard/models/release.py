@@ -67,7 +67,7 @@ class Release(models.Model):
 
     @property
     def answers(self) -> int:
-        """The version that answers requests that name none; 0 for a release without versions."""
+        """The version that answers requests that name no version; 0 for a release without versions."""
         return default_version(self.versions, self.aliases)
 
     @property
@@ -76,7 +76,7 @@ class Release(models.Model):
         return self.continues or self
 
     def without_shadow(self, versions: Iterable[int]) -> list[int]:
-        """Return the versions that answer clients: without the shadow candidate of the release's rollout."""
+        """Return those of the versions that answer clients: all except the shadow candidate of the release's rollout."""
         shadowed = self.rollout.shadowed_version if self.rollout is not None else None
         return [number for number in versions if number != shadowed]
 
@@ -88,7 +88,7 @@ class CheckStep(TypedDict, total=False):
     done: int
     of: int
     ms: float
-    checks: list[dict[str, object]]  # of the golden requests: name, version, passed, detail
+    checks: list[dict[str, object]]  # the results of golden requests: name, version, passed, detail
     under_way: int
     failed: bool
 
@@ -101,7 +101,7 @@ class ReleaseCheck(models.Model):
     state = models.CharField(max_length=8, choices=CheckState.choices)
     steps: "models.JSONField[list[CheckStep], list[CheckStep]]" = models.JSONField(default=list)
     error = models.TextField(blank=True, default="")
-    attempts = models.PositiveIntegerField(default=0)  # failed ones in a row
+    attempts = models.PositiveIntegerField(default=0)  # the number of failed loads in a row
     started_at = models.DateTimeField(default=timezone.now)
     ended_at = models.DateTimeField(null=True)
 
@@ -113,9 +113,9 @@ class ReleaseCheck(models.Model):
 
 
 class ReleaseSpan(models.Model):
-    """A span of time in which a server served a release. Without an end, it serves now."""
+    """A span of time in which a server served a release. A span without an end goes on now."""
 
-    # No index on each foreign key: SQLite would choose the server's, which covers every span of every model.
+    # The foreign keys have no indexes: SQLite would choose the index of the server, which covers every span of every model.
     release = models.ForeignKey(Release, on_delete=models.CASCADE, related_name="spans", db_index=False)
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="spans", db_index=False)
     server = models.ForeignKey(Server, on_delete=models.CASCADE, related_name="+", db_index=False)

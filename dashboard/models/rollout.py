@@ -1,7 +1,7 @@
 """A rollout: the plan by which requests move from one version of a model to another, and its state.
 
 The releases hold the serving versions and their weights; a rollout has no weights of its own. The reports of servers are stored
-beside it: the last report of each server, a coarse history, and the worst answers that differed.
+with it: the last report of each server, a coarse history, and the worst answers that differed.
 """
 
 from typing import NotRequired, TypedDict
@@ -77,7 +77,7 @@ class Trouble(TypedDict):
 
 class ShadowReport(TypedDict):
     """The comparison of both arms' answers since the rollout began. dropped: mirrored requests that were not sent, by reason.
-    trouble: the last error of one that was sent."""
+    trouble: the last error of a request that was sent."""
 
     compared: int
     disagreed: int
@@ -101,14 +101,14 @@ class GuardrailReport(TypedDict):
     stable: float | None
     candidate: float | None
     limit: float | None
-    samples: list[int]  # of stable, of the candidate
+    samples: list[int]  # the number of samples of stable, and of the candidate
     p: float | None
     state: str
     detail: str
 
 
 class Breach(TypedDict):
-    """The reason why a server took the candidate out. guardrail: its place in the plan. at: Unix seconds."""
+    """The reason why a server took the candidate out. guardrail: its index in the plan. at: Unix seconds."""
 
     guardrail: int
     reason: str
@@ -124,7 +124,7 @@ class TrafficReport(TypedDict):
     namespace: NotRequired[str]
     rollout: str | None
     release: int | None
-    weight: float  # in force: 0 after a breach
+    weight: float  # the weight in force: 0 after a breach
     asked_weight: float
     breach: Breach | None
     arms: dict[str, ArmReport]  # stable, candidate
@@ -134,11 +134,12 @@ class TrafficReport(TypedDict):
 
 class Rollout(models.Model):
     """name: the rollout's name in the traffic policy and in servers' reports. stable, candidate: the number of a version, or a
-    model on another server as in the policy. step: the place in the plan. step_release: the release that began the step.
+    model on another server as in the policy. step: the index in the plan. step_release: the release that began the step.
     baked_s: the seconds that the step had served at its last pause; resumed_at: the end of that pause, from which further
-    seconds count. base: the release that was wanted before the rollout; a rollback returns to it. reason: a sentence, why the
-    rollout ended. trouble: a clause, why it cannot go on; "" if it can. hold_until: the old version stays loaded until then.
-    forgotten_at: when somebody deleted the mismatches, because servers still report them.
+    seconds count. base: the release that was wanted before the rollout; a rollback returns to it. reason: a sentence that says
+    why the rollout ended. trouble: a clause that says why the rollout cannot go on; "" if it can. hold_until: the time until
+    which the old version stays loaded. forgotten_at: the time when somebody deleted the mismatches; older ones that servers
+    still report are not stored again.
     """
 
     model = models.ForeignKey(Model, on_delete=models.CASCADE, related_name="rollouts")
@@ -183,7 +184,7 @@ class Rollout(models.Model):
 
     @property
     def stable_version(self) -> int | None:
-        """The version that answered at its start; None if a model on another server did."""
+        """The version that answered when the rollout began; None if a model on another server answered."""
         return self.stable if isinstance(self.stable, int) else None
 
     @property
@@ -215,7 +216,7 @@ class Rollout(models.Model):
 
     @property
     def under_way(self) -> bool:
-        """Whether requests are split between the arms, or mirrored."""
+        """True if requests are split between the arms, or mirrored."""
         return self.state in (RolloutState.RUNNING, RolloutState.PAUSED)
 
     @property
@@ -237,24 +238,24 @@ class Rollout(models.Model):
 
     @property
     def replaced_another(self) -> bool:
-        """Whether its candidate is a version that should replace a model on another server."""
+        """True if the candidate is a version that should replace a model on another server."""
         return self.stable_version is None and self.candidate_version is not None and self.kind != RolloutKind.SHADOW
 
     @property
     def shadows(self) -> bool:
-        """Whether its candidate gets mirrored requests only and answers no client."""
+        """True if the candidate only gets mirrored requests and answers no client."""
         return self.kind == RolloutKind.SHADOW and self.under_way
 
     @property
     def shadowed_version(self) -> int | None:
-        """The candidate that answers no client; None for one that clients can still request by its number, as before."""
+        """The candidate that answers no client; None if clients can still request it by its number, as before the rollout."""
         if not self.shadows or (self.base is not None and self.candidate_version in self.base.versions):
             return None
         return self.candidate_version
 
     @property
     def undo(self) -> str:
-        """The label of the button that undoes it."""
+        """The label of the button that undoes the rollout."""
         if self.shadows:
             return "Stop the shadow"
         return f"Roll back to {self.stable_words}" if self.stable_version else "Roll back"
@@ -352,8 +353,8 @@ class RolloutSample(models.Model):
 class RolloutMismatch(models.Model):
     """One request that both arms answered differently; kept within the bounds that the plan sets.
 
-    number: the server's count. score: the difference; the worst has the highest. data: inputs, stable, candidate: tensors in
-    the JSON of repository.core.tensors.
+    number: the number that the server gave the request. score: the size of the difference. data: inputs, stable, candidate:
+    tensors in the JSON of repository.core.tensors.
     """
 
     rollout = models.ForeignKey(Rollout, on_delete=models.CASCADE, related_name="mismatches")

@@ -26,7 +26,7 @@ class Server(models.Model):
 
 
 class ServerState(models.Model):
-    """Written by `up` (process) and `watch` (health); read by pages."""
+    """The state of a server. `up` writes the state of the process, and `watch` its health; pages read both."""
 
     server = models.OneToOneField(Server, on_delete=models.CASCADE, related_name="state", primary_key=True)
     state = models.CharField(max_length=16, choices=ServerStatus.choices, default=ServerStatus.STOPPED)
@@ -64,7 +64,7 @@ class ModelState(models.Model):
 
     @property
     def asleep(self) -> bool:
-        """Whether its next request would load it."""
+        """True if the next request of the version would load it."""
         return self.word == Condition.ASLEEP
 
     @property
@@ -74,12 +74,12 @@ class ModelState(models.Model):
 
     @property
     def complaint(self) -> str:
-        """The reason of its state; "" where the word says it all."""
+        """The reason of its state; "" if the word needs no reason."""
         return "" if self.word in ("asleep", "unloading", "unloaded") else self.reason
 
 
 class ModelSync(models.Model):
-    """The generation of a model that `watch` applied last to one server, and failures since.
+    """The generation of a model that `watch` applied last to one server, and the failures since then.
 
     The server is in sync if applied_generation equals the model's generation and instance is the server's present process.
     """
@@ -90,7 +90,8 @@ class ModelSync(models.Model):
     instance = models.CharField(max_length=64, blank=True, default="")
     # The release of the last load that succeeded, for a server that does not report its release.
     release = models.ForeignKey("Release", null=True, on_delete=models.SET_NULL, related_name="+")
-    # A load of this process sent a configuration in place of the folder's; the server keeps it until the files change.
+    # Whether a load in the present process sent a configuration in place of the folder's; the server keeps it until
+    # files change.
     override = models.BooleanField(default=False)
     attempts = models.PositiveIntegerField(default=0)  # failed ones in a row
     error = models.TextField(blank=True, default="")

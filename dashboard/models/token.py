@@ -12,7 +12,7 @@ class ApiToken(models.Model):
     hash = models.CharField(max_length=64, unique=True)  # SHA-256 of the whole token, in hex
     # TokenRight values; see access.authorisation.TOKEN_RIGHTS.
     rights: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
-    # The models that it may infer with; empty for all.
+    # The models that the token may infer with; empty for all models.
     model_names: "models.JSONField[list[str], list[str]]" = models.JSONField(default=list)
     created_at = models.DateTimeField(default=timezone.now)
     expires_at = models.DateTimeField(null=True)

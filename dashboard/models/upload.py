@@ -12,7 +12,7 @@ from dashboard.shared.choices import UploadState
 
 
 class Upload(models.Model):
-    """Only uploads.states writes `state`; it draws the contents of disk and database in each state."""
+    """An upload. Only uploads.states writes `state`; it shows the contents of disk and database in each state."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="uploads")
@@ -41,7 +41,7 @@ class Upload(models.Model):
 
     @property
     def last_publication(self) -> Publication | None:
-        """The last request to publish. It is enough to finish publishing after a crash, or to ask again."""
+        """The last request to publish. It has everything that is needed to finish it after a crash, or to repeat it."""
         return Publication.from_json(self.publication)
 
     # Annotations of uploads.selectors.uploads_open, for lists.

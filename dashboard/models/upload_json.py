@@ -38,7 +38,7 @@ class Proposal(TypedDict, total=False):
     opset: int
     producer: str
     names: list[str]  # the weight files that the model file names
-    missing: list[str]  # those of `names` that were not uploaded
+    missing: list[str]  # the files in `names` that were not uploaded
     class_names: dict[str, list[str]]  # output -> the names of its classes, if the file has them
     archive: dict[str, Any] | None  # the facts of an archive (docs/server.md)
     executes_code: bool
@@ -51,7 +51,7 @@ class Proposal(TypedDict, total=False):
 
 
 class Contents(TypedDict, total=False):
-    """Both are there once the inspection has ended."""
+    """The files of a version. Both keys are set when the inspection has ended."""
 
     files: list[str]  # names in the version's folder
     model_files: dict[str, str]  # name in the model's folder -> path in the upload's folder
@@ -61,10 +61,11 @@ class Contents(TypedDict, total=False):
 class PublishRequest:
     """A person's request to publish an upload.
 
-    document: None for the upload's own configuration, or else the model's when the version is placed.
+    document: the configuration to publish; None for the configuration in the upload, or else the one that the model has when
+    the version is placed.
     base_release: the model's release that the document was made from; 0 for none, None if unknown.
     strict: whether an outdated base_release is refused even if the texts are the same.
-    rights: the names of the person's rights at that time.
+    rights: the names of the person's rights when they asked.
     """
 
     document: Document | None = None
@@ -80,7 +81,7 @@ class PublishRequest:
 class Publication:
     """A request to publish, with everything that is needed to finish it after a crash.
 
-    number: of the version. actor: the primary key of the person, None for the system.
+    number: the number of the version. actor: the primary key of the person, None for the system.
     text: the new config.pbtxt with its stamp; None until it is decided, just before the version is placed.
     """
 

@@ -27,7 +27,7 @@ class ArchiveFacts(TypedDict):
     name: str
     version: str  # any text, such as "1.0"
     handler: str
-    streams: bool  # it answers in several parts
+    streams: bool  # whether the handler answers in several parts
 
 
 class VersionDetails(TypedDict, total=False):
@@ -43,7 +43,7 @@ class VersionDetails(TypedDict, total=False):
     problems: list[Finding]
     signature: SignatureObject | None
     files: list[str]  # their names
-    archive: ArchiveFacts  # of an archive alone
+    archive: ArchiveFacts  # only for versions that are archives
     runs_code: list[str]  # sentences about the parts that run as code (configuration.needs)
     missing: bool  # somebody removed its folder from the repository
 
@@ -76,7 +76,7 @@ class Version(models.Model):
 
     @property
     def archive_version(self) -> str:
-        """The version that an archive gives itself, any text; "" for other formats."""
+        """The version that an archive gives itself, which may be any text; "" for other formats."""
         archive = self.details.get("archive")
         return archive["version"] if archive else ""
 
@@ -86,6 +86,6 @@ class Version(models.Model):
 
     @property
     def streams(self) -> bool:
-        """Whether it is an archive whose code answers in several parts."""
+        """True if the version is an archive whose code answers in several parts."""
         archive = self.details.get("archive")
         return archive is not None and archive["streams"]
