@@ -15,7 +15,7 @@ from dashboard.uploads.states import UNFINISHED
 from dashboard.web.addresses import get
 from dashboard.web.pages import page_of, respond
 
-SHOWN = 200  # the newest uploads, and the newest jobs, that are under way
+SHOWN = 200  # at most this many uploads, and as many jobs, are listed as under way
 
 
 @get("jobs/", Right.VIEW)
@@ -35,7 +35,7 @@ def jobs(request: HttpRequest) -> HttpResponse:
 
 
 def _ended(state: str, of_uploads: list[str]) -> QuerySet[Job]:
-    """Return the jobs that ended in a state, or in any. An upload's jobs are shown once it is over, by its last one."""
+    """Return the jobs that ended in this state, or ("") in any state. An upload that is over is shown by its last job."""
     apart = ~Q(kind__in=of_uploads)
     last = Q(uploads__isnull=False) & ~Q(uploads__state__in=UNFINISHED)
     rows = jobs_of().filter(apart | last, state__in=[state] if state else ENDED)

@@ -29,7 +29,7 @@ from dashboard.web.pages import respond
 CHANGES = 10
 BUSIEST = 8
 ROLLOUTS = 5
-MOST_TROUBLED = 50  # models that need attention and have a line each
+MOST_TROUBLED = 50  # at most this many models that need attention have a line each
 MOST_CHANGING = 3  # if more models change at a time, they share one line
 
 
@@ -38,7 +38,7 @@ class Everything:
 
     @cached_property
     def down(self) -> list[Server]:
-        """All servers if none of them answers: then each has a line, and models have none."""
+        """All servers if none of them answers: then each server has a line, and models have none."""
         return all_down()
 
     @cached_property
