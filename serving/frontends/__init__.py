@@ -1,8 +1,8 @@
-"""The listeners: each puts a transport and its protocols together and serves them on a port.
+"""The listeners: each joins a transport and its protocols, and serves them on a port.
 
-They may import every room of the server, and their child rooms never import them; the program (`serving.program`) starts them,
-and so does a frontend worker (`serving.workers.program`).
-From the bottom up the child rooms are shared, http1, http2, rest, grpc, openai and metrics.
+Listeners may import every room of the server. The child rooms never import a listener; from the bottom up they are shared,
+http1, http2, rest, grpc, openai and metrics.
+The program (`serving.program`) starts the listeners, and so does a frontend worker (`serving.workers.program`).
 
 A listener is made with (server, options, authoriser), and is a `frontend.Frontend`.
 """

@@ -8,9 +8,9 @@ class Frontend(Protocol):
     """A listener.
 
     await start()   bind and listen; raises OSError
-    address         (host, port) actually bound, after start (port 0 means "any"); a Unix socket's path is the host
+    address         (host, port) that is bound, after `start`; for a Unix socket the host is its path
     await drain()   accept no new connections; existing ones finish the requests under way, then close
-    await close()   end what is left
+    await close()   end the connections that are left
     """
 
     @property
@@ -23,7 +23,7 @@ class Frontend(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A frontend and its address. service: its name in errors. asks: whether every client has to show a token."""
+    """A frontend and its address. service: the frontend's name in errors. asks: every client has to show a token."""
 
     frontend: Frontend
     service: str

@@ -75,7 +75,7 @@ class GrpcServer:
         self._connections: set[Connection[CallHead]] = set()
         self._listeners: list[asyncio.Server] = []
         self._watcher: asyncio.Task[None] | None = None
-        self._tls: ssl.SSLContext | None = None  # for the sockets of `start_on` and `serve`
+        self._tls: ssl.SSLContext | None = None  # TLS for the sockets of `start_on` and `serve`
 
     async def start(self) -> None:
         """Listen; OSError where the address cannot be bound."""
@@ -103,13 +103,13 @@ class GrpcServer:
         self._watcher = loop.create_task(self._watch())
 
     async def serve(self, connected: socket.socket) -> None:
-        """Serve a connection that was accepted elsewhere like one of the listening sockets. OSError where it has ended."""
+        """Serve a connection that was accepted elsewhere, as if a listening socket had it. OSError if it has ended."""
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(self._connection, connected, **listener_options(self._tls))
 
     @property
     def address(self) -> tuple[str, int]:
-        """The host and port that the server listens on; port 0 of the options stands for any."""
+        """The host and port that the server listens on; the port is the bound one, even if the options have port 0."""
         host, port = self._listeners[0].sockets[0].getsockname()[:2]
         return host, port
 
@@ -120,7 +120,7 @@ class GrpcServer:
             connection.drain()
         while self._connections:
             await asyncio.sleep(0.02)
-            for connection in list(self._connections):  # one whose handshake was under way
+            for connection in list(self._connections):  # there may be one whose handshake was under way
                 if not isinstance(connection, _ForwardedConnection):
                     connection.drain()
 
@@ -149,8 +149,8 @@ class GrpcServer:
         )
 
     def forwarded_connection(self, peer: PeerName | None) -> Connection[CallHead]:
-        """Return the protocol for a connection over which another process forwards calls of the client at `peer`. That process
-        watches how fast the client takes its answers, and its keepalive."""
+        """Return the protocol for a connection over which another process forwards calls of the client at `peer`. The other
+        process watches the keepalive of the client, and how fast the client takes its answers."""
         return _ForwardedConnection(
             peer,
             HeadParser().parse,
@@ -176,7 +176,7 @@ class GrpcServer:
             last = now
 
     def _limit_streams(self) -> None:
-        """Limit each connection to its share of the streams where there are too many."""
+        """Limit each connection to an even share of MAX_STREAMS if more streams are open."""
         limit = MAX_CONCURRENT_STREAMS
         if sum(connection.open_streams for connection in self._connections) > MAX_STREAMS:
             limit = max(MIN_STREAMS, MAX_STREAMS // len(self._connections))

@@ -67,7 +67,7 @@ ROUTES = (
     Route("POST", "/v2[/models/{model}]/trace/setting", "trace", settings.trace),
 )
 
-# Beginning of a path -> the form of errors there; {"error": message} elsewhere.
+# Beginning of a path -> the function that makes its error replies; errors of other paths are {"error": message}.
 ERROR_REPLIES = {openai_errors.PREFIX: partial(error_reply, body=openai_errors.error_object)}
 
 
@@ -110,7 +110,7 @@ def make_listener(
     limits: Limits | None = None,
     routes: Sequence[Route[InferenceServer]] = ROUTES,
 ) -> Listener:
-    """Return a listener for the routes that does not listen yet."""
+    """Return a listener for the routes; it listens when it is started."""
     forwarded = header_pattern(options.http_header_forward_pattern)
     context = Context(authoriser, server.request_memory, limits or Limits.from_options(options), forwarded)
     return Listener(RouteTable(routes, server, options.http_max_input_size, ERROR_REPLIES), context)

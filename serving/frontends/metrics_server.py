@@ -11,7 +11,7 @@ from serving.server.inference_server import InferenceServer
 MAX_BODY = 64 << 10  # bytes
 
 ROUTES = (
-    Route("GET", "/metrics", "metrics", metrics),  # no restrictable group: open, as Triton's
+    Route("GET", "/metrics", "metrics", metrics),  # no restrictable group: the route is open, as in Triton
     Route("GET", "/v2/slipway/live", "statistics", live),
 )
 

@@ -1,4 +1,4 @@
-"""This server's processes, the machine's CPU and memory, and its GPUs: read only on demand, off the event loop.
+"""Readings of this server's processes, the machine's CPU and memory, and its GPUs: made only on demand, off the event loop.
 
 Source of the GPU values: NVML, by nvidia-ml-py.
 """
@@ -23,7 +23,7 @@ _CHILDREN_LISTED = Path("/proc/thread-self/children").exists()  # CONFIG_PROC_CH
 
 
 class ProcessUsage(NamedTuple):
-    """The server with its child processes: resident bytes and CPU seconds of all, threads of the server itself."""
+    """The usage of the server: bytes and CPU seconds include its child processes, threads count only the server's own."""
 
     rss_bytes: int
     cpu_seconds: float
@@ -31,8 +31,8 @@ class ProcessUsage(NamedTuple):
 
 
 class Gpu(NamedTuple):
-    """One GPU; values that the driver lacks are None. utilization is 0 to 1, memory in bytes, power in watts, and energy in
-    joules since the server started."""
+    """One GPU; values that the driver does not report are None. utilization is from 0 to 1, memory in bytes, power in watts,
+    and energy in joules since the server started."""
 
     uuid: str
     utilization: float | None
@@ -44,7 +44,7 @@ class Gpu(NamedTuple):
 
 
 class Host(NamedTuple):
-    """The machine. cpu_utilization is 0 to 1, of all cores since the reading before; memory in bytes."""
+    """The machine. cpu_utilization is from 0 to 1, the mean of all cores since the previous reading; memory is in bytes."""
 
     cpu_utilization: float
     memory_total: int
@@ -62,7 +62,7 @@ class HardwareReadings(Protocol):
 
 
 class Hardware:
-    """Reads at once, which may take long; keeps handles and starting points."""
+    """Reads the values on the caller's thread, which may take long. Keeps the GPUs' handles, and their energy at the start."""
 
     def __init__(self, gpus: bool = True) -> None:
         self._process = psutil.Process()
@@ -94,16 +94,17 @@ class Hardware:
 
 
 class SampledHardware:
-    """The latest readings of a Hardware; one for each server. A GPU's driver that hangs holds up nothing else."""
+    """The latest readings of a Hardware; each server has one. A GPU's driver that hangs holds up no other reading."""
 
     def __init__(self, hardware: Hardware, interval_s: float = 0.0) -> None:
-        """interval_s: between two readings of the machine's own values, so that one reader does not shorten another's span."""
+        """interval_s: least time between two readings of the host and the GPUs. Without it, a second client would shorten the
+        time span that the first client's CPU utilization is the mean of."""
         self._process = Sample("server's processes", hardware.process)
         self._host = Sample("machine", hardware.host, interval_s)
         self._gpus = Sample("GPUs", hardware.gpus, interval_s)
 
     async def refreshed(self) -> None:
-        """Wait until everything is read anew, or has taken too long."""
+        """Wait until all values have been read again, or a reading has taken too long."""
         await asyncio.gather(*(one.refreshed() for one in (self._process, self._host, self._gpus)))
 
     def process(self) -> ProcessUsage:
@@ -117,8 +118,8 @@ class SampledHardware:
 
 
 def _descendants(process: psutil.Process) -> list[psutil.Process]:
-    """Return the children and their children. psutil looks at every process of the machine for that; where the kernel keeps
-    lists of children, these are read instead."""
+    """Return the children of a process, and their children. If the kernel keeps lists of children, the lists are read, because
+    psutil looks at every process of the machine."""
     found: list[psutil.Process] = []
     pending = [process.pid]
     try:
@@ -133,7 +134,7 @@ def _descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _gpu_handles() -> list[tuple[str, GpuHandle]]:
-    """Return each GPU's UUID and handle; none where there is no driver."""
+    """Return the UUID and the handle of each GPU; an empty list if there is no driver."""
     try:
         pynvml.nvmlInit()
         handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
@@ -161,7 +162,7 @@ def _gpu(uuid: str, handle: GpuHandle, energy_at_start: int | None) -> Gpu:
 
 
 def _read(function: Callable[[GpuHandle], T], handle: GpuHandle) -> T | None:
-    """Return a value of NVML's for a GPU, None where it has none."""
+    """Return a value that NVML reports for a GPU, or None if it does not report it."""
     try:
         return function(handle)
     except pynvml.NVMLError:

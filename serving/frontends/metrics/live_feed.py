@@ -1,11 +1,12 @@
-"""GET /v2/slipway/live: server-sent events, once a second the counters and histograms that changed.
+"""GET /v2/slipway/live: server-sent events; once a second, the counters and histograms that have changed.
 
-event: hello    {server_id, instance, started, bounds_us}: the exclusive upper bounds of the histograms' buckets
-event: stats    {time, server, unserved, traffic, models}: cumulative values; of models and of rollouts (`traffic`) those that
-                changed since the last event; a rollout that has ended is {model, namespace, rollout: null}, once
+event: hello    {server_id, instance, started, bounds_us}; bounds_us: the exclusive upper bounds of the histograms' buckets
+event: stats    {time, server, unserved, traffic, models}: cumulative values. `models` and `traffic`, the rollouts, have only
+                those that changed since the last event. A rollout that has ended is sent once, as
+                {model, namespace, rollout: null}.
 
-One timer serves all subscribers and stops with the last. A subscriber that does not keep up gets fewer events, and
-loses nothing, because the values are cumulative; the connection of one that takes nothing at all is closed.
+One timer serves all subscribers; it stops when there are none. A slow subscriber gets fewer events, but loses nothing, because
+the values are cumulative. The connection of a subscriber that takes nothing at all is closed.
 Source of the format: the HTML standard, server-sent events.
 """
 
@@ -29,7 +30,7 @@ from serving.telemetry.statistics import Duration, Key, ModelStatistics, Version
 log = logging.getLogger(__name__)
 
 PERIOD_S = 1.0
-SLOW_ABOVE = 256 << 10  # bytes not yet taken: such a subscriber is passed over until it catches up
+SLOW_ABOVE = 256 << 10  # a subscriber with more unread bytes gets no event until it catches up
 MAX_SUBSCRIBERS = 64  # subscribers with a key, and as many without one
 MAX_OF_ADDRESS = 16  # subscribers without a key from one address
 
@@ -43,7 +44,7 @@ class LiveFeed:
     def __init__(self, server: InferenceServer, hardware: SampledHardware) -> None:
         self._server = server
         self._hardware = hardware
-        self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> the stamps that it was sent last
+        self._subscribers: dict[Exchange, dict[Key, Stamp]] = {}  # -> the stamps of its last event
         self._sent_traffic: dict[Exchange, dict[ModelIdentifier, bytes]] = {}
         self._addresses: dict[Exchange, str] = {}  # the address of each subscriber; "" for one with a key
         self._timer: asyncio.Task[None] | None = None
@@ -57,10 +58,10 @@ class LiveFeed:
         self._hello = b"event: hello\ndata: %b\n\n" % orjson.dumps(hello)
 
     def subscribe(self, exchange: Exchange, with_key: bool) -> None:
-        """Begin the stream: `hello`, and at once a first event with every model.
+        """Begin the stream: send `hello`, and then, without waiting for the timer, a first event with every model.
 
-        UNAVAILABLE where there are too many subscribers. Those with a key are counted apart, so that no others keep them out;
-        one address may not take all places of those without.
+        UNAVAILABLE if there are too many subscribers. Subscribers with a key are counted separately, so that the others cannot
+        keep them out. Without a key, one address may have only MAX_OF_ADDRESS subscribers.
         """
         address = "" if with_key else _address(exchange)
         taken = list(self._addresses.values())
@@ -108,7 +109,7 @@ class LiveFeed:
             try:
                 await self._refresh()
                 self._send([exchange for exchange in self._subscribers if exchange.backlog < SLOW_ABOVE])
-            except Exception:  # the streams stay open, and nothing else would feed them
+            except Exception:  # go on: the streams are open, and nothing else feeds them
                 log.exception("an event of the live feed could not be made; the next one is tried")
 
     async def _send_first(self, exchange: Exchange) -> None:
@@ -120,7 +121,7 @@ class LiveFeed:
         await asyncio.gather(self._hardware.refreshed(), self._server.refresh_memory())
 
     def _send(self, exchanges: list[Exchange]) -> None:
-        """Send each of them the models that have changed since its last event."""
+        """Send each subscriber the models that have changed since its last event."""
         stamped = []
         for model in self._server.all_statistics():
             stamp = (model.revision, model.status)
@@ -145,7 +146,7 @@ class LiveFeed:
             )
 
     def _changed(self, exchange: Exchange, traffic: dict[ModelIdentifier, bytes]) -> list[bytes]:
-        """Return the rollouts whose present report this subscriber has not been sent."""
+        """Return the rollouts whose reports have changed, or that have ended, since this subscriber's last event."""
         sent = self._sent_traffic[exchange]
         self._sent_traffic[exchange] = traffic
         ended = [
@@ -170,7 +171,7 @@ class LiveFeed:
 
 
 def _address(exchange: Exchange) -> str:
-    """Return the client's address; of IPv6 the /64 network, since one client has all addresses of it."""
+    """Return the client's address; for IPv6 its /64 network, because one client may have all addresses of that network."""
     transport = exchange.pipeline.transport
     name = transport.get_extra_info("peername") if transport is not None else None
     host = str(name[0]) if name else "unknown"

@@ -1,7 +1,7 @@
-"""The page of /metrics: Triton's metric families with their names and labels, and Slipway's own. Rendered when scraped.
+"""The page of /metrics, rendered at each scrape: Triton's metric families with their names and labels, and Slipway's own.
 
 Source of the nv_* names: Triton, docs/user_guide/metrics.md; of the format: Prometheus, exposition formats, text 0.0.4.
-prometheus_client is not used: it forces a `_total` suffix on counters, which those names do not have.
+prometheus_client is not used, because it forces a suffix `_total` on counters, which Triton's names do not have.
 """
 
 import functools
@@ -26,8 +26,8 @@ from serving.traffic.rollout import Rollout
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _DOUBLINGS_US = [1 << power for power in range(5, 27)]
-# Sixteenths of a doubling's first bound. Each is at most 1.1 times the one before: a quantile that is interpolated inside a
-# bucket is then at most a tenth away from the right one.
+# The bounds within a doubling, in sixteenths of its first bound. Each bound is at most 1.1 times the previous one, so a
+# quantile that is interpolated inside a bucket is at most a tenth away from the right one.
 _STEPS = (16, 17, 18, 19, 20, 22, 24, 26, 28, 30)
 BATCH_BOUNDS = [1 << power for power in range(11)]
 _BATCH_LE = [*map(str, BATCH_BOUNDS), "+Inf"]
@@ -57,7 +57,7 @@ _COUNTERS = [
     ),
 ]
 
-# Of models whose answers the response cache keeps.
+# Counters of the models whose answers the response cache keeps.
 _CACHE_COUNTERS = [
     ("nv_cache_num_hits_per_model", "cache_hit.count", "Number of cache hits per model"),
     ("nv_cache_num_misses_per_model", "cache_miss.count", "Number of cache misses per model"),
@@ -81,7 +81,7 @@ _GAUGES: list[tuple[str, str, Callable[[ModelStatistics], float | None]]] = [
     ("slipway_model_release", "Number of the release that the version serves", lambda m: m.status.release),
 ]
 
-# Of the whole cache. Source: the README of triton-inference-server/local_cache, where all of them are gauges.
+# Gauges of the whole cache. Source: the README of triton-inference-server/local_cache, where all of them are gauges.
 _CACHE_GAUGES: list[tuple[str, str, Callable[[ResponseCache], int | float]]] = [
     ("nv_cache_util", "Cache utilization [0.0 - 1.0]", lambda c: c.used / c.size),
     ("nv_cache_num_entries", "Number of responses stored in response cache", len),
@@ -110,9 +110,9 @@ _GPU_GAUGES: list[tuple[str, str, str, Callable[[Gpu], int | float | None]]] = [
 
 
 class LatencyBuckets:
-    """The exported buckets of latencies, of 32 us to 67 s: 1, 2, 5 or 10 to each doubling.
+    """The exported buckets of latencies, from 32 us to 67 s: 1, 2, 5 or 10 buckets for each doubling.
 
-    Their upper bounds are bounds of the fine buckets too, and more to a doubling include all bounds of fewer.
+    Their upper bounds are also bounds of the fine buckets. With 10 buckets they include the bounds of all other choices.
     """
 
     def __init__(self, to_a_doubling: int) -> None:
@@ -122,7 +122,7 @@ class LatencyBuckets:
         self._of_fine = [bisect_left(self.bounds_us, bound) for bound in BOUNDS_US]
 
     def merged(self, counts: Counts) -> list[int]:
-        """Return the durations in each bucket: a fine bucket belongs to the first bound that is not below its own."""
+        """Return the count of each bucket. A fine bucket belongs to the first bucket whose bound is not below its own."""
         merged = [0] * len(self.le)
         for index, count in counts.items():
             merged[self._of_fine[index]] += count
@@ -150,7 +150,7 @@ class _RolloutArm(NamedTuple):
 
     @property
     def shadow(self) -> ShadowFigures | None:
-        """The figures of the rollout's shadow, where this is the candidate."""
+        """The figures of the rollout's shadow, if this is the candidate and there is a shadow; otherwise None."""
         mirror = self.rollout.mirror if self.arm is self.rollout.candidate else None
         return mirror.figures if mirror is not None else None
 
@@ -174,8 +174,8 @@ def render(
 ) -> Iterator[str]:
     """Yield the page in pieces that each take about a millisecond, so that the caller can let requests through between them.
 
-    Without `counter_latencies` the cumulative durations and the counters of the cache are left out, as --metrics-config
-    has it. A family that no model has is left out too.
+    counter_latencies: a setting of --metrics-config; without it, the cumulative durations and the counters of the cache are
+    left out. A family without samples is left out, too.
     """
     yield from of_models(models, summaries, counter_latencies, buckets)
     if cache is not None:
@@ -225,8 +225,8 @@ def of_models(
 
 
 def of_rollouts(rollouts: list[Rollout], buckets: LatencyBuckets = FINEST) -> Iterator[str]:
-    """Yield the figures of the arms of rollouts, and those of shadows with the candidate's labels. An arm on another server has
-    its address as `remote`, and no version."""
+    """Yield the figures of the arms of rollouts, and of shadows, which have the candidate's labels. An arm on another server
+    has the label `remote`, the address of that server, and an empty version."""
     arms = [
         _RolloutArm(_arm_labels(one, arm), one, arm, buckets) for one in rollouts for arm in (one.stable, one.candidate)
     ]
@@ -362,8 +362,8 @@ def _latency_lines(name: str, histogram_of: Callable[[ModelStatistics], Histogra
 def _merged_lines(name: str, labels: str, histogram: Histogram, buckets: LatencyBuckets) -> list[str]:
     """Return a histogram in the exported buckets.
 
-    A histogram without counts has the doublings alone: of many models most have had no request yet, and all their bounds would
-    make the page ten times as long."""
+    A histogram without counts has only one bucket for each doubling: of many models most have had no request yet, and all
+    buckets would make the page ten times as long."""
     found = buckets if histogram.total else _UNUSED
     return _histogram_lines(name, labels, found.le, found.merged(histogram.counts), histogram.sum_ns / 1e9)
 
@@ -429,7 +429,7 @@ def _label_values(model: ModelStatistics) -> dict[str, str]:
 
 
 def _labels(labels: dict[str, str]) -> str:
-    """Return labels as text, in Triton's order, that of their names."""
+    """Return labels as text, sorted by name, as in Triton."""
     return ",".join(f'{name}="{_escape(text)}"' for name, text in sorted(labels.items()))
 
 

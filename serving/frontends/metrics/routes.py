@@ -19,7 +19,7 @@ from serving.server.inference_server import InferenceServer
 
 
 class MetricsSource:
-    """The server and the machine whose figures the routes show, and the options that leave some out."""
+    """The server and the machine whose figures the routes show, and the options that leave some figures out."""
 
     def __init__(self, server: InferenceServer, options: Options, authoriser: Authoriser) -> None:
         self.server = server
@@ -49,7 +49,7 @@ class MetricsSource:
         yield self.server.custom_metrics()
 
     def pieces_of(self, model: ModelIdentifier) -> Iterator[str]:
-        """Yield the page's part for one model, and all metrics of Python models, which name their labels themselves."""
+        """Yield the page's part for one model, and the metrics of all Python models, which choose their labels themselves."""
         statistics, rollout = self.server.statistics(model), self.server.rollouts.of(model)
         yield from prometheus.of_models(statistics, self.summaries, self.counter_latencies, self.buckets)
         yield from prometheus.of_rollouts([] if rollout is None else [rollout], self.buckets)

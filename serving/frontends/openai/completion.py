@@ -1,7 +1,7 @@
-"""A completion or chat completion, made of the model's responses: one JSON object, or a stream of chunks as they come.
+"""A completion or chat completion, made of the model's responses: one JSON object, or a stream of chunks.
 
-Each response of the model is the next piece of text of one choice. Token counts are the model's, from outputs or response
-parameters `num_input_tokens` and `num_output_tokens` (of each response), as the vLLM and TensorRT-LLM backends give them.
+Each response of the model is the next piece of text of one choice. The model counts the tokens: each response may have the
+counts `num_input_tokens` and `num_output_tokens`, as outputs or as parameters, as with the vLLM and TensorRT-LLM backends.
 Source: OpenAI API reference, Completions and Chat.
 """
 
@@ -26,8 +26,8 @@ class Completion:
     """The answer to one request, with its choices."""
 
     def __init__(self, exchange: Exchange, asked: CompletionRequest, model: str, output: str, chat: bool) -> None:
-        """model: as the answer names it. output: the model's output that holds the text. chat: the answer is a chat
-        completion."""
+        """model: the model's name in the answer. output: the name of the model's output that holds the text. chat: the answer
+        is a chat completion."""
         self.id = f"{'chatcmpl' if chat else 'cmpl'}-{uuid.uuid4().hex}"
         self.exchange = exchange
         self.asked = asked
@@ -70,7 +70,7 @@ class Completion:
         self.stream.end()
 
     def fail(self, error: ServingError) -> None:
-        """Answer with an error, as an event where the stream has begun. It ends the other choices, too."""
+        """Answer with an error, as an event if the stream has begun. The error ends the other choices, too."""
         if self.stream is None or not self.stream.started:
             self.exchange.fail(error)
             return
@@ -103,7 +103,8 @@ class Completion:
         return {"id": self.id, "object": kind, "created": self._created, "model": self.model, "choices": choices}
 
     def _usage(self) -> dict[str, int] | None:
-        """Return the token counts, None where the model does not count. A prompt counts once, however many answers it gets."""
+        """Return the token counts, or None if the model does not count. The tokens of a prompt with several answers count
+        once."""
         if not any(choice.counted for choice in self.choices):
             return None
         prompt = sum(choice.input_tokens for choice in self.choices[:: self.asked.n])
@@ -112,10 +113,10 @@ class Completion:
 
 
 class Choice:
-    """One answer to one prompt: one request of the model."""
+    """One answer to one prompt: one request to the model."""
 
     def __init__(self, completion: Completion, index: int, prefix: str) -> None:
-        """prefix: the text before the model's own: the prompt, where it is echoed."""
+        """prefix: the text before the model's own text: the prompt, if it is echoed."""
         self.index = index
         self.pieces: list[str] = []
         self.role_sent = False
@@ -175,7 +176,7 @@ def _described(choice: Choice, reason: str | None) -> JsonObject:
 
 
 def _count(response: InferenceResponse, name: str) -> int | None:
-    """Return a number of tokens that the response has, None where it has none."""
+    """Return one of the token counts of a response, or None if the response does not have it."""
     array = response.outputs.get(name)
     if array is not None:
         return int(array.ravel()[0]) if array.size and array.dtype.kind in "iu" else None
@@ -186,7 +187,7 @@ def _count(response: InferenceResponse, name: str) -> int | None:
 class StopSequences:
     """Passes text on up to the stop sequence that is complete first, however the text is cut into pieces.
 
-    Text that may begin a stop sequence is held back until more has come. found: a stop sequence has come.
+    Text that may be the beginning of a stop sequence is held back until more text comes. found: a stop sequence has come.
     """
 
     def __init__(self, stops: tuple[str, ...]) -> None:
@@ -208,7 +209,7 @@ class StopSequences:
         return text[:end]
 
     def _unsure(self, text: str) -> int:
-        """Return the length of the longest end of the text that a stop sequence begins with."""
+        """Return the length of the longest suffix of the text that is the beginning of a stop sequence."""
         longest = min(max(map(len, self._stops)) - 1, len(text))
         return next((size for size in range(longest, 0, -1) if self._begins(text[-size:])), 0)
 

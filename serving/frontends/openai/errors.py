@@ -5,7 +5,7 @@ Source: OpenAI API reference, Errors.
 
 from serving.core.errors import Code, ServingError
 
-PREFIX = "/v1/"  # the beginning of their paths
+PREFIX = "/v1/"  # the beginning of the paths of these routes
 _CODES = {401: "invalid_api_key", 404: "model_not_found"}
 
 
@@ -18,7 +18,7 @@ class WrongField(ServingError):
 
 
 def error_object(error: Exception, status: int, message: str) -> object:
-    """Return the body of an error; an http1.message.ErrorBody."""
+    """Return the body of an error reply; see `body` of http1.message.error_reply."""
     kind = "invalid_request_error" if status < 500 else "server_error"
     param = error.param if isinstance(error, WrongField) else None
     return {"error": {"message": message, "type": kind, "param": param, "code": _CODES.get(status)}}

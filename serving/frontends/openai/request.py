@@ -1,4 +1,4 @@
-"""What a client asks on the OpenAI-compatible routes, checked: prompts, how many answers to each, the model's settings.
+"""Checks a request to the OpenAI-compatible routes: its prompts, the number of answers to each, and the model's settings.
 
 Source: OpenAI API reference, Completions and Chat; a field that this server does not support is refused by its name.
 """
@@ -12,7 +12,7 @@ from repository.config.text_generation import TextGeneration
 from serving.frontends.openai.errors import WrongField
 from serving.frontends.rest.json_body import JsonObject
 
-MAX_CHOICES = 128  # answers of one request: prompts times answers to each
+MAX_CHOICES = 128  # answers to one request: prompts times answers to each prompt
 MAX_STOPS = 16
 MAX_STOP = 256  # characters
 
@@ -29,7 +29,7 @@ class CompletionRequest:
     input_name: str
     prompts: tuple[str, ...]
     n: int
-    settings: dict[str, "int | float | str"]  # max_completion_tokens is max_tokens here
+    settings: dict[str, "int | float | str"]  # max_completion_tokens is renamed to max_tokens
     stops: tuple[str, ...]
     stream: bool
     include_usage: bool
@@ -46,8 +46,7 @@ def model_of(body: JsonObject) -> str:
 
 
 def read_completion(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
-    """Check the body of a request on /v1/completions for a model that generates text as `declared`. WrongField for a
-    wrong one."""
+    """Check the body of a request to /v1/completions. declared: how the model generates text. WrongField for a wrong field."""
     if not declared.prompt_input:
         raise WrongField("prompt", f"the model '{model_of(body)}' takes messages only: use /v1/chat/completions")
     prompt = body.get("prompt")
@@ -61,7 +60,7 @@ def read_completion(body: JsonObject, declared: TextGeneration) -> CompletionReq
 
 
 def read_chat(body: JsonObject, declared: TextGeneration) -> CompletionRequest:
-    """Check the body of a request on /v1/chat/completions in the same way."""
+    """Check the body of a request to /v1/chat/completions, as `read_completion` does."""
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages:
         raise WrongField("messages", "expected 'messages' to be a list of messages")
@@ -84,7 +83,7 @@ def _as_json(messages: list[object]) -> str:
 
 
 def _message(role: str, content: object, declared: TextGeneration) -> str:
-    """Return the text of one message by the prompt template."""
+    """Return the text of one message, made by the prompt template."""
     if isinstance(content, list):  # parts; those that are not text have no place in a prompt
         if not all(isinstance(part, dict) and isinstance(part.get("text"), str) for part in content):
             raise WrongField("messages", "expected the parts of a message's content to be texts")
@@ -156,7 +155,8 @@ def _stops(value: object) -> tuple[str, ...]:
 
 
 def _settings(body: JsonObject) -> dict[str, "int | float | str"]:
-    """Return the sampling settings for the model; a list of stop sequences as JSON, since a parameter is one value."""
+    """Return the sampling settings for the model. A list of stop sequences becomes one JSON text, because a parameter is one
+    value."""
     found: dict[str, int | float | str] = {}
     for name, lowest in _INTEGERS.items():
         value = body.get(name)

@@ -1,8 +1,8 @@
 """OpenAI-compatible /v1/models, /v1/completions and /v1/chat/completions, for models with `slipway.text_generation`.
 
 That parameter says how a model generates text (repository/config/text_generation.py). Each answer to each prompt is one request
-of the model. Sampling settings go to the inputs of their names, else into parameters; a model written for the vLLM or TensorRT-
-LLM backend's interface gets that backend's inputs too.
+to the model. A sampling setting goes to the input of its name, or becomes a parameter if there is no such input. A model that
+is written for the interface of the vLLM or TensorRT-LLM backend also gets the inputs of that backend.
 Source: OpenAI API reference; Triton, python/openai.
 """
 
@@ -68,7 +68,7 @@ def _identify(server: InferenceServer, asked: str) -> tuple[str, str]:
 
 
 def _generates(server: InferenceServer, name: str, version: str) -> bool:
-    """Return whether a model takes requests and generates text; one that would load on its first request counts, too."""
+    """Return whether a model takes requests and generates text. A model that its first request would load counts, too."""
     try:
         return text_generation(server.model_config(name, version)) is not None
     except ServingError:
@@ -108,7 +108,7 @@ def _request(
     asked = completion.asked
     prompt = asked.prompts[choice.index // asked.n]
     settings = dict(asked.settings)
-    if "seed" in settings:  # or all answers to a prompt would be the same
+    if "seed" in settings:  # otherwise all answers to a prompt would be the same
         settings["seed"] = int(settings["seed"]) + choice.index % asked.n
     known = {tensor.name for tensor in config.input}
     extra = {key: value for key, value in _backend_inputs(asked, settings).items() if key in known}
@@ -124,8 +124,8 @@ def _request(
 
 
 def _backend_inputs(asked: CompletionRequest, settings: Mapping[str, int | float | str]) -> JsonObject:
-    """Return the inputs of models for the vLLM and TensorRT-LLM backends beside the settings. The prompt is echoed here, not
-    there."""
+    """Return the inputs, other than the settings, of models for the vLLM and TensorRT-LLM backends. They turn off the backend's
+    echo of the prompt, because `Choice` echoes it."""
     return {
         "stream": asked.stream,
         "sampling_parameters": json.dumps({**settings} | ({"stop": list(asked.stops)} if asked.stops else {})),

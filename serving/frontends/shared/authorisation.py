@@ -6,7 +6,7 @@
 Restricted groups follow Triton (docs/customization_guide/inference_protocols.md, "Limit Endpoint Access"): over gRPC
 the header is "triton-grpc-protocol-" and the key's name. Groups: see serving.cli.option_values.RESTRICTABLE.
 
-The auth file is JSON; it is re-read when it changes, a token is kept only as its SHA-256:
+The auth file is JSON, and is read again when it changes. It has the SHA-256 of each token, and not the token:
 
     {"tokens": [{"name": "shop", "sha256": "<hex>", "models": ["digits"] or ["*"], "rights": ["infer"],
                  "expires_at": 1790000000 (unix seconds) or null}]}
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 GRPC_PREFIX = "triton-grpc-protocol-"
 # Groups that the auth file guards, and the right that each needs. The others are open unless restricted.
 GUARDED = {"inference": "infer", "shared-memory": "infer"}
-RECHECK_S = 1.0  # how often the auth file's mtime is looked at
+RECHECK_S = 1.0  # seconds between two looks at the auth file's mtime
 
 
 class _Grant(NamedTuple):
@@ -47,21 +47,21 @@ class TokenFile:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._stamp: tuple[int, int, int] | None = None
-        self._refused: tuple[int, int, int] | None = None  # of a malformed file, which is logged once
+        self._refused: tuple[int, int, int] | None = None  # the stamp of a malformed file, which is logged once
         self._grants: dict[str, _Grant] = {}
         self._refresh(strict=True)
         follow("auth", self._look_again, RECHECK_S)
 
     def grant(self, token: str) -> _Grant | None:
-        """Return the grant of a token, None for an unknown one."""
+        """Return the grant of a token, or None if the token is unknown."""
         return self._grants.get(hashlib.sha256(token.encode()).hexdigest())
 
     def _look_again(self) -> None:
         self._refresh(strict=False)
 
     def _refresh(self, strict: bool) -> None:
-        """Read the file again if it changed. A missing file grants nothing; a malformed one keeps what was read before,
-        except at start, where it raises."""
+        """Read the file again if it has changed. A missing file grants nothing; a malformed file leaves the grants unchanged.
+        strict: raise for a missing or malformed file; used at the start."""
         stamp: tuple[int, int, int] | None = None
         try:
             stat = self._path.stat()
@@ -99,7 +99,7 @@ def _parse(content: bytes) -> dict[str, _Grant]:
 
 
 class Authoriser:
-    """The checks of one protocol. `open` is True where nothing is configured: then callers skip `check`."""
+    """The checks of one protocol. `open` is True if no check is configured; callers then skip `check`."""
 
     def __init__(self, restrictions: tuple[Restriction, ...], prefix: str, tokens: TokenFile | None) -> None:
         self._keys: dict[str, tuple[str, bytes]] = {}

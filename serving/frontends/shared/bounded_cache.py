@@ -8,14 +8,14 @@ V = TypeVar("V")
 
 
 class BoundedCache(dict[K, V]):
-    """A dictionary that is read as any other, on any thread, and filled by `remember`."""
+    """A dictionary that any thread may read as usual. Only `remember` adds entries."""
 
-    __slots__ = ("_limit", "_lock")  # without them CPython takes three times as long to find the method `get`
+    __slots__ = ("_limit", "_lock")  # without slots CPython takes three times as long to find the method `get`
 
     def __init__(self, limit: int) -> None:
         super().__init__()
         self._limit = limit
-        self._lock = threading.Lock()  # while an entry is added, in two steps; reading is one, and needs none
+        self._lock = threading.Lock()  # held while an entry is added, which takes two steps
 
     def remember(self, key: K, value: V) -> None:
         with self._lock:

@@ -1,9 +1,9 @@
-"""Limits of one client: how much it may send, and how long the server waits for it. Progress counts, in bytes over time.
+"""Limits of one client: how much it may send, and how long the server waits for its progress, in bytes over time.
 
-A client that has begun a request must, in each span of `stall_s`, end it or send `bytes_per_s` for each second. Where the
+A client that has begun a request must, in each span of `stall_s`, end it or send `bytes_per_s` for each second. If the
 memory for requests runs short, it must send SCARCE times as much, because a slow client holds that memory longest.
-A client must take TAKEN bytes of an answer in each span of `unread_s`, and in MAKE_ROOM_S where others need the room and it
-holds more than its share.
+A client must take TAKEN bytes of an answer in each span of `unread_s`. The span is MAKE_ROOM_S if other clients need memory and
+this client holds at least an even share of it.
 """
 
 import asyncio
@@ -20,16 +20,16 @@ from typing import Protocol
 from serving.cli.options import Options
 from serving.resources.request_memory import ConnectionMemory, RequestMemory
 
-CONTROL_BODY = 1 << 20  # bytes of a request where no tensors and no files are expected
+CONTROL_BODY = 1 << 20  # bytes of the largest request on a route that takes no tensors and no files
 SCARCE = 64
 TAKEN = 64 << 10  # bytes
 MAKE_ROOM_S = 2.0
-_BYTES_ACKED = 120  # where the field lies in the kernel's struct tcp_info, a 64-bit number
-BACKLOG = 1024  # connections of a listener that wait to be accepted
+_BYTES_ACKED = 120  # offset of this field, a 64-bit number, in the kernel's struct tcp_info
+BACKLOG = 1024  # connections of a listener that may wait to be accepted
 
 
 class Awaited(Enum):
-    """What the server waits for a client to do."""
+    """The next task of a client, which the server waits for."""
 
     REQUEST = "send the rest of its request"
     RESPONSE = "take the rest of its response"
@@ -38,7 +38,7 @@ class Awaited(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClientTimeouts:
-    """Seconds, except `bytes_per_s`; 0 for without end."""
+    """Time limits in seconds, where 0 means no limit, and the least rate of a client in bytes."""
 
     stall_s: float = 30.0
     bytes_per_s: int = 1024
@@ -55,7 +55,7 @@ class ClientTimeouts:
         return spans[awaited]
 
     def owed(self, awaited: Awaited, memory: RequestMemory) -> int:
-        """Return the bytes that a client must send or take in that time."""
+        """Return the bytes that a client must send or take within `span_s`."""
         if awaited is not Awaited.REQUEST:
             return TAKEN if awaited is Awaited.RESPONSE else 1
         return max(1, int(self.stall_s * self.bytes_per_s * (SCARCE if memory.scarce else 1)))
@@ -71,7 +71,7 @@ class WatchedStream(Protocol):
         """Return the client's next task, and how many bytes of it are done; None while it is the server's turn."""
 
     def overdue(self, awaited: Awaited) -> None:
-        """The client has not done it in time."""
+        """The client has not done this task in time."""
 
 
 class ProgressWatch:
@@ -86,10 +86,11 @@ class ProgressWatch:
     def watch(
         self, streams: Iterable[WatchedStream], now: float, held: ConnectionMemory, taken: int | None = None
     ) -> None:
-        """Call `overdue` of the streams whose client was too slow. Called every second or so. held: bytes of their connection.
+        """Call `overdue` of the streams whose client was too slow. Called about every second.
 
-        taken: `taken_by_peer`, where writing is paused. That counts then, because the streams can write nothing until the
-        client has taken much of the earlier data.
+        held: the memory that their connection holds. taken: the result of `taken_by_peer` if writing is paused, else None. It
+        measures the progress of a paused connection, whose streams can write nothing until the client has taken much of the
+        earlier data.
         """
         makes_room = held.must_make_room
         was_paused, self._paused = self._paused, taken is not None

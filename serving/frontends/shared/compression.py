@@ -1,7 +1,7 @@
-"""gzip and deflate, step by step: each step of inflating is charged before it is made, and long work leaves the event loop.
+"""gzip and deflate in steps: the memory for a step of inflating is counted before the step, and long work runs on a thread.
 
-A bomb of 60 KB becomes 60 MB. Each step counts against the body's limit and the memory of all requests, so that many bombs
-together are bounded as well.
+A bomb of 60 KB becomes 60 MB. Each step counts against the limit of its body and against the memory for all requests, so that
+many bombs together are bounded, too.
 Source: RFC 9110, section 8.4.1, by which "deflate" means the zlib format; gRPC's message encodings mean the same.
 """
 
@@ -15,9 +15,9 @@ from serving.resources.request_memory import RequestMemory
 Buffer = bytes | memoryview
 
 WINDOW_BITS = {"gzip": 31, "deflate": 15}
-AT_ONCE = 64 << 10  # bytes made on the loop: 0.2 ms
-STEP = 1 << 20  # bytes made, or compressed, between two checks that the client still waits
-_PIECE = 64 << 10  # bytes of input at a time, because zlib copies the unread rest of them
+AT_ONCE = 64 << 10  # bytes inflated on the event loop, which takes 0.2 ms
+STEP = 1 << 20  # bytes inflated, or compressed, between two checks that the client still waits
+_PIECE = 64 << 10  # bytes of input for one call of zlib, which copies the unread rest of them
 
 
 class TooLargeError(Exception):
@@ -25,7 +25,7 @@ class TooLargeError(Exception):
 
 
 class Inflater:
-    """Makes `made` out of `data`. zlib.error where that is not in the encoding."""
+    """Inflates `data` into `made`. zlib.error if `data` is not in the encoding."""
 
     def __init__(self, data: Buffer, encoding: str) -> None:
         self.made = bytearray()
@@ -37,12 +37,12 @@ class Inflater:
 
     @property
     def complete(self) -> bool:
-        """The data was one complete stream and nothing else."""
+        """Return whether the data was one complete stream and nothing else."""
         inflater = self._inflater
         return inflater.eof and not inflater.unused_data and self._position == len(self._data)
 
     def step(self, size: int) -> int:
-        """Make at most `size` bytes more; return how many they are."""
+        """Inflate at most `size` more bytes; return their number."""
         made = 0
         while made < size and not self.done:
             checkpoint()
@@ -59,8 +59,8 @@ class Inflater:
 
 
 class MemoryHolder(Protocol):
-    """The request whose data is inflated. `take` counts the bytes of a step before they are made, and may refuse them by an
-    exception; `give` gives back those that were not needed."""
+    """The request whose data is inflated. `take` counts the bytes of a step before the step, and raises if there is no memory
+    for them. `give` gives back the bytes that the step did not need."""
 
     def take(self, size: int) -> object: ...
 
@@ -68,7 +68,8 @@ class MemoryHolder(Protocol):
 
 
 async def inflate(data: Buffer, encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory) -> Inflater:
-    """Return the finished inflater. TooLargeError over `limit` bytes, zlib.error for data in another encoding."""
+    """Inflate the data; return the inflater, which has the result. TooLargeError if the result is over `limit` bytes,
+    zlib.error for data in another encoding."""
     inflater = Inflater(data, encoding)
     size = min(AT_ONCE, limit + 1)
     holder.take(size)

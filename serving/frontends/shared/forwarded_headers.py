@@ -16,8 +16,8 @@ _RESERVED = frozenset(
 
 
 def forward_headers(pattern: re2._Regexp, headers: Iterable[tuple[str, str]], request: InferenceRequest) -> None:
-    """Add the headers whose names the pattern matches to the request's parameters. `headers` have the names that the client
-    sent. INVALID_ARG where one would become a parameter of the protocol."""
+    """Add the headers whose names the pattern matches to the request's parameters. headers: with their names as the client
+    wrote them. INVALID_ARG for a header whose name is reserved for the protocol."""
     for name, value in headers:
         if pattern.search(name):
             if name in _RESERVED or name.startswith("triton_"):

@@ -1,6 +1,6 @@
-"""The open connections of this process, of which the idlest are closed where descriptors run short.
+"""The open connections of this process. If file descriptors run short, the idlest connections are closed.
 
-So a new connection, such as that of a probe, is always answered."""
+So a new connection, such as the connection of a probe, is always answered."""
 
 import asyncio
 import os
@@ -9,30 +9,31 @@ import time
 from typing import Protocol
 
 _RESERVED_PART, _LEAST_RESERVED, _MOST_RESERVED = 8, 32, 256  # descriptors kept for files, models and processes
-_LOOK_FROM = 4  # descriptors are counted once connections have a fourth of them
-_LOOK_S = 1e-5  # between two counts of all descriptors, for each connection
-_BUSY_S = 0.25  # until the next count where no connection could be closed
+_LOOK_FROM = 4  # descriptors are counted only if connections have more than a fourth of the limit
+_LOOK_S = 1e-5  # pause between two counts of all descriptors, times the number of connections
+_BUSY_S = 0.25  # least pause before the next count if no connection could be closed
 
 
 class OpenConnection(Protocol):
     def idle_s(self) -> float | None:
-        """Return for how many seconds it has waited for its client; None while a request of it is under way."""
+        """Return how many seconds the connection has waited for its client; None while it has a request under way."""
 
     def close_idle(self) -> None:
-        """Close it, with the notice of its protocol."""
+        """Close the connection, with the notice that its protocol has for this."""
 
 
 _open: dict[OpenConnection, None] = {}  # in the order in which they came
 
 
 class _Look:
-    """When all descriptors are counted next (monotonic)."""
+    """The time at which all descriptors are counted next (monotonic)."""
 
     due = float("-inf")
 
 
 def opened(connection: OpenConnection) -> None:
-    """Note a new connection. A moment later, when others that came with it are noted, idle ones are closed if need be."""
+    """Note a new connection. If descriptors run short, idle connections are closed a moment later, when other connections
+    that came at the same time have been noted, too."""
     _open[connection] = None
     if _LOOK_FROM * len(_open) > _limit():
         _look_soon()
@@ -54,7 +55,7 @@ def _look() -> None:
         taken = _limit()
     over = taken - descriptors_for_clients()
     if over > 0 and _open:
-        # Waiting connections are accepted now, or busy ones become idle.
+        # Count again later: waiting connections are accepted now, or busy connections become idle.
         _look_soon(0.0 if _close_idlest(over) else _BUSY_S)
 
 
@@ -63,7 +64,8 @@ def closed(connection: OpenConnection) -> None:
 
 
 def descriptors_for_clients() -> int:
-    """Return how many descriptors may be open while connections are let in; the rest is for files, models and processes."""
+    """Return how many descriptors may be open before idle connections are closed; the rest of the limit is reserved for files,
+    models and processes."""
     limit = _limit()
     return limit - min(_MOST_RESERVED, max(_LEAST_RESERVED, limit // _RESERVED_PART))
 
@@ -73,9 +75,9 @@ def _limit() -> int:
 
 
 def _close_idlest(count: int) -> bool:
-    """Close at most `count` idle connections, the idlest first; return whether there was one."""
+    """Close at most `count` idle connections, the idlest first; return whether there was an idle one."""
     found = [(idle, one) for one in _open if (idle := one.idle_s()) is not None]
-    found.sort(key=lambda pair: -pair[0])  # stable: of two that are equally idle the older one
+    found.sort(key=lambda pair: -pair[0])  # stable: of two equally idle connections the older one is first
     for _, one in found[:count]:
         _open.pop(one, None)
         one.close_idle()

@@ -1,7 +1,7 @@
-"""Work that would hold up the event loop, on threads of its own: `await in_thread(function, ...)`.
+"""Runs work that would hold up the event loop on worker threads: `await in_thread(function, ...)`.
 
-Work that is not wanted any more ends early: where the awaiting task is cancelled (its client has gone), the function ends at
-its next `checkpoint()`, or does not begin. The threads are daemons, so that the process ends without waiting for them.
+Work that is not wanted any more ends early: if the awaiting task is cancelled, because its client has gone, the function ends
+at its next `checkpoint()`, or does not begin. The threads are daemons, so that the process ends without waiting for them.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ THREADS = max(4, min(32, os.cpu_count() or 1))
 
 
 class AbandonedError(Exception):
-    """The work is not wanted any more: ends the job of the thread, and is caught there."""
+    """The work is not wanted any more. The error ends the job, and is caught on its thread."""
 
 
 class _Job(Generic[T]):
@@ -56,13 +56,14 @@ _running = threading.local()
 
 
 class _Threads:
-    """The threads and the jobs that wait for one. A thread is started where more jobs wait or run than there are threads."""
+    """The worker threads and their waiting jobs. If there are more jobs than threads, a new job starts a thread, up to
+    THREADS."""
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._started: list[threading.Thread] = []
         self._busy = 0  # jobs that wait or run
-        self._lock = threading.Lock()  # of the two above: jobs come from any loop's thread
+        self._lock = threading.Lock()  # for the two fields above: jobs come from any loop's thread
 
     def add(self, job: Callable[[], None]) -> None:
         """Run the job on a thread as soon as one is free."""
@@ -78,7 +79,7 @@ class _Threads:
         while True:
             job = self._jobs.get()
             job()
-            del job  # or its result would live until the next one
+            del job  # or its result would live until the next job
             with self._lock:
                 self._busy -= 1
 
@@ -100,7 +101,7 @@ async def in_thread(function: Callable[P, T], *arguments: P.args, **named: P.kwa
 
 
 def checkpoint() -> None:
-    """Call it between pieces of long work. AbandonedError where the awaiting task has been cancelled."""
+    """Called between pieces of long work. AbandonedError if the awaiting task has been cancelled."""
     job = getattr(_running, "job", None)
     if job is not None and job.abandoned:
         raise AbandonedError
