@@ -3,11 +3,11 @@
 from itertools import pairwise
 from pathlib import Path
 
-KEPT = 5  # older files
+KEPT = 5  # the number of older files
 
 
 def rotate(path: Path) -> None:
-    """Rename a file to its first older one, and each older file to the next, so that a new file can begin. Raises OSError."""
+    """Rename a file to NAME.1 and each older file to the next number, so that a new file can begin. Raises OSError."""
     names = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, KEPT + 1))]
     for newer, older in reversed(list(pairwise(names))):
         if newer.exists():

@@ -1,4 +1,4 @@
-"""The log: one line an event, on standard error or in a file, and its settings, which clients may change.
+"""The log, with one line for each event, on standard error or in a file; and its settings, which clients may change.
 
 Source of the settings: Triton, docs/protocol/extension_logging.md.
 """
@@ -24,7 +24,7 @@ from serving.plugins.plugin import imported
 from serving.plugins.table import PLUGINS
 from serving.telemetry.log_rotation import rotate
 
-# Libraries that log whole requests at their debug level, signatures and session tokens too.
+# Libraries that log whole requests at their debug level, including signatures and session tokens.
 TALKATIVE = ("botocore", "aiobotocore", "s3fs", "fsspec", "gcsfs", "adlfs", "azure", "google", "urllib3", "aiohttp")
 FORMATS = {
     "default": logging.Formatter("%(asctime)s %(levelname)s %(name)s%(about)s: %(message)s"),
@@ -32,14 +32,14 @@ FORMATS = {
     **{name: imported(place) for plugin in PLUGINS for name, place in plugin.log_formats.items()},
 }
 FORMATS["ISO8601"].converter = time.gmtime
-MAX_WAITING = 20_000  # lines that the disk has not yet taken
+MAX_WAITING = 20_000  # the most lines that wait to be written
 CLOSE_S = 2.0
 _SETTINGS = ("log_info", "log_warning", "log_error", "log_verbose_level", "log_format")
 
 
 @dataclass(frozen=True, slots=True)
 class LogValues:
-    """The settings at one moment, as the protocol names them."""
+    """The values of the settings, named as in the protocol."""
 
     log_info: bool = True
     log_warning: bool = True
@@ -49,7 +49,7 @@ class LogValues:
 
 
 class LogSettings:
-    """The settings in force; the log's handler reads `current` for each line."""
+    """The current settings. The log's handler reads `current` for each line."""
 
     def __init__(self, values: LogValues | None = None) -> None:
         self.current = values or LogValues()
@@ -67,11 +67,11 @@ class LogSettings:
         listener(self.current)
 
     def values(self) -> dict[str, bool | int | str]:
-        """Return the settings as the protocol names them, in Triton's order."""
+        """Return the settings with the protocol's names, in Triton's order."""
         return {"log_file": ""} | {name: getattr(self.current, name) for name in _SETTINGS}
 
     def update(self, changes: Mapping[str, object]) -> None:
-        """Make all of the changes, or none: None leaves a setting as it is. INVALID_ARG for a wrong value.
+        """Apply all of the changes, or none. A value of None leaves its setting as it is. INVALID_ARG for a wrong value.
 
         UNSUPPORTED for a file: clients must not choose where the log goes.
         """
@@ -103,7 +103,7 @@ def _changed(values: LogValues, name: str, value: object) -> LogValues:
             return replace(values, log_verbose_level=value)
         case "log_format":
             if not isinstance(value, str) or value not in FORMATS:
-                # UNAVAILABLE, as Triton answers
+                # UNAVAILABLE, as in Triton
                 expected = " or ".join(FORMATS)
                 raise unavailable(f"invalid argument for log_format, expected {expected}, got: {str(value)[:100]}")
             return replace(values, log_format=value)
@@ -119,10 +119,10 @@ def _switch(name: str, value: object) -> bool:
 def configure_logging(
     settings: LogSettings, path: Path | None = None, console: bool = False, max_bytes: int = 0
 ) -> None:
-    """Set up the root logger, which follows the settings from then on; verbose level 1 and more shows debug lines.
+    """Set up the root logger, which follows later changes of the settings. Debug lines appear from verbose level 1.
 
-    path: the file to write; a new one begins when somebody moves it away. Without a path, or with `console`, lines go to
-    standard error. max_bytes: the bound of the file; 0 for none. Raises OSError if the file cannot be written.
+    path: the file to write; a new file begins if the file is moved away. Without a path, or with `console`, lines go to
+    standard error. max_bytes: the most bytes of the file; 0 for no limit. Raises OSError if the file cannot be written.
     """
     handlers: list[logging.Handler] = [_BoundedFileHandler(path, max_bytes)] if path else []
     if console or not path:
@@ -138,17 +138,17 @@ def configure_logging(
 
 
 class _BoundedFileHandler(logging.Handler):
-    """Begins a new file at a size, and keeps KEPT older ones; other processes that write the same file change to the new one.
+    """Begins a new file at a given size, and keeps KEPT older ones. Other processes that write the file switch to the new one.
 
-    Its own thread writes, so that no caller waits for the disk. Lines that the disk does not take in time are lost; the file
-    has their number.
+    A separate thread writes, so that no caller waits for the disk. Lines that the disk does not take in time are lost; the file
+    contains their number.
     """
 
     def __init__(self, path: Path, max_bytes: int) -> None:
         super().__init__()
         self._path = path
         self._max_bytes = max_bytes
-        self._file = _opened(path)  # not a FileHandler: at exit the youngest handlers are closed first
+        self._file = _opened(path)  # not a FileHandler, because at exit the newest handlers are closed first
         self._lines: SimpleQueue[str | None] = SimpleQueue()
         self._lost = 0
         self._thread = threading.Thread(target=self._write_lines, name="log-file", daemon=True)
@@ -164,7 +164,7 @@ class _BoundedFileHandler(logging.Handler):
             self.handleError(record)
 
     def close(self) -> None:
-        """Write the waiting lines, as far as the disk takes them within CLOSE_S."""
+        """Write the waiting lines that the disk takes within CLOSE_S."""
         self._lines.put(None)
         self._thread.join(CLOSE_S)
         if not self._thread.is_alive():
@@ -177,7 +177,7 @@ class _BoundedFileHandler(logging.Handler):
             lost, self._lost = self._lost, 0
             if lost:
                 line += f"\n{lost} lines before this one were lost: the disk was too slow for the log"
-            with suppress(OSError, ValueError):  # the disk is full, or gone: the next line may find room
+            with suppress(OSError, ValueError):  # the disk is full or gone; a later line may succeed
                 self._write(line)
 
     def _write(self, line: str) -> None:
@@ -186,14 +186,14 @@ class _BoundedFileHandler(logging.Handler):
         file.flush()
 
     def _current_file(self) -> TextIO:
-        """Return the file to write: a new one if the last is full, or was moved or deleted."""
+        """Return the file to write: a new one if the last one is full, or was moved or deleted."""
         there = _status(self._path)
         if there and self._max_bytes and there.st_size >= self._max_bytes:
-            with suppress(OSError):  # the old file grows on
+            with suppress(OSError):  # the old file continues to grow
                 rotate(self._path)
             there = _status(self._path)
         if self._file.closed or not there or not os.path.samestat(there, os.fstat(self._file.fileno())):
-            with suppress(OSError):  # the disk is full: it is closed all the same
+            with suppress(OSError):  # the disk is full; the file is closed nevertheless
                 self._file.close()
             self._file = _opened(self._path)
         return self._file
@@ -216,7 +216,7 @@ def _set_levels(values: LogValues) -> None:
 
 
 class _SettingsFormatter(logging.Formatter):
-    """Filters and formats lines by the settings in force."""
+    """Filters and formats lines by the current settings."""
 
     def __init__(self, settings: LogSettings) -> None:
         super().__init__()
@@ -231,8 +231,8 @@ class _SettingsFormatter(logging.Formatter):
         return values.log_warning if record.levelno < logging.ERROR else values.log_error
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the text of a record. If it is about a model, its first line names the model, and the others are marked as
-        continued."""
+        """Return the text of a record. If the record is about a model, its first line names the model, and its other lines are
+        marked as continued."""
         mark = record.__dict__["about"] = log_context.mark()
         text = plain(FORMATS[self._settings.current.log_format].format(record))
         return text.replace("\n", f"\n{CONTINUED}") if mark else text

@@ -1,7 +1,7 @@
 """The request log: one JSON line for each sampled request that a client sent to a model. Off unless --request-log names a file.
 
-A line never holds tensors, headers or messages of errors, which may repeat them. A separate thread writes; when the disk is
-slower than the requests, lines are dropped and counted, so that memory stays bounded.
+A line never contains tensors, headers or error messages, because messages may quote tensors or headers. A separate thread
+writes. When requests come faster than the disk writes, lines are dropped and counted, so that memory stays bounded.
 """
 
 import asyncio
@@ -28,20 +28,20 @@ from serving.core.rollout_arm import arm_of
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 20_000  # lines; about 10 MB
-MAX_ID = 256  # characters of a request's id: it is the client's own text
+MAX_WAITING = 20_000  # the most lines that wait to be written; about 10 MB
+MAX_ID = 256  # the most characters of a request's id, which the client chooses
 _LINES_AT_ONCE = 1000
 
 
 class Line(NamedTuple):
-    """The content of a line. time_ns: when the request came, in unix time."""
+    """The content of a line. time_ns: when the request arrived, in unix time."""
 
     time_ns: int
     fields: dict[str, int | str | None]
 
 
 class RequestLog:
-    """`observe` is called on the event loop's thread, for each request that a frontend takes."""
+    """Writes the log. `observe` is called on the event loop's thread, for each request that a frontend accepts."""
 
     def __init__(
         self, path: Path | None, sample: float = 1.0, hash_clients: bool = False, max_waiting: int = MAX_WAITING
@@ -63,7 +63,7 @@ class RequestLog:
 
     @property
     def dropped(self) -> int:
-        """Return how many lines were lost since the start: the disk was too slow, or refused them."""
+        """Return how many lines were lost since the start, because the disk was too slow or refused them."""
         return self._writer.refused + self._writer.failed
 
     def observe(self, request: InFlightRequest, protocol: str, transport: asyncio.BaseTransport | None) -> None:
@@ -84,13 +84,13 @@ class RequestLog:
         self._writer.reopen.set()
 
     def close(self, timeout_s: float = 2.0) -> None:
-        """Write the waiting lines, as far as the disk takes them within `timeout_s`."""
+        """Write the waiting lines that the disk takes within `timeout_s`."""
         self._waiting.put(None)
         self._writer.join(timeout_s)
 
     def _client(self, transport: asyncio.BaseTransport | None) -> str:
-        """Return a hash of the client's address. Its salt ends with the process, so that it tells clients apart without naming
-        them."""
+        """Return a hash of the client's address. The salt is new in each process, so the hash distinguishes clients
+        without identifying them."""
         peer = transport.get_extra_info("peername") if transport is not None else None
         return hashlib.blake2b(str(peer[0]).encode(), key=self._salt, digest_size=8).hexdigest() if peer else ""
 
@@ -144,14 +144,14 @@ class _Entry(QuietObserver):
 
 
 class _Writer(threading.Thread):
-    """Turns lines into JSON and writes them, many at a time."""
+    """Renders lines as JSON, and writes many at a time."""
 
     def __init__(self, path: Path | None, waiting: "SimpleQueue[Line | None]") -> None:
         super().__init__(name="request-log", daemon=True)
         self.reopen = threading.Event()
-        self.refused = 0  # lines for which the queue had no room; counted on the loop's thread
-        self.failed = 0  # lines that the disk did not take; counted on this one
-        self._reported = 0  # how many of both a line has reported
+        self.refused = 0  # the lines that the full queue refused; counted on the loop's thread
+        self.failed = 0  # the lines that the disk did not take; counted on this thread
+        self._reported = 0  # the number of these lines that the log has reported
         self._path = path
         self._waiting = waiting
         self._failing = False
@@ -173,7 +173,7 @@ class _Writer(threading.Thread):
             os.close(self._file)
 
     def _take(self) -> tuple[list[Line], bool]:
-        """Wait for lines. Return them, and whether that was the end."""
+        """Wait for lines. Return them, and whether they are the last."""
         first = self._waiting.get()
         lines: list[Line] = []
         while first is not None:

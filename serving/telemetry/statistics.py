@@ -1,6 +1,6 @@
 """The counters of each model version, and the message of Triton's statistics extension.
 
-They are updated on the event loop's thread only. The rooms of serving.frontends render them: `metrics` as Prometheus text and
+They are updated on the event loop's thread only. Packages of serving.frontends render them: `metrics` as Prometheus text and
 as the live feed, `rest` and `grpc` as the statistics extension's message.
 """
 
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from serving.core.in_flight import Execution, InFlightRequest
     from serving.core.response import Answer
 
-# Triton's histogram of how long clients wait for the first response. Source: Triton, docs/user_guide/metrics.md; for the
-# default bounds Triton's observed behaviour.
+# Triton's histogram of the time that clients wait for the first response. Sources: Triton, docs/user_guide/metrics.md; the
+# default bounds are those that Triton uses.
 FIRST_RESPONSE_FAMILY = "nv_inference_first_response_histogram_ms"
 FIRST_RESPONSE_BOUNDS_MS = (100, 500, 2000, 5000)
 
-MAX_NOTED = 64  # executions
-MAX_PLACES = 1000  # responses of a request that are counted apart; all further ones count in the last place
+MAX_NOTED = 64  # the number of executions after which `count_batch` adds them up
+MAX_PLACES = 1000  # the most responses of a request with counters of their own; further responses count as the last one
 
 
 class Phases(NamedTuple):
-    """How long an execution took, in nanoseconds."""
+    """The times of the phases of an execution, in nanoseconds."""
 
     input_ns: int
     infer_ns: int
@@ -40,7 +40,7 @@ class Phases(NamedTuple):
 
     @classmethod
     def of(cls, execution: "Execution") -> "Phases":
-        """Return the phases of an execution. For a backend that reports no phases, all of its time is inference."""
+        """Return the phases of an execution. If the backend reports no phases, all of the time is inference."""
         infer_from = execution.input_done_ns or execution.started_ns
         infer_to = execution.infer_done_ns or execution.ended_ns
         return cls(infer_from - execution.started_ns, infer_to - infer_from, execution.ended_ns - infer_to)
@@ -65,7 +65,7 @@ class Duration:
 
 @dataclass
 class BatchStatistics:
-    """Executions of one batch size."""
+    """The executions of one batch size."""
 
     count: int = 0
     compute_input_ns: int = 0
@@ -75,7 +75,7 @@ class BatchStatistics:
 
 @dataclass
 class ResponseStatistics:
-    """Triton's InferResponseStatistics: the first responses of all decoupled requests, or the second ones, and so on."""
+    """Triton's InferResponseStatistics: counts one place in the streams of decoupled requests, such as all first responses."""
 
     compute_infer: Duration = field(default_factory=Duration)
     compute_output: Duration = field(default_factory=Duration)
@@ -85,9 +85,10 @@ class ResponseStatistics:
     cancel: Duration = field(default_factory=Duration)
 
     def count(self, response: "Answer", infer_ns: int, output_ns: int) -> None:
-        """Count one response, or None: the end of a stream without a response.
+        """Count one response. None means that a stream ended without a further response.
 
-        infer_ns: since the request's last response, or since its execution began. output_ns: to finish and send it.
+        infer_ns: the time since the request's last response, or since its execution began. output_ns: the time to finish and
+        send it.
         """
         self.compute_infer.add(infer_ns)
         if response is None:
@@ -105,7 +106,7 @@ class FirstResponseHistogram:
     __slots__ = ("bounds_ms", "counts", "sum_ms")
 
     def __init__(self, bounds_ms: Sequence[float]) -> None:
-        """bounds_ms: inclusive upper bounds, rising."""
+        """bounds_ms: inclusive upper bounds, in rising order."""
         self.bounds_ms = list(bounds_ms)
         self.counts = [0] * (len(self.bounds_ms) + 1)
         self.sum_ms = 0
@@ -119,9 +120,10 @@ class FirstResponseHistogram:
 def first_response_histogram(
     config: ModelConfig, enabled: bool | None, before: FirstResponseHistogram | None
 ) -> FirstResponseHistogram | None:
-    """Return the histogram that a configuration asks for: `before`, the present one, if its bounds are the same.
+    """Return the histogram for a configuration; None if it has none. `before`, the current one, is kept if its bounds are
+    equal.
 
-    enabled: the switch of --metrics-config; with None, decoupled models have the histogram.
+    enabled: the setting of --metrics-config; if it is None, only decoupled models have the histogram.
     """
     if not (config.model_transaction_policy.decoupled if enabled is None else enabled):
         return None
@@ -134,7 +136,7 @@ def first_response_histogram(
 
 @dataclass
 class PhaseHistograms:
-    """The histograms for the summaries of /metrics, beside those that every model has."""
+    """The histograms for the summaries of /metrics, in addition to the histograms that every model has."""
 
     compute_input: Histogram = field(default_factory=Histogram)
     compute_infer: Histogram = field(default_factory=Histogram)
@@ -144,12 +146,12 @@ class PhaseHistograms:
 
 
 Key = tuple[str, int, str]  # name, version, namespace
-# An execution that is still to be added up: its size, whether it was inline, its phases, and the arguments of `count_batch`.
+# An execution to be added up: its size, whether it was inline, its phases, and the last three arguments of `count_batch`.
 _Noted = tuple[int, bool, int, int, int, list[int], list[int], int]
 
 
 class Loading(NamedTuple):
-    """The progress of a load: `done` of `of` items of its step. release: the one that it loads."""
+    """The progress of a load: `done` of `of` items of the current step. release: the release that is loaded."""
 
     release: int | None
     step: str
@@ -158,10 +160,10 @@ class Loading(NamedTuple):
 
 
 class VersionStatus(NamedTuple):
-    """The state of a version, beside its counters.
+    """The state of a version, in addition to its counters.
 
-    state, condition, failed, release, aliases, loading: as the repository index shows them. pending: requests accepted and
-    not yet handed to an instance; in_flight: requests accepted and not yet answered.
+    state, condition, failed, release, aliases, loading: as in the repository index. pending: the number of requests accepted
+    and not yet handed to an instance. in_flight: the number of requests accepted and not yet answered.
     """
 
     state: str = ""
@@ -180,26 +182,26 @@ UNKNOWN_STATUS = VersionStatus()
 
 @dataclass(eq=False)
 class ModelStatistics:
-    """The counters of one model version since it was loaded; they survive reloads of the same version.
+    """The counters of one model version since it was loaded. A reload of the same version keeps them.
 
-    success and fail count requests; queue and the compute durations count successful requests, inference_count their rows, and
-    execution_count the executions of the model (as in Triton). In those, each executed request of a decoupled model is a
-    successful one. cancel counts requests whose client left before the answer; they are failures with reason CANCELED too. A
-    request of a rollout's shadow is work of the model, but no client's request: instead of success and fail, mirrored and
-    mirrored_failures count it.
+    success and fail count requests. queue and the compute durations count successful requests, inference_count counts their
+    rows, and execution_count counts the executions of the model (as in Triton). For these counters, each executed request of a
+    decoupled model is a successful one. cancel counts requests whose client left before the answer; they also count as failures
+    with reason CANCELED. A request that a rollout's shadow sends is work of the model, but no client's request: mirrored and
+    mirrored_failures count it instead of success and fail.
     """
 
     model_name: str
     model_version: int
-    namespace: str = ""  # of the model's identifier
+    namespace: str = ""  # the namespace of the model's identifier
     inference_count: int = 0
     execution_count: int = 0
-    inline_count: int = 0  # executions on the event loop's thread
-    last_inference_ms: int = 0  # unix time
-    status: VersionStatus = UNKNOWN_STATUS  # as of the last RepositoryIndex.statistics()
-    load_s: float | None = None  # how long the last load took
+    inline_count: int = 0  # the number of executions on the event loop's thread
+    last_inference_ms: int = 0  # the time of the last execution, in unix time
+    status: VersionStatus = UNKNOWN_STATUS  # the status at the last call of RepositoryIndex.statistics()
+    load_s: float | None = None  # the duration of the last load
     tags: dict[str, str] = field(default_factory=dict)  # the configuration's metric_tags
-    caches: bool = False  # the response cache keeps its answers
+    caches: bool = False  # True if the response cache keeps its answers
     success: Duration = field(default_factory=Duration)
     fail: Duration = field(default_factory=Duration)
     cancel: Duration = field(default_factory=Duration)
@@ -220,11 +222,11 @@ class ModelStatistics:
     queue_latency: Histogram = field(default_factory=Histogram)
     compute_latency: Histogram = field(default_factory=Histogram)
     phases: PhaseHistograms | None = None
-    first_responses: bool | None = None  # whether to have the next one; None: for decoupled models
+    first_responses: bool | None = None  # whether to fill `first_response`; None: only for decoupled models
     first_response: FirstResponseHistogram | None = None
     revision: int = 0  # grows with every change, so that the live feed can skip unchanged versions
     _noted: list[_Noted] = field(default_factory=list)
-    _ended_ns: int = 0  # when the last noted execution ended
+    _ended_ns: int = 0  # the end of the last noted execution (monotonic ns)
 
     def configure(self, config: ModelConfig, caches: bool) -> None:
         self.tags = dict(config.metric_tags)
@@ -275,14 +277,15 @@ class ModelStatistics:
             self.phases.cache_hit.add(took)
 
     def count_miss(self, took: int) -> None:
-        """Count a request whose answer the cache lacked and keeps now. took: the time of lookup and insertion, in ns."""
+        """Count a request whose answer was not in the cache, and was then inserted. took: the time of lookup and insertion
+        (ns)."""
         self.cache_miss.add(took)
         if self.phases is not None:
             self.phases.cache_miss.add(took)
 
     # -- responses of decoupled models -----------------------------------------------------------------------------
     def responses_of(self, request: "InFlightRequest") -> ResponseStatistics:
-        """Return the counters for the place of the request's next response."""
+        """Return the counters for the request's next response, by its place in the stream."""
         place = 0 if request.stream is None else min(request.stream.responses, MAX_PLACES - 1)
         found = self.responses.get(place)
         if found is None:
@@ -295,14 +298,14 @@ class ModelStatistics:
 
     # -- executions ------------------------------------------------------------------------------------------------
     def count_batch(self, execution: "Execution", waited: list[int], took: list[int], rows: int) -> None:
-        """Count an execution and its successful requests, each with the whole time of the execution, as in Triton.
+        """Count an execution and its successful requests. As in Triton, each request counts the whole time of the execution.
 
-        This only notes them: `add_up_executions` adds up many at once.
+        This method only notes the execution: `add_up_executions` adds up many together.
 
-        waited: the time of each request in the queue (ns). took: the whole time of each request that the batch has answered
-        (ns). rows: those of the successful requests."""
+        waited: the time of each successful request in the queue (ns). took: the total time of each request that the batch has
+        answered (ns). rows: the rows of the successful requests."""
         started, ended = execution.started_ns, execution.ended_ns
-        # For a backend that reports no phases, all of its time is inference.
+        # If the backend reports no phases, all of the time is inference.
         infer_from = execution.input_done_ns or started
         infer_to = execution.infer_done_ns or ended
         self._ended_ns = ended
@@ -323,7 +326,7 @@ class ModelStatistics:
             self.add_up_executions()
 
     def add_up_executions(self) -> None:
-        """Add up the executions that `count_batch` has noted. A reader of the counters calls this first."""
+        """Add up the executions that `count_batch` has noted. Every reader of the counters calls this first."""
         noted = self._noted
         if not noted:
             return
@@ -371,7 +374,7 @@ class ModelStatistics:
                 self.first_response.add(nanoseconds)
 
     def count_execution(self, size: int, phases: Phases) -> None:
-        """Count the steps that ran for a request as one execution of the ensemble."""
+        """Count all steps that ran for one request as one execution of the ensemble."""
         batch = self.batches.get(size)
         if batch is None:
             batch = self.batches[size] = BatchStatistics()
@@ -381,7 +384,7 @@ class ModelStatistics:
         batch.compute_output_ns += phases.output_ns
 
     def count_computed(self, rows: int, phases: Phases) -> None:
-        """Count a successful request of an ensemble, with the time of its steps."""
+        """Count a successful request of an ensemble, with the times of its steps."""
         self.inference_count += rows
         self.compute_input.add(phases.input_ns)
         self.compute_infer.add(phases.infer_ns)

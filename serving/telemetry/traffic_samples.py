@@ -1,8 +1,8 @@
-"""Samples of a model's next requests with their answers, which become examples and golden requests.
+"""Samples a model's next requests with their answers, which become examples and golden requests.
 
 A sample must be repeatable from its tensors alone. So requests of sequences and of decoupled models, and requests with
-classification or outputs in shared memory, are skipped and counted, as are requests that are too large or fail. While no
-sampling is under way, no request is observed.
+classification or outputs in shared memory, are skipped and counted. So are requests that are too large or that fail. While no
+sampling is running, no request is observed.
 """
 
 import asyncio
@@ -18,9 +18,9 @@ from serving.core.in_flight import InFlightRequest, QuietObserver
 from serving.core.request import ParameterValue
 from serving.core.response import Answer, InferenceResponse
 
-MAX_BYTES = 1 << 20  # of the tensors of one request and its answer
-MAX_ALL_BYTES = 32 << 20  # of those of all samples together
-MAX_SAMPLINGS = 8  # at a time
+MAX_BYTES = 1 << 20  # the most bytes of the tensors of one request and its answer
+MAX_ALL_BYTES = 32 << 20  # the most bytes of the tensors of all samples together
+MAX_SAMPLINGS = 8  # the most samplings at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Sample:
 
 @dataclass(slots=True, eq=False)
 class Sampling:
-    """The samples that a caller wants, and those found so far. version: None for all."""
+    """A caller's wish for samples, and the samples found so far. version: the version to sample; None for all versions."""
 
     model: str
     version: int | None
@@ -47,7 +47,7 @@ class Sampling:
     failed: int = 0
     unfit: int = 0
     seconds: float = 0.0
-    _open: int = 0  # observed requests without their last answer
+    _open: int = 0  # the number of observed requests without their last answer
     _bytes: int = 0
 
     @property
@@ -109,11 +109,11 @@ class _SampleObserver(QuietObserver):
 
 
 class TrafficSampler:
-    """The samplings that are under way. Used on the event loop's thread."""
+    """The samplings that are running. Used on the event loop's thread."""
 
     def __init__(self, keeps_parameters: bool) -> None:
-        """keeps_parameters: whether samples have the requests' parameters; not if headers, which may be secret, become
-        parameters."""
+        """keeps_parameters: whether samples contain the requests' parameters. They must not if headers, which may be secret,
+        become parameters."""
         self.samplings: list[Sampling] = []
         self._keeps_parameters = keeps_parameters
 
@@ -123,7 +123,7 @@ class TrafficSampler:
                 sampling.follow(request, self._keeps_parameters)
 
     async def sample(self, sampling: Sampling, seconds: float) -> None:
-        """Wait until the sampling has its samples, or the time is over. UNAVAILABLE if too many samplings are under way."""
+        """Wait until the sampling has its samples, or its time is over. UNAVAILABLE if too many samplings are running."""
         if len(self.samplings) >= MAX_SAMPLINGS:
             raise unavailable(f"{MAX_SAMPLINGS} samplings of traffic are under way: try again when one has ended")
         began = time.monotonic()
@@ -144,7 +144,7 @@ def _on_host(tensors: Mapping[str, Tensor]) -> bool:
 
 
 def _size(tensors: Mapping[str, Tensor]) -> int:
-    """Return the bytes of tensors; of BYTES those of their elements."""
+    """Return the total bytes of tensors; a BYTES tensor counts the bytes and lengths of its elements."""
     return sum(
         tensor.nbytes if tensor.dtype.kind != "O" else sum(4 + len(element) for element in tensor.reshape(-1))
         for tensor in tensors.values()

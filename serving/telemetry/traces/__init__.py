@@ -1,5 +1,5 @@
-"""Traces of sampled requests: settings, files in Triton's form, and spans for OpenTelemetry.
+"""Traces of sampled requests: settings, files in Triton's format, and spans for OpenTelemetry.
 
-May import `cli` and `core`. `serving.server` shows each request of a client to TraceFile and OpenTelemetryTrace. They add an
-observer to sampled requests, which sees steps, executions and answers; the frontends tell it when the answer is sent.
+This package may import `cli` and `core`. `serving.server` passes each client request to TraceFile and OpenTelemetryTrace. They
+add an observer to sampled requests, which records steps, executions and answers. Frontends report when the answer is sent.
 """

@@ -1,4 +1,4 @@
-"""When a frontend received a traced request and sent its answer: HTTP_RECV_START, ..., GRPC_SEND_END.
+"""Records when a frontend receives a traced request and sends its answer: HTTP_RECV_START, ..., GRPC_SEND_END.
 
 Source of the names: Triton, docs/user_guide/trace.md.
 """
@@ -12,13 +12,13 @@ from serving.core.in_flight import ReceiveTimes
 
 _RECEIVE = {"http": "HTTP_RECV", "grpc": "GRPC_WAITREAD"}
 _SEND = {"http": "HTTP_SEND", "grpc": "GRPC_SEND"}
-# Seconds between looks whether the client has taken an answer; they double from the second look to the last.
+# The seconds between checks whether the client has taken an answer. They double from the second value up to the last.
 _SECOND_LOOK_S, _LAST_LOOK_S = 0.001, 0.1
 
 
 class FrontendTimestamps(ABC):
-    """A SendTrace for traces of any kind. It is complete when nothing holds it: a request holds it until its last answer, and
-    an answer holds it until the client has taken it (`hold`, `release`)."""
+    """A SendTrace for traces of any kind. The trace is complete when nothing holds it: a request holds it until its last
+    answer, and an answer holds it until the client has taken the answer (`hold`, `release`)."""
 
     __slots__ = ("_first_sent", "_holds", "_last_sent", "protocol")
 
@@ -29,14 +29,15 @@ class FrontendTimestamps(ABC):
 
     @abstractmethod
     def add_timestamp(self, name: str, ns: int) -> None:
-        """Add a timestamp; `ns` is of the monotonic clock."""
+        """Add a timestamp. `ns`: the time of the monotonic clock."""
 
     @abstractmethod
     def complete(self) -> None:
         """End the trace: no timestamp follows."""
 
     def receive(self, received: ReceiveTimes, arrival_ns: int) -> None:
-        """Note when the request came. received: when the frontend began to read it, and when it had all of it."""
+        """Note when the request arrived. received: the times when the frontend began to read it, and when it had read all of
+        it."""
         if self.protocol in _RECEIVE:
             began, ended = received or (arrival_ns, arrival_ns)
             self.add_timestamp(f"{_RECEIVE[self.protocol]}_START", min(began, arrival_ns))
@@ -51,18 +52,18 @@ class FrontendTimestamps(ABC):
             self.complete()
 
     def answered_last(self) -> None:
-        """Note that the request has its last answer. The frontend gets it in this turn of the loop and may hold the trace,
-        which is therefore released in the next one."""
+        """Note that the request has its last answer. The frontend gets the answer in this turn of the loop and may hold the
+        trace. Therefore the trace is released in the next turn."""
         if self.protocol:
             asyncio.get_running_loop().call_soon(self.release)
         else:
             self.release()
 
     def sending(self) -> None:
-        """Note that an answer is encoded and goes out now; the first one counts.
+        """Note that an answer is encoded and is now being sent. Only the first answer counts.
 
-        Where one answer is made of several requests, only the trace of the last one has this time: the other traces are
-        complete before it.
+        If one answer is made of several requests, only the trace of the last request has this time, because the other traces
+        are complete earlier.
         """
         if self._first_sent or not self._holds or self.protocol not in _SEND:
             return
@@ -73,7 +74,8 @@ class FrontendTimestamps(ABC):
         self.add_timestamp(f"{_SEND[self.protocol]}_START", now)
 
     def sent(self, waiting: Callable[[], bool]) -> None:
-        """Note that the last answer has been handed over. waiting: returns whether the client has yet to take some of it."""
+        """Note that the last answer has been handed over. waiting: returns whether a part of it still waits for the client to
+        read."""
         if self._first_sent and not self._last_sent:
             self._last_sent = True
             self._look(waiting, 0.0)

@@ -1,7 +1,7 @@
-"""Traces for OpenTelemetry: a sampled request has one span in all, one for each of its models, and one for each execution.
+"""Traces for OpenTelemetry: a sampled request has one root span, one for each of its models, and one for each execution.
 
-The packages are optional (requirements/opentelemetry.txt). Spans are made on the event loop's thread, and the SDK's own thread
-sends them in batches; spans beyond its queue are dropped. Source: Triton, user_guide/trace.md, for names and attributes.
+The packages are optional (requirements/opentelemetry.txt). Spans are made on the event loop's thread. The SDK's own thread
+sends them in batches, and drops spans beyond its queue. Source of names and attributes: Triton, user_guide/trace.md.
 """
 
 import json
@@ -28,7 +28,7 @@ _CONTEXT = ("traceparent", "tracestate")
 
 
 class OpenTelemetryTrace:
-    """Decides which requests are traced. Used on the event loop's thread."""
+    """Samples requests and creates their spans. Used on the event loop's thread."""
 
     def __init__(self, config: TraceConfig, server_id: str) -> None:
         """UNSUPPORTED if the packages are missing."""
@@ -82,7 +82,7 @@ class OpenTelemetryTrace:
         request.observe(_ModelSpan(self._tracer, request, span, offset, root))
 
     def close(self, timeout_s: float = 3.0) -> None:
-        """Send the waiting spans, as far as the receiver takes them within `timeout_s`."""
+        """Send the waiting spans that the receiver takes within `timeout_s`."""
         ending = threading.Thread(target=self._provider.shutdown, name="trace-shutdown", daemon=True)
         ending.start()
         ending.join(timeout_s)
@@ -106,7 +106,7 @@ class _RequestSpan(FrontendTimestamps):
 
 
 class _ModelSpan:
-    """The spans of one request to one model. `offset` leads from the monotonic clock to the system's, in ns."""
+    """The spans of one request to one model. `offset`: the system clock minus the monotonic clock, in ns."""
 
     __slots__ = ("offset", "root", "span", "tracer")
 
@@ -136,7 +136,7 @@ class _ModelSpan:
         return json.dumps(carrier)
 
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        if self.span.is_recording():  # a decoupled model may have answered already
+        if self.span.is_recording():  # a decoupled model may already have sent its last answer
             self.span.add_event("QUEUE_START", timestamp=request.queued_ns + self.offset)
         started = execution.started_ns + self.offset
         span = self.tracer.start_span("compute", _below(self.span), start_time=started)
@@ -170,7 +170,7 @@ class _ModelSpan:
 
 
 def _below(span: "Span") -> "Context":
-    """Return the context for children of a span."""
+    """Return the context for the children of a span."""
     from opentelemetry.trace import set_span_in_context
 
     return set_span_in_context(span)

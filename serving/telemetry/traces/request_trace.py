@@ -1,8 +1,8 @@
-"""The rows in a trace file of one traced request, and of every request that is made for it.
+"""Makes the rows in a trace file for one traced request, and for every request that models make for it.
 
 [{"id": 1, "model_name": ..., "model_version": ..., "request_id": ...}, {"id": 1, "timestamps": [{"name": ..., "ns": ...}]},
- {"id": 1, "activity": ..., "tensor": {...}}]; a step's request also has the "parent_id" of the ensemble's. `ns` is of the
-monotonic clock. Source: Triton, docs/user_guide/trace.md.
+ {"id": 1, "activity": ..., "tensor": {...}}]; a step's request also has "parent_id", the id of the ensemble's request. `ns`
+is of the monotonic clock. Source: Triton, docs/user_guide/trace.md.
 """
 
 import time
@@ -18,18 +18,18 @@ from serving.core.rollout_arm import arm_of
 from serving.telemetry.traces.frontend_timestamps import FrontendTimestamps
 from serving.telemetry.traces.trace_tensors import tensor_rows
 
-MAX_TENSOR_BYTES = 8 << 20  # of one sampled request; tensors beyond are counted, not written
+MAX_TENSOR_BYTES = 8 << 20  # the most bytes for one sampled request; further tensors are counted, not written
 
 Timestamp = tuple[str, int]
 
 
 class TraceTree:
-    """One sampled request with those made for it; `on_complete` gets the rows when the last of them has ended."""
+    """A sampled request, and the requests that models make for it. `on_complete` gets the rows when all have ended."""
 
     __slots__ = ("ids", "left", "on_complete", "open", "rows", "tensors", "timestamps")
 
     def __init__(self, levels: tuple[str, ...], ids: Iterator[int], on_complete: Callable[[list[bytes]], None]) -> None:
-        """ids: a number for each request of any trace."""
+        """ids: yields a number for each request of any trace."""
         self.ids = ids
         self.timestamps = "TIMESTAMPS" in levels
         self.tensors = "TENSORS" in levels
@@ -46,10 +46,10 @@ class TraceTree:
 
 
 class RequestTrace(FrontendTimestamps):
-    """An observer of the request, filled while it runs.
+    """Observes one request, and collects its timestamps and tensors.
 
-    It is complete when the request has its last answer, its batch has run (a decoupled model may answer before that), and
-    the frontend has sent the answer.
+    The trace is complete when the request has its last answer, its batch has run (a decoupled model may answer before that),
+    and the frontend has sent the answer.
     """
 
     __slots__ = ("awaits_batch", "given", "head", "id", "left_out", "rows", "timestamps", "tree")
@@ -91,7 +91,7 @@ class RequestTrace(FrontendTimestamps):
         return ""
 
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
-        """Note the batch. Inputs that the client did not give are controls and states of its sequence."""
+        """Note the batch. Inputs that the client did not send are controls and states of its sequence."""
         self._add_tensors("TENSOR_BACKEND_INPUT", {n: t for n, t in request.inputs.items() if n not in self.given})
         self._add_queue(request)
         self.add_timestamp("COMPUTE_START", execution.started_ns)
@@ -120,10 +120,10 @@ class RequestTrace(FrontendTimestamps):
         self.answered_last()
 
     def _add_queue(self, request: InFlightRequest) -> None:
-        """Note when the request was queued, once for each time.
+        """Note when the request was queued, unless this time is already noted.
 
-        Both the execution and the answer call this: an ensemble is never executed, a decoupled request may be answered before
-        its execution has ended, and a request may fail before either.
+        Both the execution and the answer call this method: an ensemble is never executed, a decoupled request may be answered
+        before its execution has ended, and a request may fail before its execution.
         """
         queued = ("QUEUE_START", request.queued_ns)
         if request.queued_ns and queued not in self.timestamps:
@@ -132,7 +132,7 @@ class RequestTrace(FrontendTimestamps):
     # -- its rows --------------------------------------------------------------------------------------------------
     def add_timestamp(self, name: str, ns: int) -> None:
         if name == "INFER_RESPONSE_COMPLETE" and self.timestamps[-1][0] == "REQUEST_END":
-            self.timestamps[-1:] = [(name, ns), ("REQUEST_END", ns)]  # Triton's requests end after their responses
+            self.timestamps[-1:] = [(name, ns), ("REQUEST_END", ns)]  # in Triton, a request ends after its responses
         else:
             self.timestamps.append((name, ns))
 
@@ -144,7 +144,7 @@ class RequestTrace(FrontendTimestamps):
             return
         try:
             rows = tensor_rows(self.id, activity, tensors)
-        except ServingError:  # a tensor without a datatype of the protocol; its client gets an error
+        except ServingError:  # the protocol has no datatype for a tensor; the client gets an error
             self.left_out += len(tensors)
             return
         self.tree.left -= sum(map(len, rows))

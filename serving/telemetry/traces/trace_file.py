@@ -1,7 +1,8 @@
 """Trace files in Triton's format: JSON arrays of `log_frequency` traces in `<file>.0`, `<file>.1`, ..., or all in `<file>`.
 
-Traces wait in memory until there are enough for a file, or MAX_WAITING bytes of them; then they are appended to it. A separate
-thread writes; traces that the disk does not take in time are dropped. Source: Triton, docs/protocol/extension_trace.md.
+Traces wait in memory until there are enough for a file, or until they have MAX_WAITING bytes; then they are appended to the
+file. A separate thread writes. Traces that the disk does not take in time are dropped. Source: Triton,
+docs/protocol/extension_trace.md.
 """
 
 import logging
@@ -16,12 +17,12 @@ from serving.telemetry.traces.trace_settings import Sampler, TraceSettings
 
 log = logging.getLogger(__name__)
 
-MAX_WAITING = 4 << 20  # bytes of traces that wait to be written
-MAX_WRITING = 64 << 20  # bytes that the disk has not yet taken
+MAX_WAITING = 4 << 20  # the most bytes of traces that wait for a file
+MAX_WRITING = 64 << 20  # the most bytes that the disk has not yet taken
 
 
 class TraceFile:
-    """Decides which requests are traced, and files their traces. Used on the event loop's thread."""
+    """Samples requests, and writes their traces to files. Used on the event loop's thread."""
 
     def __init__(self, settings: TraceSettings) -> None:
         self._settings = settings
@@ -53,7 +54,7 @@ class TraceFile:
         self._writer.close()
 
     def _add(self, sampler: Sampler, rows: list[bytes]) -> None:
-        """Keep the rows of a trace that is complete, until there are enough for a file."""
+        """Keep the rows of a complete trace until there are enough traces for a file."""
         if self._closed:
             return
         sampler.ended += 1
@@ -78,7 +79,7 @@ class TraceFile:
             self._finish(self._waiting.pop(sampler), bool(sampler.log_frequency))
 
     def _flush(self, waiting: "_PendingTraces", numbered: bool) -> None:
-        """Append the waiting traces to their file; more will follow."""
+        """Append the waiting traces to their file, which gets more traces later."""
         if waiting.output is None:
             waiting.output = self._next_numbered() if numbered else self._main
         self._writer.write(waiting.output, waiting.rows)
@@ -94,19 +95,19 @@ class TraceFile:
 
 
 class _PendingTraces:
-    """Traces of one sampler, until there are enough for a file."""
+    """The traces of one sampler that wait until there are enough for a file."""
 
     __slots__ = ("output", "rows", "size", "traces")
 
     def __init__(self) -> None:
         self.rows: list[bytes] = []
         self.size = 0
-        self.traces = 0  # for the same file, with those written to it
-        self.output: _Output | None = None  # the file that some of them are in already
+        self.traces = 0  # the number of traces for one file, including those already written
+        self.output: _Output | None = None  # the file that already has some of the traces; None if there is none
 
 
 class _Output:
-    """A file that is filled in pieces."""
+    """A trace file that is written in pieces."""
 
     __slots__ = ("begun", "path")
 
@@ -115,13 +116,13 @@ class _Output:
         self.begun = False
 
     def piece(self, rows: list[bytes], whole: bool) -> bytes:
-        """Return the text that adds these rows to the file; `whole` closes the array."""
+        """Return the text that adds these rows to the file. whole: close the array."""
         start = b"[" if not self.begun else b"," if rows else b""
         return start + b",\n".join(rows) + (b"]" if whole else b"")
 
 
 class _Writer:
-    """The thread that writes, and the number of bytes that wait for it."""
+    """Writes on a thread, and counts the bytes that wait for it."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "trace-file")

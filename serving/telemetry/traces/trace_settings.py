@@ -1,4 +1,4 @@
-"""The trace settings: of the server, and of models that differ from it. Source: Triton, docs/protocol/extension_trace.md."""
+"""The trace settings of the server, and of models that have their own. Source: Triton, docs/protocol/extension_trace.md."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -12,7 +12,7 @@ from serving.core.errors import invalid, unsupported
 log = logging.getLogger(__name__)
 
 _MAX = (1 << 31) - 1
-# setting of the protocol -> its name in --trace-config, its least value
+# Maps a setting of the protocol to its name in --trace-config and its lowest value.
 _NUMBERS = {"trace_rate": ("rate", 0), "trace_count": ("count", -1), "log_frequency": ("log-frequency", 0)}
 
 Value: TypeAlias = int | tuple[str, ...]
@@ -21,16 +21,16 @@ Values: TypeAlias = dict[str, Value]
 
 @dataclass(slots=True, eq=False)
 class Sampler:
-    """The settings in force for some models, and how far their sampling has come."""
+    """The current settings of some models, and the progress of their sampling."""
 
     levels: tuple[str, ...]
     rate: int
-    count: int  # traces that are left, -1 for any number
+    count: int  # the number of traces that are left; -1 for any number
     log_frequency: int
     seen: int = 0
     begun: int = 0
     ended: int = 0
-    replaced: bool = False  # by other settings: no more traces begin
+    replaced: bool = False  # True if other settings have replaced these, so that no more traces begin
 
     @property
     def active(self) -> bool:
@@ -38,11 +38,11 @@ class Sampler:
 
     @property
     def complete(self) -> bool:
-        """Whether no trace is under way and none will begin."""
+        """Return whether no trace is running and none will begin."""
         return self.begun == self.ended and (self.replaced or not self.count)
 
     def takes_next(self) -> bool:
-        """Return whether to trace the next request: one in `rate`, and at most `count` in all."""
+        """Return whether to trace the next request: one of `rate` requests, and at most `count` requests in total."""
         if not self.active:
             return False
         self.seen += 1
@@ -54,7 +54,7 @@ class Sampler:
 
 
 class TraceSettings:
-    """The settings of the server, and of the models that differ from it. Used on the event loop's thread."""
+    """The settings of the server, and of models that have their own. Used on the event loop's thread."""
 
     def __init__(self, config: Iterable[TraceSetting]) -> None:
         self._listeners: list[Callable[[], None]] = []
@@ -84,7 +84,7 @@ class TraceSettings:
 
     @property
     def active(self) -> bool:
-        """Whether any request may be traced to a file."""
+        """Return whether any request may be traced to a file."""
         if self.mode != "triton" or not self.file:
             return False
         return any(sampler.active for sampler in self._samplers.values())
@@ -93,7 +93,7 @@ class TraceSettings:
         return self._samplers.get(model) or self._samplers[""]
 
     def values(self, model: str = "") -> dict[str, list[str]]:
-        """Return the settings as the protocol names them; trace_count is the number that is left."""
+        """Return the settings with the protocol's names; trace_count is the number of traces that are left."""
         sampler = self.sampler(model)
         values = {
             "trace_level": list(sampler.levels) or ["OFF"],
@@ -106,8 +106,8 @@ class TraceSettings:
         return values | {name: [value] for name, value in self._exporter.items()}
 
     def update(self, model: str, changes: Mapping[str, list[str] | None]) -> None:
-        """Apply all of the changes, or none. None clears a setting: a model's setting then has the server's value, and the
-        server's setting its start value."""
+        """Apply all of the changes, or none. None clears a setting: a model then uses the server's value, and the server uses
+        the value from its start."""
         if self.mode != "triton":
             raise unsupported(f"trace settings of mode '{self.mode}' can not be changed while the server runs")
         checked = {name: None if value is None else _checked(name, value) for name, value in changes.items()}
@@ -127,7 +127,7 @@ class TraceSettings:
     def _samplers_of(
         self, own: Mapping[str, Values], changed: str, changes: Mapping[str, Value | None]
     ) -> dict[str, Sampler]:
-        """Return the samplers, new ones for changed settings. A new one keeps what is left of the old one's `trace_count`."""
+        """Return the samplers, with new ones for changed settings. A new sampler keeps the rest of the old `trace_count`."""
         found: dict[str, Sampler] = {}
         below = self._start
         for name in ["", *(model for model in own if model)]:

@@ -1,8 +1,8 @@
-"""Tensors in a trace file: {"id": 1, "activity": "TENSOR_QUEUE_INPUT", "tensor": {"name", "data", "shape", "dtype"}}.
+"""Writes tensors for a trace file: {"id": 1, "activity": "TENSOR_QUEUE_INPUT", "tensor": {"name", "data", "shape", "dtype"}}.
 
-As in Triton `data` and `shape` are numbers in a text, with commas between them, and a string is in quotes; unlike there, FP16
-and BF16 have their values, and a large tensor is cut: `data` and `shape` are of its first elements, `whole_shape` is its own.
-Source: Triton, docs/user_guide/trace.md.
+As in Triton, `data` and `shape` are texts of numbers with commas between them, and a string is in quotes. Unlike in Triton,
+FP16 and BF16 have their values, and a large tensor is cut: `data` and `shape` show its first elements, `whole_shape` its full
+shape. Source: Triton, docs/user_guide/trace.md.
 """
 
 import math
@@ -16,7 +16,7 @@ from serving.core.datatypes import Tensor, datatype_of
 from serving.core.device_tensor import host_array
 
 MAX_ELEMENTS = 16_384
-MAX_TEXT = 64 << 10  # bytes of a BYTES tensor's elements, together
+MAX_TEXT = 64 << 10  # the most bytes of all elements of a BYTES tensor
 
 
 def tensor_rows(identifier: int, activity: str, tensors: Mapping[str, Tensor]) -> list[bytes]:
@@ -40,7 +40,7 @@ def describe(name: str, tensor: Tensor) -> dict[str, str]:
 
 
 def _first_elements(tensor: Tensor) -> Tensor:
-    """Copy no more than MAX_ELEMENTS, whatever the strides."""
+    """Return the first MAX_ELEMENTS elements, without copying more than these for any strides."""
     return (tensor.flat if isinstance(tensor, np.ndarray) else tensor.reshape(-1))[:MAX_ELEMENTS]
 
 
@@ -55,7 +55,7 @@ def _numbers(array: NDArray[np.generic]) -> str:
 
 
 def _texts(array: NDArray[np.generic]) -> list[str]:
-    """Return as many texts as fit, in quotes; quotes inside are doubled, and bytes that are no text are shown as \\x.."""
+    """Return as many texts as fit, in quotes. Quotes inside are doubled, and bytes that are no text are shown as \\x.."""
     texts = []
     left = MAX_TEXT
     for element in array.tolist():
