@@ -1,9 +1,9 @@
 """The program of a child process, run by path: `python .../child_program/__main__.py CHANNEL LINK HEARTBEAT PARENT NAME`.
 
-CHANNEL and LINK are descriptors of connected Unix sockets, HEARTBEAT that of an eventfd, PARENT is the server's process id;
-NAME is the instance's, for the list of processes.
+CHANNEL and LINK are descriptors of connected Unix sockets, and HEARTBEAT is the descriptor of an eventfd. PARENT is the process
+id of the server. NAME is the name of the instance, for the list of processes.
 
-The process asks the kernel to be killed when its parent ends, so that no child outlives a killed server.
+The process asks the kernel to kill it when its parent ends, so that no child outlives a killed server.
 """
 
 import ctypes
@@ -21,18 +21,18 @@ HEARTBEAT_S = 1.0
 
 
 def die_with(parent: int) -> None:
-    """Have the kernel kill this process when `parent` ends; exit at once if it has ended."""
+    """Let the kernel kill this process when `parent` ends; exit immediately if `parent` has already ended."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
 
 
 def beat(counter: int) -> None:
-    """Send heartbeats to the server for ever, by an eventfd, while the model executes too."""
+    """Send heartbeats to the server by an eventfd for ever, even while the model executes."""
     while True:
         try:
             os.eventfd_write(counter, 1)
-        except BlockingIOError:  # a server that was suspended for very long has read none
+        except BlockingIOError:  # a server that was suspended for very long has read no heartbeat
             pass
         time.sleep(HEARTBEAT_S)
 
@@ -43,7 +43,7 @@ def main() -> None:
     os.set_inheritable(heartbeat, False)
     threading.Thread(target=beat, args=(heartbeat,), name="heartbeat", daemon=True).start()
     faulthandler.enable()
-    sys.dont_write_bytecode = True  # a version folder stays as it was published
+    sys.dont_write_bytecode = True  # so that a published version folder does not change
     ends = [socket.socket(fileno=descriptor) for descriptor in (channel, link)]
     for end in ends:
         end.set_inheritable(False)

@@ -36,7 +36,7 @@ from serving.core.response import InferenceResponse
 
 
 class SharedBatch(Batch):
-    """A batch whose inputs lie in one segment, those of one name side by side: gathering them copies nothing."""
+    """A batch whose inputs are in one segment. Inputs of one name are next to each other, so gathering them copies nothing."""
 
     __slots__ = ("_memory", "_rows")
 
@@ -79,7 +79,7 @@ class BackendStub(Stub):
         self._backend = backend_class(config.backend)(spec)
         self._backend.load()
         instance = self._backend.create_instance(Device(*settings["device"]), settings["name"])
-        assert isinstance(instance, BlockingInstance)  # a backend that has processes of its own is not isolated again
+        assert isinstance(instance, BlockingInstance)  # a backend with processes of its own is not isolated
         self._instance = instance
 
     def execute(
@@ -93,7 +93,7 @@ class BackendStub(Stub):
 
     @staticmethod
     def complete_config(message: CompleteConfig) -> str:
-        """Return the configuration, completed by the backend's `complete_here`."""
+        """Return the configuration as the backend's `complete_here` completes it."""
         config = ModelConfig.FromString(b64decode(message["config"]))
         backend_class(config.backend).complete_here(config, Path(message["model_file"]))
         return b64encode(config.SerializeToString()).decode()
@@ -124,7 +124,7 @@ def _request(message: RequestMessage, memory: Memory) -> InFlightRequest:
         timeout_us=details.get("timeout", 0),
         sequence=SequencePosition(details.get("sequence", 0), bool(flags & 1), bool(flags & 2)),
     )
-    request = InFlightRequest.unanswered(asked)  # the server answers
+    request = InFlightRequest.unanswered(asked)  # the answer goes through `execute`'s result
     request.batch_size = batch_size
     return request
 

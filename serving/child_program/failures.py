@@ -1,4 +1,4 @@
-"""Turns an exception in the child into one sentence for the client, with the place in the model's files and no other path."""
+"""Turns an exception of the child into one sentence for the client, with its place in the model's files and no other path."""
 
 import sys
 import traceback
@@ -12,7 +12,7 @@ _SENTENCES = ("ServingError", "TritonModelException", "HandlerProblem")
 
 
 def failed(error: BaseException, folder: str) -> Failed:
-    """Return the message for the server, and write the traceback to the log. folder: that of the model's version."""
+    """Return the message for the server, and write the traceback to the log. folder: the folder of the model's version."""
     log_traceback(error)
     code = getattr(getattr(error, "code", None), "value", None)
     return {
@@ -23,14 +23,14 @@ def failed(error: BaseException, folder: str) -> Failed:
 
 
 def log_traceback(error: BaseException) -> None:
-    """Write an exception with its traceback as one error of the log (serving.backends.child.process.OutputLog)."""
+    """Write an exception with its traceback as one error to the log (serving.backends.child.process.OutputLog)."""
     text = "".join(traceback.format_exception(error)).rstrip("\n").replace("\n", "\x1f")
     sys.stderr.write(f"\x1eE{text}\n")
     sys.stderr.flush()
 
 
 def describe(error: BaseException, folder: str) -> str:
-    """Return the last line of the traceback, with the place in the model's folder."""
+    """Return the last line of the traceback, with the exception's place in the model's folder."""
     text = str(error.msg if isinstance(error, SyntaxError) else error)
     if not any(base.__name__ in _SENTENCES for base in type(error).__mro__):
         text = without_paths(_clean(text, folder))

@@ -23,7 +23,7 @@ from serving.child_program.stub import Stub
 
 
 def serve(channel: PacketChannel, link: socket.socket) -> None:
-    """Obey the first message: complete a configuration and end, or load a model and execute its batches."""
+    """Do as the first message says: complete a configuration and end, or load a model and execute its batches."""
     received, _ = channel.receive()
     message = cast("Initialize | CompleteConfig", received)
     module, _, name = message["stub"].partition(":")

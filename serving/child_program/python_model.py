@@ -1,4 +1,4 @@
-"""A model's own code: the class TritonPythonModel of its file, imported, made and called.
+"""A model's own code: imports, creates and calls the class TritonPythonModel of its file.
 
 Source: README of triton-inference-server/python_backend, "Python Backend API".
 """
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class TritonPythonModel(Protocol):
-    """The methods of a model's class. Only `execute` is required; its result is checked."""
+    """The methods of a model's class. Only `execute` is required. The result of `execute` is checked."""
 
     def initialize(self, args: dict[str, str]) -> None: ...
 
@@ -38,7 +38,8 @@ class TritonPythonModel(Protocol):
 
 
 def import_model(model_file: Path) -> type[TritonPythonModel]:
-    """Return the class TritonPythonModel of a file. Its folder can be imported from, both plainly and relatively."""
+    """Return the class TritonPythonModel of a file. The file can import modules of its folder by absolute and relative
+    imports."""
     PROCESS.model_dir = str(model_file.parent)
     sys.path += [str(model_file.parent), str(model_file.parent.parent)]
     package = types.ModuleType(model_file.parent.name)
@@ -58,7 +59,7 @@ def import_model(model_file: Path) -> type[TritonPythonModel]:
 
 
 class PythonModel:
-    """A TritonPythonModel that has been initialized. Exceptions of its methods pass through."""
+    """An initialized TritonPythonModel. Exceptions of its methods are not caught."""
 
     def __init__(self, model_file: Path, args: dict[str, str]) -> None:
         model_class = import_model(model_file)
@@ -75,11 +76,11 @@ class PythonModel:
         return self._model.execute(requests)
 
     def start(self, coroutine: Coroutine[object, None, Result]) -> "Future[Result]":
-        """Run a coroutine of the model, with the caller's context variables. Any thread."""
+        """Run a coroutine of the model, with the caller's context variables. Callable on any thread."""
         return self._event_loop.start(coroutine)
 
     def is_ready(self) -> bool:
-        """Ask the model whether it is ready. Any thread."""
+        """Ask the model whether it is ready. Callable on any thread."""
         ready = self._model.is_ready()
         if inspect.iscoroutine(ready):
             ready = self.start(ready).result()
@@ -93,9 +94,10 @@ class PythonModel:
 
 
 class EventLoop:
-    """The one event loop of a model's coroutines, on its own thread, so that a connection from one call serves the next.
+    """One event loop for all coroutines of a model, on a separate thread, so that a connection opened by one call serves the
+    next.
 
-    It begins with its first use. Coroutines of several batches, and of is_ready, run on it side by side.
+    The loop begins with its first use. Coroutines of several batches, and of is_ready, run on it concurrently.
     """
 
     def __init__(self) -> None:
@@ -103,7 +105,7 @@ class EventLoop:
         self._lock = threading.Lock()
 
     def start(self, coroutine: Coroutine[object, None, Result]) -> "Future[Result]":
-        """Start a coroutine, with the caller's context variables. Any thread."""
+        """Start a coroutine, with the caller's context variables. Callable on any thread."""
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()

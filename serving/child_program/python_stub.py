@@ -38,14 +38,15 @@ from serving.child_program.stub import Stub
 
 
 class PythonStub(Stub):
-    """Runs a TritonPythonModel, decoupled or not, and tells the server whether the model is ready."""
+    """Runs a TritonPythonModel, decoupled or not, and answers the server's questions whether it is ready."""
 
     own_imports = True
 
     def __init__(self, message: Initialize, link: socket.socket) -> None:
         settings = cast("InitializePython", message)
         self._link = PROCESS.link = ServerLink(link, self._on_message)
-        self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()  # of open streams
+        # The windows of requests with an open stream, by key.
+        self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()
         if settings["decoupled"]:
             self._link.connect()
         self._model = PythonModel(Path(settings["model_file"]), settings["args"])
@@ -61,7 +62,7 @@ class PythonStub(Stub):
 
     @staticmethod
     def complete_config(message: CompleteConfig) -> dict[str, object] | None:
-        """Return the configuration that `auto_complete_config` makes, as JSON; None without that method."""
+        """Return the configuration of `auto_complete_config`, as JSON; None if the model lacks that method."""
         complete = getattr(import_model(Path(message["model_file"])), "auto_complete_config", None)
         if complete is None:
             return None
@@ -84,7 +85,7 @@ class PythonStub(Stub):
         self._model.finalize()
 
     def _on_message(self, message: IsReady | Taken) -> None:
-        """Take a message of the server's own. On the link's thread."""
+        """Take a message from the server that is no answer. Called on the link's thread."""
         if message["op"] == "is_ready":
             self._readiness.ask(message["id"])
         elif (window := self._windows.get(message["key"])) is not None:
@@ -106,28 +107,29 @@ class _Executor(ABC):
     def execute(
         self, key: int, messages: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
     ) -> list[ResponseBody]:
-        """See Stub."""
+        """Execute a batch, as Stub.execute describes."""
 
     def _received(self, key: int, messages: Sequence[RequestMessage], memory: Memory) -> list[ReceivedRequest]:
-        """Return the requests of the messages, and note that the model's calls of other models are for them."""
+        """Return the requests of the messages, and note that the model's calls of other models are made for these requests."""
         served_keys.set(range(key, key + len(messages)))
         outputs, link = self._outputs, self._link
         return [ReceivedRequest(message, own, memory, outputs, link) for own, message in enumerate(messages, key)]
 
     def failure(self, error: BaseException) -> Failed:
-        """Return the message for an exception of the model, and log the traceback."""
+        """Return the message for an exception of the model, and log the exception's traceback."""
         failure = failed(error, self._folder)
         failure["message"] = f"Failed to process the request(s) for model '{self._name}', message: {failure['message']}"
         return failure
 
     def _error(self, error: BaseException) -> ErrorPair:
-        """Return the error of one request for an exception of the model."""
+        """Return the error of a request for an exception of the model."""
         failure = self.failure(error)
         return failure["code"], failure["message"]
 
 
 class _BatchExecutor(_Executor):
-    """Executes a model that is not decoupled: `execute` returns the responses, or a request's sender takes its response."""
+    """Executes a model that is not decoupled: `execute` returns the responses, or the model sends them with response
+    senders."""
 
     def execute(
         self, key: int, messages: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
@@ -166,7 +168,7 @@ class _BatchExecutor(_Executor):
     def _failed_after_some(
         self, requests: list[ReceivedRequest], error: BaseException, writer: TensorWriter
     ) -> list[ResponseBody]:
-        """Answer with the error, except requests whose sender had a response before `execute` failed."""
+        """Return the error for each request, but the response for requests that the model answered before `execute` failed."""
         failure: ResponseBody = {"error": self._error(error)}
         sent = [None if request.sender is None else request.sender.response for request in requests]
         return [
@@ -176,9 +178,8 @@ class _BatchExecutor(_Executor):
 
 
 class _DecoupledExecutor(_Executor):
-    """Executes a decoupled model: response senders answer, whose threads may read the inputs long after `execute` returned.
-    windows: those of requests with an open stream, by key.
-    """
+    """Executes a decoupled model, which sends all responses with response senders. Its threads may read the inputs long after
+    `execute` has returned. windows: the windows of requests with an open stream, by key."""
 
     def __init__(
         self,
@@ -193,7 +194,7 @@ class _DecoupledExecutor(_Executor):
     def execute(
         self, key: int, messages: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
     ) -> list[ResponseBody]:
-        if len(memory) <= KEEP_BYTES:  # the server will write this segment again
+        if len(memory) <= KEEP_BYTES:  # the server will write into this segment again
             used = max((row[3] + row[4] for _, _, rows, _ in messages for row in rows), default=0)
             memory = bytearray(memory[:used])
         requests = self._received(key, messages, memory)
@@ -206,7 +207,7 @@ class _DecoupledExecutor(_Executor):
                 self._model.start(self._watch(result, streams))
                 return []
             if result is not None:
-                raise pb_utils.TritonModelException(  # the words that Triton's tests look for
+                raise pb_utils.TritonModelException(  # Triton's tests expect these words
                     f"Python model '{self._instance}' is using the decoupled mode and the execute function must return None. "
                     f"It returned {type(result).__name__}; responses go through the response sender"
                 )
@@ -234,23 +235,23 @@ class _DecoupledExecutor(_Executor):
             self._fail(streams, error)
 
     def _fail(self, streams: list[ResponseStream], error: BaseException) -> None:
-        """End the open streams with an error, after the responses that were sent."""
+        """End the open streams with an error, after the responses that were already sent."""
         failure = self._error(error)
         for stream in streams:
             stream.fail(failure)
 
 
 class _Readiness:
-    """Asks the model whether it is ready, when the server wants to know."""
+    """Asks the model whether it is ready, when the server asks."""
 
     def __init__(self, model: PythonModel, link: ServerLink, folder: str) -> None:
         self._model = model
         self._link = link
         self._folder = folder
-        self._reason = ""  # why is_ready failed when it was last asked
+        self._reason = ""  # the error of the last call of is_ready; "" if it succeeded
 
     def ask(self, identifier: int) -> None:
-        """Ask on a new thread, because the method may take long, or ask the server itself."""
+        """Ask on a new thread, because `is_ready` may be slow, or may call the server."""
         threading.Thread(target=self._answer, args=(identifier,), name="is-ready", daemon=True).start()
 
     def _answer(self, identifier: int) -> None:
@@ -261,7 +262,7 @@ class _Readiness:
             answer["value"] = self._model.is_ready()
         except BaseException as error:
             reason = answer["error"] = describe(error, self._folder)
-            if reason != self._reason:  # probes come every second, so its traceback is logged once
+            if reason != self._reason:  # probes come every second, so a repeated error is not logged again
                 failed(error, self._folder)
         self._reason = reason
         try:
@@ -271,7 +272,7 @@ class _Readiness:
 
 
 def _responses(requests: list[ReceivedRequest], result: object) -> list[pb_utils.InferenceResponse | None]:
-    """Return the response of each request; None for a rescheduled one, and for one that its sender answers."""
+    """Return the response of each request; None for a rescheduled request, and for a request that its sender answers."""
     if result is None and all(request.sender is not None for request in requests):
         return [None] * len(requests)
     if not isinstance(result, list):

@@ -1,4 +1,4 @@
-"""The interface of a stub, which serves one model in a child process (Triton's name for that process)."""
+"""The interface of a stub, which serves one model in a child process. The name is Triton's, for such a process."""
 
 import socket
 from abc import ABC, abstractmethod
@@ -10,10 +10,10 @@ from serving.child_program.failures import failed
 
 
 class Stub(ABC):
-    """Loads a model and executes its batches. `failures.describe` turns its exceptions into the client's message."""
+    """Loads a model and executes its batches. `failures.describe` turns exceptions of a stub into messages for clients."""
 
-    own_imports = False  # whether the model imports its own modules, and none of the server's
-    has_is_ready = False  # whether the model has the method is_ready
+    own_imports = False  # True if the model may import its own modules, but none of the server
+    has_is_ready = False  # True if the model has the method is_ready
 
     @abstractmethod
     def __init__(self, message: Initialize, link: socket.socket) -> None:
@@ -23,25 +23,25 @@ class Stub(ABC):
     def execute(
         self, key: int, requests: Sequence[RequestMessage], memory: Memory, writer: TensorWriter
     ) -> list[ResponseBody]:
-        """Return one response for each request; none for a decoupled model, which sends its responses itself.
+        """Return one response for each request; an empty list for a decoupled model, which sends its responses itself.
 
-        key: the server's number for the first request; the others have the next numbers. memory: that of the inputs, which the
-        server may overwrite after this returns. writer: takes the outputs.
+        key: the server's number for the first request; the others have the next numbers. memory: the memory of the inputs,
+        which the server may overwrite after this method returns. writer: takes the outputs.
         """
 
     @staticmethod
     def start_failure(error: BaseException, folder: str) -> Failed:
-        """Return the message for a model that could not be loaded, and log the traceback."""
+        """Return the message for a model that could not be loaded, and log the traceback of `error`."""
         return failed(error, folder)
 
     def failure(self, error: BaseException, folder: str) -> Failed:
-        """Return the message for a batch whose `execute` has raised, and log the traceback."""
+        """Return the message for a batch whose `execute` has raised `error`, and log the traceback."""
         return failed(error, folder)
 
     def finalize(self) -> None:  # noqa: B027
-        """Let the model finalize. Called once, before the process ends."""
+        """Call the model's `finalize`. Called once, before the process ends."""
 
     @staticmethod
     def complete_config(message: CompleteConfig) -> dict[str, object] | str | None:
-        """Return the completed configuration, in the form of the given one; None if the model completes nothing."""
+        """Return the completed configuration, in the format of the given one; None if the model completes nothing."""
         return None

@@ -1,4 +1,4 @@
-"""The open answer of one request: any number of responses, which wait while the client does not take them, and one end."""
+"""The open answer of one request: any number of responses, which wait for the client to take earlier ones, and one end."""
 
 import threading
 from typing import cast
@@ -18,9 +18,10 @@ from serving.child_program.link.server_link import ServerLink
 
 
 class AnswerStream:
-    """Kept by every object that may still answer. If the last of them goes before the end, the stream ends with an error.
+    """Every object that may still answer refers to the stream. If the last such object is deleted, the stream ends with an
+    error.
 
-    key: the server's number for the request. window: None if the sender need not wait for the client.
+    key: the server's number for the request. window: limits unread responses; None if the sender need not wait for the client.
     """
 
     def __init__(self, link: ServerLink, key: int, window: ResponseWindow | None = None) -> None:
@@ -28,7 +29,7 @@ class AnswerStream:
         self._key = key
         self._window = window
         self._closed = False
-        self._given_up = False  # the client took no response for too long
+        self._given_up = False  # True if the client took no response for too long
         self._lock = threading.Lock()
 
     def __del__(self) -> None:
@@ -37,7 +38,7 @@ class AnswerStream:
             self._link.tell_later(self._last_message(("INTERNAL", text)))
 
     def send_body(self, body: ResponseBody, writer: TensorWriter, final: bool) -> None:
-        """Send a response, or the end without one; wait while the client is too far behind."""
+        """Send a response, or the end of the stream without one. Waits while too many responses are unread."""
         if not self._may_send(body):
             return
         message: StreamedResponse = {"op": "response", "key": self._key, "final": final, **body}
@@ -63,11 +64,11 @@ class AnswerStream:
                 self._link.tell(self._last_message(error))
 
     def close(self) -> None:
-        """End the stream without a message, because the batch's result answers the request."""
+        """End the stream without a message, because the result of the batch answers the request."""
         self._closed = True
 
     def release(self) -> None:
-        """End the stream for this execution, because the request will be executed again."""
+        """End the stream of this execution, because the request will be executed again."""
         with self._lock:
             if not self._closed:
                 self._closed = True

@@ -19,7 +19,7 @@ class ErrorCode(Enum):
 
 
 class TritonError:
-    """An error for one response; INTERNAL unless a code is given."""
+    """An error in place of one response. Its code is INTERNAL if no code is given."""
 
     UNKNOWN = ErrorCode.UNKNOWN
     INTERNAL = ErrorCode.INTERNAL

@@ -7,9 +7,9 @@ import threading
 
 
 class ResponseWindow:
-    """Bounds how far the responses of one request may run ahead of the client.
+    """Limits the responses of one request that the client has not yet taken.
 
-    `limit` bytes may be on their way, and one response more; each response counts `overhead` bytes beside its tensors.
+    A sender waits while `limit` bytes or more are not taken. Each response counts `overhead` bytes in addition to its tensors.
     """
 
     def __init__(self, limit: int, overhead: int, wait_s: float) -> None:
@@ -20,7 +20,7 @@ class ResponseWindow:
         self._changed = threading.Condition()
 
     def wait(self, size: int) -> bool:
-        """Wait until a response with tensors of `size` bytes may go. Return False if the client took none for `wait_s`."""
+        """Wait until a response with tensors of `size` bytes may be sent. Return False if that takes longer than `wait_s`."""
         with self._changed:
             free = self._changed.wait_for(lambda: not self._limit or self._ahead < self._limit, self._wait_s)
             if free:
@@ -28,7 +28,7 @@ class ResponseWindow:
             return free
 
     def taken(self, size: int) -> None:
-        """Note that the client has taken `size` bytes; 0 means that the sender need not wait any more."""
+        """Note that the client has taken `size` bytes; 0 means that the sender no longer needs to wait."""
         with self._changed:
             self._ahead -= size
             if not size:

@@ -1,7 +1,7 @@
-"""The child's link to the server, beside the channel for batches: streamed responses and questions, from any thread.
+"""The child's link to the server, next to the channel for batches: streamed responses and questions from any thread.
 
-A message may have tensors in a segment that is used once. A question has an `id`; its answers have it too, the last one with
-`final`. A message with an `op` is one of the server's own. serving/backends/channel/messages.py lists all messages.
+A message may have tensors in a segment that is used once. A question has an `id`. Its answers have the same `id`, and the last
+one has `final`. A message with an `op` does not answer a question. serving/backends/channel/messages.py lists all messages.
 """
 
 import itertools
@@ -31,9 +31,9 @@ OnAnswer = Callable[[ReceivedAnswer], None]
 
 
 class ServerLink:
-    """Connects when it is first used, because most models never use it.
+    """The connection to the server, made at the first use, because most models never use it.
 
-    `on_message` takes the server's own messages, on a thread of the link; it must not block.
+    `on_message` takes messages that are no answers, on a thread of the link. It must not block.
     """
 
     def __init__(self, end: socket.socket, on_message: Callable[[IsReady | Taken], None]) -> None:
@@ -41,19 +41,19 @@ class ServerLink:
         self._on_message = on_message
         self._channel: Channel | None = None
         self._lock = threading.Lock()
-        self._forked = False  # a fork of the process must not use the connection
+        self._forked = False  # True in a fork of the process, which must not use the connection
         os.register_at_fork(after_in_child=self._after_fork)
         self._ids = itertools.count(1)
         self._waiting: dict[int, OnAnswer] = {}
         self._later: SimpleQueue[Message] = SimpleQueue()
 
     def connect(self) -> None:
-        """Connect now instead of with the first message, to receive the server's messages."""
+        """Connect now instead of with the first message, so that the server can send messages first."""
         with self._lock:
             self._connected()
 
     def tell(self, message: Message, writer: TensorWriter | None = None) -> None:
-        """Send a message that needs no answer. Any thread."""
+        """Send a message that needs no answer. Callable on any thread."""
         with self._lock:
             channel = self._connected()
             send_tensors(channel, message, writer)
@@ -79,7 +79,7 @@ class ServerLink:
         return answer.get("value")
 
     def tell_later(self, message: Message) -> None:
-        """Have a thread send a message that needs no answer. For the garbage collector, which must not wait."""
+        """Let a thread send a message that needs no answer. For calls by the garbage collector, which must not wait."""
         self._later.put(message)
 
     # -- inside ----------------------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class ServerLink:
 
     def _after_fork(self) -> None:
         self._forked = True
-        self._lock = threading.Lock()  # another thread may have held it
+        self._lock = threading.Lock()  # another thread may have held the lock at the fork
 
     def _read(self, channel: Channel) -> None:
         try:

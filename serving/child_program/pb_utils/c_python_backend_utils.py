@@ -1,4 +1,4 @@
-"""The module that a model.py imports as `c_python_backend_utils`: the part of Triton's API that Triton has in C++.
+"""The module that a model.py imports as `c_python_backend_utils`: the part of the API that Triton implements in C++.
 
 Models import it for `shared_memory`; they should import the other names from `triton_python_backend_utils`. Source:
 triton-inference-server/python_backend, src/pb_stub.cc.
@@ -45,10 +45,11 @@ __all__ = [
 
 
 class SharedMemory:
-    """The shared memory through which this process gives its outputs to the server."""
+    """The shared memory in which this process passes outputs to the server."""
 
     def free_memory(self) -> int:
-        """Return the bytes that are mapped and not in use. The pool has no fixed size: it maps more memory as needed."""
+        """Return the number of bytes that are mapped and not in use. The pool has no fixed size: it maps more memory if
+        needed."""
         return PROCESS.outputs.free_bytes if PROCESS.outputs is not None else 0
 
 

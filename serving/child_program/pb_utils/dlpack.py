@@ -1,4 +1,4 @@
-"""DLPack capsules of numpy arrays, with BF16, which numpy lacks: a capsule of it differs from one of UINT16 by one byte."""
+"""DLPack capsules of numpy arrays. A capsule of BF16, which numpy lacks, is one of UINT16 with another type code."""
 
 import ctypes
 from typing import TYPE_CHECKING, Protocol, cast
@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from typing_extensions import CapsuleType
 
 CPU_DEVICES = (1, 3)  # kDLCPU, kDLCUDAHost
-_DEVICE_OFFSET = 8  # in DLTensor: after the data pointer
-_CODE_OFFSET = 20  # after the pointer, the device's type and id, and the number of dimensions
+_DEVICE_OFFSET = 8  # the device's offset in a DLTensor: after the data pointer
+_CODE_OFFSET = 20  # the type code's offset: after the pointer, the device and the number of dimensions
 _UINT, _BFLOAT = 1, 4  # DLDataTypeCode
 
 _pointer = ctypes.pythonapi.PyCapsule_GetPointer
@@ -29,7 +29,7 @@ class _HasDLPack(Protocol):
 
 
 class _Capsule:
-    """The object around a capsule that numpy.from_dlpack takes."""
+    """Wraps a capsule, because numpy.from_dlpack takes an object."""
 
     def __init__(self, capsule: "CapsuleType") -> None:
         self._capsule = capsule
@@ -58,14 +58,15 @@ def to_capsule(array: Array) -> "CapsuleType":
 
 
 def as_bfloat16(array: Array) -> "CapsuleType":
-    """Return a BF16 capsule of an array of 16-bit elements, whatever numpy calls them."""
+    """Return a BF16 capsule of an array of 16-bit elements of any dtype."""
     capsule = array.view(np.uint16).__dlpack__()
     _code(capsule).value = _BFLOAT
     return capsule
 
 
 def from_capsule(tensor: object) -> Array:
-    """Return an array that shares the memory of a CPU capsule or of an object with `__dlpack__`; BF16 needs ml_dtypes."""
+    """Return an array that shares the memory of a CPU capsule or of an object with `__dlpack__`; TypeError for BF16 without
+    ml_dtypes."""
     has_method = hasattr(tensor, "__dlpack__")
     capsule = cast("_HasDLPack", tensor).__dlpack__() if has_method else cast("CapsuleType", tensor)
     code = _code(capsule)

@@ -26,14 +26,14 @@ served_keys: contextvars.ContextVar[Sequence[int] | None] = contextvars.ContextV
 
 
 class MemoryType(Enum):
-    """TRITONSERVER_MEMORY_*, the host and a GPU."""
+    """Triton's TRITONSERVER_MEMORY_* for the host and for a GPU."""
 
     TRITONSERVER_MEMORY_CPU = 0
     TRITONSERVER_MEMORY_GPU = 2
 
 
 class PreferredMemory:
-    """Where the outputs of an inference on another model should lie."""
+    """The preferred memory for the outputs of an inference on another model."""
 
     def __init__(self, preferred_memory_type: MemoryType, preferred_device_id: int = 0) -> None:
         self.preferred_memory_type = MemoryType(preferred_memory_type)
@@ -41,7 +41,7 @@ class PreferredMemory:
 
 
 def torch_device(preferred: PreferredMemory | None) -> str:
-    """Return torch's name of the GPU to copy outputs to; "" for the host. TritonModelException if that GPU is missing."""
+    """Return torch's name for the GPU to copy outputs to; "" for the host. TritonModelException if that GPU is missing."""
     if preferred is None or preferred.preferred_memory_type is MemoryType.TRITONSERVER_MEMORY_CPU:
         return ""
     try:
@@ -57,7 +57,8 @@ def torch_device(preferred: PreferredMemory | None) -> str:
 
 
 class Question(NamedTuple):
-    """An inference on another model: the link, the message, its inputs, and the GPU for the outputs ("" for the host)."""
+    """An inference on another model: the link, the message, the writer of its inputs, and the GPU for outputs ("": the
+    host)."""
 
     link: ServerLink
     message: Infer
@@ -69,16 +70,16 @@ class Question(NamedTuple):
 
 
 class ResponseIterator:
-    """The responses of one inference as they come, for `for` or `async for`; the last one may be empty, as in Triton. Once
-    all have come they can be iterated again."""
+    """The responses of one inference as they arrive, for `for` or `async for`. The last one may be empty, as in Triton. After
+    all responses have arrived, they can be iterated again."""
 
     def __init__(self, question: Question) -> None:
         self._question = question
         self._answers: SimpleQueue[ReceivedAnswer] = SimpleQueue()
         self._ended = False
         self._all: list[InferenceResponse] = []
-        self._next_one = 0  # an index of `_all`
-        self.begun: Future[None] = Future()  # done with the first response
+        self._next_one = 0  # the index in `_all` of the next response to return
+        self.begun: Future[None] = Future()  # done when the first response has arrived
         self._id = question.link.start(question.message, self._take, question.writer)
         self.begun.add_done_callback(partial(_cancel_too, question.link, self._id))
 
@@ -108,7 +109,7 @@ class ResponseIterator:
             _resolve(self.begun, None)
 
     def cancel(self) -> None:
-        """Ask the other model to stop; responses that it still sends are kept."""
+        """Ask the other model to stop. Responses that it still sends are kept."""
         message: Cancel = {"op": "cancel", "ask": self._id, "waits": True}
         self._question.link.tell(message)
 
@@ -123,7 +124,7 @@ class ResponseIterator:
         return self._all[self._next_one - 1]
 
     def _begin(self) -> None:
-        """Begin again with the first response if all were read."""
+        """Start again with the first response if all responses were read."""
         if self._ended and self._next_one == len(self._all):
             self._next_one = 0
 
@@ -152,15 +153,15 @@ class _SingleResponse:
 
 
 def infer(question: Question, decoupled: bool) -> InferenceResponse | ResponseIterator:
-    """Send the request and wait for the response; if `decoupled`, return an iterator of the responses at once."""
+    """Send the request and wait for the response; if `decoupled`, immediately return an iterator of the responses."""
     return ResponseIterator(question) if decoupled else _SingleResponse(question).future.result()
 
 
 def infer_async(question: Question, decoupled: bool) -> Coroutine[None, None, InferenceResponse | ResponseIterator]:
-    """Send the request, and return an awaitable of the response or the iterator.
+    """Send the request, and return an awaitable of the response or, if `decoupled`, of the iterator.
 
-    The request is sent at once, so that several awaited one after the other run side by side. The iterator comes with its first
-    response, so that reading this does not hold up the loop.
+    The request is sent immediately, so that several requests run in parallel even if they are awaited one after the other. The
+    iterator is returned with its first response, so that reading this response does not block the event loop.
     """
     return _first(ResponseIterator(question)) if decoupled else _wait(_SingleResponse(question).future)
 

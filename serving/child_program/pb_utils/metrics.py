@@ -1,6 +1,6 @@
-"""pb_utils.MetricFamily and its Metric: custom metrics that the server shows beside its own while the model is loaded.
+"""pb_utils.MetricFamily and its Metric: custom metrics that the server shows next to its own while the model is loaded.
 
-A change is sent without waiting for an answer, so that this module itself refuses the values that the server would refuse.
+Changes are sent without waiting for an answer, so this module itself refuses values that the server would refuse.
 """
 
 import itertools
@@ -24,7 +24,7 @@ _numbers = itertools.count(1)
 
 
 class MetricKind(Enum):
-    """The kinds of metrics, by the server's names."""
+    """The kinds of metrics, with the server's names as values."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -32,10 +32,11 @@ class MetricKind(Enum):
 
 
 class Metric:
-    """One series, made by MetricFamily.Metric. Two of equal names and labels share a series, which ends with the second."""
+    """A handle of one series, made by MetricFamily.Metric. Metrics of equal names and labels share a series, which ends with
+    the last."""
 
     def __init__(self, family: "MetricFamily", labels: dict[str, str], buckets: list[float] | None) -> None:
-        self._family = family  # keeps the family
+        self._family = family  # a metric keeps its family alive
         self._kind = family._kind
         self._number = next(_numbers)
         self._link = server()
@@ -83,7 +84,7 @@ class Metric:
 
 
 class MetricFamily:
-    """A name, a description and a kind, of which each `Metric` is one series."""
+    """The name, description and kind of a metric. Each `Metric` of the family is one series."""
 
     COUNTER = MetricKind.COUNTER
     GAUGE = MetricKind.GAUGE
@@ -108,6 +109,7 @@ class MetricFamily:
             self._link.tell_later(deleted)
 
     def Metric(self, labels: Mapping[object, object] | None = None, buckets: Sequence[float] | None = None) -> Metric:
-        """Make a series of this family. `buckets`, rising upper bounds, belong to histograms and to them alone."""
+        """Make a series of this family. buckets: upper bounds in rising order; required for histograms, refused for other
+        kinds."""
         named = {str(name): str(value) for name, value in (labels or {}).items()}
         return Metric(self, named, None if buckets is None else [float(bound) for bound in buckets])

@@ -1,6 +1,6 @@
-"""pb_utils.ModelConfig, by which `auto_complete_config` adds to a configuration.
+"""pb_utils.ModelConfig, with which `auto_complete_config` completes a configuration.
 
-Same methods and refusals as Triton's class of that name; its errors are ValueError.
+It has the same methods and refusals as Triton's class of that name. Refusals raise ValueError.
 """
 
 import json

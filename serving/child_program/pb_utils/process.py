@@ -1,6 +1,6 @@
-"""The server of this process, for the functions and classes of pb_utils, which have no argument for it in Triton's API.
+"""The link of this process to the server, because the functions of pb_utils have no argument for it in Triton's API.
 
-The stub that runs the model sets it once, before it imports the model's code.
+The stub that runs the model sets the link once, before it imports the model's code.
 """
 
 from dataclasses import dataclass
@@ -12,9 +12,10 @@ from serving.child_program.link.server_link import ServerLink
 
 @dataclass(slots=True)
 class ModelProcess:
-    """model_dir: the folder of the version whose model.py runs here. link: None without a server.
+    """model_dir: the folder of the version whose model.py runs in this process. link: the link to the server; None if there is
+    none.
 
-    outputs: the shared memory for its outputs; None before it serves."""
+    outputs: the shared memory for the model's outputs; None before the model serves."""
 
     model_dir: str = ""
     link: ServerLink | None = None
@@ -25,7 +26,7 @@ PROCESS = ModelProcess()
 
 
 def server() -> ServerLink:
-    """Return the link of this process; TritonModelException without one."""
+    """Return the link of this process; TritonModelException if it has none."""
     if PROCESS.link is None:
         raise TritonModelException("the server can be asked only by a model that it is serving")
     return PROCESS.link

@@ -1,4 +1,4 @@
-"""pb_utils.InferenceRequest: a request that a model makes for another model, or one that `execute` gets."""
+"""pb_utils.InferenceRequest: a request that a model sends to another model, or that `execute` gets."""
 
 import json
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
@@ -35,19 +35,19 @@ TRITONSERVER_REQUEST_RELEASE_RESCHEDULE = 2
 
 
 class InferenceTrace:
-    """The trace of a request. A model passes it to an inference on another model, which then belongs to the trace."""
+    """The trace of a request. A model passes it to an inference on another model, which then becomes part of the trace."""
 
     def __init__(self, key: int = 0, context: str = "") -> None:
         self._key = key
         self._context = context
 
     def get_context(self) -> str | None:
-        """Return, with OpenTelemetry, a JSON object with the W3C `traceparent` of this request's span."""
+        """Return a JSON object with the W3C `traceparent` of this request's span; None without OpenTelemetry."""
         return self._context or None
 
 
 class InferenceRequest:
-    """A request for a model. `exec` and `async_exec` send one that a model made."""
+    """A request for a model. A model sends its own request with `exec` or `async_exec`."""
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class InferenceRequest:
         self._flags = whole_number("flags", flags)
 
     def timeout(self) -> int:
-        """Return microseconds; 0 for none."""
+        """Return the timeout in microseconds; 0 for none."""
         return self._timeout
 
     def priority(self) -> int:
         return self._priority
 
     def parameters(self) -> str:
-        """Return a JSON object as text."""
+        """Return the parameters as the text of a JSON object."""
         return json.dumps(self._parameters)
 
     def requested_output_names(self) -> list[str]:
@@ -124,16 +124,16 @@ class InferenceRequest:
         raise TritonModelException("only a request that execute is given has a response sender")
 
     def set_release_flags(self, flags: int) -> None:
-        """With RESCHEDULE and before `execute` returns, ask for the request again, for a model with iterative sequences."""
+        """Set RESCHEDULE, before `execute` returns, to execute the request again (for models with iterative sequences)."""
         if flags not in (TRITONSERVER_REQUEST_RELEASE_ALL, TRITONSERVER_REQUEST_RELEASE_RESCHEDULE):
             raise TritonModelException(f"unknown release flags {flags}")
 
     def exec(self, decoupled: bool = False) -> InferenceResponse | ResponseIterator:
-        """Return the other model's InferenceResponse; an iterator of responses if `decoupled`."""
+        """Return the InferenceResponse of the other model, or an iterator of responses if `decoupled`."""
         return infer(self._question(), decoupled)
 
     def async_exec(self, decoupled: bool = False) -> Coroutine[None, None, InferenceResponse | ResponseIterator]:
-        """Return an awaitable of the same result; the request is sent at once."""
+        """Return an awaitable of the result of `exec`. The request is sent immediately."""
         return infer_async(self._question(), decoupled)
 
     def _question(self) -> Question:
@@ -160,14 +160,15 @@ class InferenceRequest:
 
 
 class ReceivedRequest(InferenceRequest):
-    """A request that `execute` gets. The server's fields need no check.
+    """A request that `execute` gets. Its fields come from the server and need no check.
 
-    key: the server's number for it. outputs: the names of the requested outputs. stream: the open answer of a decoupled model;
-    None for other models. sender: the response sender that another model has asked for. rescheduled: the model asks for the
-    request again.
+    key: the server's number for the request. outputs: the names of the requested outputs. stream: the open answer of a
+    decoupled model; None for other models. sender: the response sender of a model that is not decoupled; None unless the model
+    asked for it.
+    rescheduled: the model asks to execute the request again.
     """
 
-    # Defaults: few requests differ from them.
+    # Most requests have these defaults.
     _correlation_id: int | str = 0
     _flags = 0
     _timeout = 0
@@ -186,7 +187,7 @@ class ReceivedRequest(InferenceRequest):
     ) -> None:
         """Read a message of the server.
 
-        memory: that of the inputs. outputs: the model's, which are requested if the client names none.
+        memory: the memory of the inputs. outputs: the outputs of the model, which are requested if the client names none.
         """
         self._id, _, rows, details = message
         self._inputs = [Tensor._from_memory(row, memory) for row in rows]
@@ -228,6 +229,6 @@ class ReceivedRequest(InferenceRequest):
         self.rescheduled = flags == TRITONSERVER_REQUEST_RELEASE_RESCHEDULE
 
     def release(self) -> None:
-        """Release the shared memory after `execute`, even if the model keeps the request."""
+        """Release the inputs' shared memory after `execute`, even if the model keeps the request."""
         self._inputs = []
         self.sender = None

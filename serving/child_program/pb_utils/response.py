@@ -1,4 +1,4 @@
-"""pb_utils.InferenceResponse, with its encoding for the server and its decoding."""
+"""pb_utils.InferenceResponse, and its encoding for the server and decoding."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from serving.child_program.pb_utils.tensor import Tensor, checked_tensors
 
 
 class InferenceResponse:
-    """Output tensors, or an error in their place."""
+    """Output tensors, or an error instead."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class InferenceResponse:
         return self._error
 
     def parameters(self) -> str:
-        """Return a JSON object as text."""
+        """Return the parameters as the text of a JSON object."""
         return json.dumps(self._parameters or {})
 
 
@@ -56,9 +56,9 @@ def encode_response(response: InferenceResponse, wanted: Sequence[str], writer: 
 
 
 def decode_response(message: AnswerBody, memory: Memory, device: str) -> InferenceResponse:
-    """Return the response of another model; an empty one for the end of a stream without a response.
+    """Return the response of another model. It is empty if a stream ends without a further response.
 
-    memory: that of its tensors. device: torch's name of the GPU to copy them to; "" for none.
+    memory: the memory of its tensors. device: torch's name for the GPU to copy the tensors to; "" to keep them on the host.
     """
     if "error" in message:
         return error_response(*message["error"])
@@ -69,5 +69,5 @@ def decode_response(message: AnswerBody, memory: Memory, device: str) -> Inferen
 
 
 def error_response(code: str, text: str) -> InferenceResponse:
-    """Return a response that is an error. `code` is one of Triton's: "INVALID_ARG", ..."""
+    """Return a response with an error. code: one of Triton's error codes, such as "INVALID_ARG"."""
     return InferenceResponse([], TritonError(text, ErrorCode(code)))

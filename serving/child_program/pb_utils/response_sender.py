@@ -1,6 +1,6 @@
-"""pb_utils.InferenceResponseSender: answers a request in place of `execute`'s return value, from any thread.
+"""pb_utils.InferenceResponseSender: answers a request instead of `execute`'s return value, from any thread.
 
-A model that is not decoupled answers once, a decoupled one any number of times; both may do so after `execute` has returned.
+A model that is not decoupled answers once, a decoupled model any number of times. Both may answer after `execute` has returned.
 """
 
 import threading
@@ -26,7 +26,7 @@ class ResponseStream(AnswerStream):
         self._wanted = wanted
 
     def send(self, response: InferenceResponse | None, flags: int) -> None:
-        """Send a response, or the end without one; wait while the client is too far behind."""
+        """Send a response, or the end of the stream without one. Waits while too many responses are unread."""
         if flags not in (0, TRITONSERVER_RESPONSE_COMPLETE_FINAL):
             raise TritonModelException(f"send takes 0 or TRITONSERVER_RESPONSE_COMPLETE_FINAL as flags, not {flags}")
         final = flags == TRITONSERVER_RESPONSE_COMPLETE_FINAL
@@ -42,7 +42,8 @@ class InferenceResponseSender(ABC):
 
     @abstractmethod
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        """Send a response; `flags` is TRITONSERVER_RESPONSE_COMPLETE_FINAL with the last one, or alone after it."""
+        """Send a response. flags: TRITONSERVER_RESPONSE_COMPLETE_FINAL with the last response, or without a response after
+        it."""
 
     @abstractmethod
     def is_cancelled(self) -> bool:
@@ -50,13 +51,13 @@ class InferenceResponseSender(ABC):
 
 
 class SingleResponseSender(InferenceResponseSender):
-    """Answers with exactly one response. response: the one that was sent; None before."""
+    """Answers with exactly one response. response: the response that the model has sent; None if it has not sent one."""
 
     def __init__(self, is_cancelled: Callable[[], bool]) -> None:
         self._is_cancelled = is_cancelled
         self._lock = threading.Lock()
         self._closed = False
-        self._stream: ResponseStream | None = None  # once `execute` has returned
+        self._stream: ResponseStream | None = None  # set when `execute` returns before the response
         self.response: InferenceResponse | None = None
 
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
@@ -66,7 +67,7 @@ class SingleResponseSender(InferenceResponseSender):
         with self._lock:
             if self._closed:
                 raise TritonModelException("the final response of this request was sent before")
-            if final and response is None and self.response is None:  # the words that Triton's tests look for
+            if final and response is None and self.response is None:  # Triton's tests expect these words
                 raise TritonModelException("Non-decoupled model cannot send complete final before sending a response")
             if response is not None and self.response is not None:
                 raise TritonModelException("a model that is not decoupled sends exactly one response for each request")
@@ -79,7 +80,8 @@ class SingleResponseSender(InferenceResponseSender):
         return self._is_cancelled()
 
     def executed(self, stream: ResponseStream) -> InferenceResponse | None:
-        """Note that `execute` has returned. Return the response sent by then; None if the stream has to send it later."""
+        """Note that `execute` has returned. Return the response if the model has sent it; None if the stream must send it
+        later."""
         with self._lock:
             if self.response is None:
                 self._stream = stream
@@ -89,7 +91,7 @@ class SingleResponseSender(InferenceResponseSender):
 
 
 class DecoupledResponseSender(InferenceResponseSender):
-    """Answers a request of a decoupled model: any number of responses, the last one with the flag."""
+    """Answers a request of a decoupled model: any number of responses, the last one with the final flag."""
 
     def __init__(self, stream: ResponseStream) -> None:
         self._stream = stream

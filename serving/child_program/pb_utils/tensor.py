@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def checked_tensors(name: str, tensors: Iterable["Tensor"]) -> "list[Tensor]":
-    """Return the tensors as a list; TritonModelException if one is no Tensor. name: the argument that has them."""
+    """Return the tensors as a list; TritonModelException if one is no Tensor. name: the name of the argument, for messages."""
     found = list(tensors)
     for tensor in found:
         if not isinstance(tensor, Tensor):
@@ -25,10 +25,10 @@ def checked_tensors(name: str, tensors: Iterable["Tensor"]) -> "list[Tensor]":
 
 
 class Tensor:
-    """A named tensor: a numpy array on the host, or a tensor on a GPU that came by DLPack.
+    """A named tensor: a numpy array on the host, or a tensor on a GPU received by DLPack.
 
-    The arrays of a request's inputs are views of shared memory, valid until `execute` returns: a model must copy those that it
-    keeps.
+    The input arrays of a request are views of shared memory, and valid until `execute` returns. A model must copy an array to
+    keep it.
     """
 
     __slots__ = ("_array", "_data", "_gpu", "_name", "_shape", "_type")
@@ -43,19 +43,19 @@ class Tensor:
         if not name:
             raise TritonModelException("a tensor's name must not be empty")
         self._type = type_of(array)
-        self._shape: list[int] | None = None  # the array's
+        self._shape: list[int] | None = None  # None: use the shape of the array
         self._array: Array | None = array if array.flags.c_contiguous else np.ascontiguousarray(array)
         self._data: memoryview | None = None
         self._gpu: torch.Tensor | None = None
 
     @classmethod
     def _from_memory(cls, row: TensorRow, memory: Memory) -> "Tensor":
-        """Return a view of a segment; strings are decoded when they are first read."""
+        """Return a view of a segment; strings are decoded when the model first reads them."""
         name, kind, shape, offset, length = row
         self: Tensor = object.__new__(cls)
         self._name = name
         self._type = TYPES[kind]
-        self._shape = shape  # type: ignore[assignment]  # JSON has it as a list
+        self._shape = shape  # type: ignore[assignment]  # JSON has the shape as a list
         self._gpu = self._array = self._data = None
         if kind == "BYTES":
             self._data = memoryview(memory)[offset : offset + length]
@@ -75,14 +75,14 @@ class Tensor:
         return self._shape
 
     def triton_dtype(self) -> int:
-        """Return the number of TRITONSERVER_DataType."""
+        """Return the datatype's number in TRITONSERVER_DataType."""
         return self._type.number
 
     def is_cpu(self) -> bool:
         return self._gpu is None
 
     def as_numpy(self) -> Array:
-        """Return the array; strings as an object array of bytes. BF16 needs the ml_dtypes package."""
+        """Return the numpy array; strings are an object array of bytes. BF16 needs the ml_dtypes package."""
         if self._gpu is not None:
             raise TritonModelException(f"tensor '{self._name}' is on a GPU and cannot be given as a numpy array")
         if self._array is None:
@@ -95,7 +95,7 @@ class Tensor:
         return self._array
 
     def to_dlpack(self) -> object:
-        """Return a DLPack capsule of the same memory."""
+        """Return a DLPack capsule that shares the tensor's memory."""
         return self.__dlpack__()
 
     def __dlpack__(self, stream: int | None = None, **_: object) -> object:
@@ -114,7 +114,8 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(name: str, tensor: object) -> "Tensor":
-        """Return a tensor that shares the memory of a capsule, or of an object with `__dlpack__`, in C order."""
+        """Return a tensor that shares the memory of a capsule or of an object with `__dlpack__`. The memory must be in C
+        order."""
         if not hasattr(tensor, "__dlpack__") and type(tensor).__name__ != "PyCapsule":
             raise TritonModelException(
                 f"a DLPack capsule or tensor is needed for '{name}', not {type(tensor).__name__}"
@@ -127,7 +128,7 @@ class Tensor:
         return Tensor._on_gpu(name, tensor)
 
     def _copied_to(self, device: str) -> "Tensor":
-        """Return a copy on a GPU, given by torch's name; strings stay on the host."""
+        """Return a copy on a GPU; strings stay on the host. device: torch's name for the GPU."""
         import torch
 
         return self if self._type.name == "BYTES" else Tensor._on_gpu(self._name, torch.from_dlpack(self).to(device))
@@ -150,7 +151,8 @@ class Tensor:
         return self
 
     def _host(self) -> tuple[str, Array]:
-        """Return the datatype of the V2 protocol and a contiguous array on the host; BF16 may come as uint16."""
+        """Return the name of the datatype and a contiguous array on the host. The array of a BF16 tensor may have dtype
+        uint16."""
         if self._gpu is None:
             if self._array is None:
                 self.as_numpy()

@@ -1,4 +1,4 @@
-"""The module that a model.py imports as `triton_python_backend_utils`: the names and signatures of Triton's."""
+"""The module that a model.py imports as `triton_python_backend_utils`: the same names and signatures as in Triton."""
 
 import sys
 from base64 import b64encode
@@ -85,7 +85,7 @@ class Logger:
 
     @staticmethod
     def log(message: str, level: _LogLevel = _LogLevel.INFO) -> None:
-        """Write one line of stderr: 0x1e and the level mark it for the server, 0x1f stands for a line break."""
+        """Write one line to stderr. It begins with 0x1e and the level, for the server; 0x1f replaces a line break."""
         if not isinstance(level, _LogLevel):
             raise TypeError(f"level must be one of Logger's, not {level!r:.100}")
         line = text("message", message).replace("\n", "\x1f")
@@ -108,16 +108,16 @@ class Logger:
         Logger.log(message, _LogLevel.VERBOSE)
 
 
-# -- calls of the server -----------------------------------------------------------------------------------------------
+# -- calls to the server -----------------------------------------------------------------------------------------------
 def load_model(model_name: str, config: str = "", files: dict[str, bytes] | None = None) -> None:
-    """Load or reload a model of the repository; `config` is JSON, `files` maps "file:1/model.onnx" to its content."""
+    """Load or reload a model of the repository. config: JSON. files: maps a name such as "file:1/model.onnx" to its content."""
     coded = {name: b64encode(content).decode() for name, content in (files or {}).items()}
     message: Load = {"op": "load", "model": text("model_name", model_name), "config": config, "files": coded}
     server().ask(message)
 
 
 def unload_model(model_name: str, unload_dependents: bool = False) -> None:
-    """Unload a model; with `unload_dependents` the steps of an ensemble too."""
+    """Unload a model. unload_dependents: also unload the steps of an ensemble."""
     message: Unload = {
         "op": "unload",
         "model": text("model_name", model_name),
@@ -127,7 +127,7 @@ def unload_model(model_name: str, unload_dependents: bool = False) -> None:
 
 
 def is_model_ready(model_name: str, model_version: str = "") -> bool:
-    """Return whether a model is ready; "" means any version."""
+    """Return whether a model is ready. model_version: "" means any version."""
     message: ModelReady = {
         "op": "ready",
         "model": text("model_name", model_name),
@@ -138,7 +138,7 @@ def is_model_ready(model_name: str, model_version: str = "") -> bool:
 
 # -- helpers -----------------------------------------------------------------------------------------------------------
 def get_model_dir() -> str:
-    """Return the folder of the version whose model.py this is."""
+    """Return the folder of the version whose model.py runs in this process."""
     return PROCESS.model_dir
 
 
@@ -179,12 +179,12 @@ if BFLOAT16 is not None:
 
 
 def triton_string_to_numpy(triton_type_string: str) -> type[np.generic]:
-    """Return numpy.float32 for "TYPE_FP32"; KeyError for an unknown name."""
+    """Return the numpy type of a name, such as numpy.float32 for "TYPE_FP32"; KeyError for an unknown name."""
     return TRITON_STRING_TO_NUMPY[triton_type_string]
 
 
 def triton_to_numpy_type(data_type: int) -> type[np.generic] | None:
-    """Return the numpy type of a TRITONSERVER_DataType number; None for an unknown one."""
+    """Return the numpy type of a TRITONSERVER_DataType number; None for an unknown number."""
     for row in TYPES.values():
         if row.number == data_type:
             return TRITON_STRING_TO_NUMPY.get(f"TYPE_{'STRING' if row.name == 'BYTES' else row.name}")
@@ -197,7 +197,7 @@ def numpy_to_triton_type(data_type: DTypeLike) -> int:
 
 
 def serialize_byte_tensor(input_tensor: Array) -> bytes:
-    """Return a tensor of strings in the wire's form."""
+    """Return a tensor of strings in the protocol's binary form."""
     return serialize(input_tensor)
 
 
