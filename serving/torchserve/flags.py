@@ -29,7 +29,7 @@ _REFUSAL = "the models of this server are registered through TorchServe's manage
 
 
 class TorchServeFlags(PluginFlags):
-    """The flags of TorchServe; each of them opens TorchServe's listeners."""
+    """The flags of TorchServe. Each of these flags makes the server open TorchServe's listeners."""
 
     @staticmethod
     def add(add: Add) -> None:
@@ -63,7 +63,7 @@ class TorchServeFlags(PluginFlags):
         flags = {name: values.pop(name) for name in _FLAGS}
         if all(value in (None, False) for value in flags.values()):
             return None, []
-        # Here, because no other server has use for what these import: readers of YAML, Java properties and archives.
+        # Imported here, because only this needs the readers of YAML, Java properties and archives behind these imports.
         from repository.torchserve.properties import InvalidProperties, Properties, load_models, torchserve_options
         from repository.torchserve.properties import read as read_properties
 

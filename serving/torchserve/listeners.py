@@ -1,6 +1,6 @@
-"""TorchServe's ports: each of its APIs over HTTP, on an address, over TLS or on a Unix socket, and its two gRPC services.
+"""TorchServe's ports: each of its HTTP APIs, on an address (also over TLS) or a Unix socket, and its two gRPC services.
 
-APIs of the same address share a listener, as in TorchServe.
+APIs with the same address share a listener, as in TorchServe.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ from serving.torchserve.telemetry.model_log import ModelLog
 
 
 class _Log(Protocol):
-    """A file that is written beside the work."""
+    """A log file that is written in the background."""
 
     def start(self) -> None: ...
     async def close(self) -> None: ...
@@ -63,7 +63,7 @@ class HttpApi:
         self._listener = Listener(RouteTable(routes, source, source.options.max_request_size, ERROR_REPLIES), context)
         self._wanted = address
         self._options = source.options
-        self.logs: Sequence[_Log] = ()  # written while this listens
+        self.logs: Sequence[_Log] = ()  # the logs that are written while this API listens
         self.address = ("", 0)
 
     async def start(self) -> None:
@@ -82,7 +82,7 @@ class HttpApi:
         await self._listener.drain()
         for log in self.logs:
             if isinstance(log, MetricsLog):
-                await log.write()  # what handlers show goes with their models
+                await log.write()  # the metrics of handlers disappear with their models
 
     async def close(self) -> None:
         await self._listener.close()
@@ -93,7 +93,7 @@ class HttpApi:
 
 
 class _Api(NamedTuple):
-    """name: of its listener. kind: the key that it asks for. operations: what describes it."""
+    """name: the name of its listener. kind: the key that it requires. operations: the API's description."""
 
     name: str
     address: ListenAddress
@@ -103,14 +103,14 @@ class _Api(NamedTuple):
 
 
 _Made = tuple[str, tuple[Frontend, str, int]]
-"""The name of a listener, and itself with the host, or the path of its socket, and the port where it is to listen."""
+"""The name of a listener; then the listener, the host (or the path of its socket) and the port where it is to listen."""
 
 
 class TorchServeListeners:
-    """Makes the listeners of one server, which share its counters and its Targets. None of them listens yet."""
+    """Makes the listeners of one server, which share its counters and its Targets. The listeners are not started."""
 
     def __init__(self, source: TorchServeSource, options: Options) -> None:
-        """INVALID_ARG for a metrics.yaml that cannot be read."""
+        """Raise INVALID_ARG if metrics.yaml cannot be read."""
         self._source = source
         self._options = options
         torchserve = source.options
@@ -124,7 +124,7 @@ class TorchServeListeners:
         self._access = AccessLog(torchserve.log_location / "access_log.log") if torchserve.log_files else None
 
     def all(self) -> dict[str, Listening]:
-        """Return the listeners by the names of their APIs: those over HTTP, and over gRPC."""
+        """Return the HTTP and gRPC listeners by the names of their APIs."""
         return {name: self._listening(name, *one) for name, one in (*self._http(), *self._grpc())}
 
     def _listening(self, name: str, frontend: Frontend, host: str, port: int) -> Listening:
@@ -146,7 +146,7 @@ class TorchServeListeners:
             yield first.name, (made, str(first.address.socket or first.address.host), first.address.port)
 
     def _logs(self) -> Iterator[_Log]:
-        """Return the writers of TorchServe's log files, with the metrics where their mode asks for a file."""
+        """Yield the writers of TorchServe's log files, and of its metrics if their mode asks for a file."""
         torchserve = self._source.options
         if self._access is not None:
             yield self._access
@@ -193,7 +193,7 @@ class TorchServeListeners:
             torchserve.grpc_management_max_connection_age_ms,
             torchserve.grpc_management_max_connection_age_grace_ms,
         )
-        if torchserve.enable_grpc_ssl:  # so that errors name the properties of config.properties
+        if torchserve.enable_grpc_ssl:  # checked here so that errors name properties of config.properties
             server_context(PropertyFiles(torchserve.certificate_file, torchserve.private_key_file), "h2")
         methods = inference_methods(GrpcInferenceApi(source, self._targets, self._headers))
         checks = authoriser(source, self._options, TokenType.INFERENCE)
@@ -221,7 +221,7 @@ def _by_address(apis: Sequence[_Api]) -> list[list[_Api]]:
 def _grpc_options(
     options: Options, torchserve: TorchServeOptions, address: str, port: int, age_ms: int, grace_ms: int
 ) -> Options:
-    """Return the server's options with those of one of TorchServe's gRPC services."""
+    """Return the server's options, changed to the options of one of TorchServe's gRPC services."""
     return dataclasses.replace(
         options,
         grpc_address=address,

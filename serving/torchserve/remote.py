@@ -1,8 +1,8 @@
-"""TorchServe's /predictions/<model>[/<version>]: one request for each row, as its clients send them.
+"""The protocol of TorchServe's /predictions/<model>[/<version>]: one request for each row, as TorchServe's clients send.
 
-A model with one BYTES input and one BYTES output (as this server has for TorchServe's archives) sends and receives bodies as
-they are. A model with other tensors sends its rows as JSON: nested lists, or an object of them for several inputs; answers are
-read in the same way. For a handler with other JSON, the policy has templates.
+For a model with one BYTES input and one BYTES output (as this server has for TorchServe's archives), bodies are sent and
+received unchanged. For a model with other tensors, rows are sent as JSON: nested lists, or for several inputs an object of
+nested lists. Answers are read in the same way. For a handler with other JSON, the policy has templates.
 Source: docs/inference_api.md of TorchServe 0.12, and its server.
 """
 
@@ -55,7 +55,7 @@ class TorchServe(RemoteProtocol):
 
 
 def _with_lists(remote: Remote, config: ModelConfig) -> Remote:
-    """Return the remote with templates for bare rows."""
+    """Return the remote with templates that send and receive rows as nested lists."""
     row = ROW if config.max_batch_size > 0 else ""
     inputs, outputs = [one.name for one in config.input], [one.name for one in config.output]
     request: Json = f"${inputs[0]}{row}" if len(inputs) == 1 else {name: f"${name}{row}" for name in inputs}
@@ -101,7 +101,7 @@ class _Bodies(RemoteProtocol):
 
 
 def _parameters(answers: Sequence[HttpAnswer]) -> Parameters:
-    """Return the type and status of a single answer as parameters, as this server's own handlers set them."""
+    """Return the content type and status of a single answer as parameters, as this server's handlers set them."""
     if len(answers) != 1:
         return {}
     parameters: Parameters = (
@@ -111,7 +111,7 @@ def _parameters(answers: Sequence[HttpAnswer]) -> Parameters:
 
 
 def _parts_of(request: InFlightRequest) -> list[_Part]:
-    """Return the parts that a client of TorchServe has described; [] for other clients."""
+    """Return the parts as a client of TorchServe has described them; [] for other clients."""
     try:
         found = orjson.loads(str(request.asked.parameters.get("torchserve_parts", "[]")))
         return [(str(name), _printable(kind), _printable(filename)) for name, kind, filename in found]
@@ -120,12 +120,12 @@ def _parts_of(request: InFlightRequest) -> list[_Part]:
 
 
 def _printable(text: object) -> str | None:
-    """Return a text of a client if a header may have it; else None."""
+    """Return a text from a client if a header may contain it; else None."""
     return text if isinstance(text, str) and text.isascii() and text.isprintable() else None
 
 
 def _body(values: list[bytes], parts: Sequence[_Part]) -> tuple[str, list[Chunk]]:
-    """Return the content type and the body of one request: one element as it is, several as a form."""
+    """Return the content type and the body of one request: a single element unchanged, several elements as a form."""
     if len(values) == 1:
         kind = parts[0][1] if len(parts) == 1 else None
         return kind or _guessed(values[0]), [values[0]]
@@ -144,7 +144,7 @@ def _body(values: list[bytes], parts: Sequence[_Part]) -> tuple[str, list[Chunk]
 
 
 def _guessed(value: bytes) -> str:
-    """Return the content type of an element without one: JSON for an object or a list, else bytes."""
+    """Return a content type for an element that has none: JSON for an object or a list, else bytes."""
     if value[:1] in (b"{", b"["):
         try:
             orjson.loads(value)

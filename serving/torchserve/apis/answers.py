@@ -1,6 +1,6 @@
-"""A handler's answer as HTTP: its bytes, with the status and headers that it has set.
+"""A handler's answer as HTTP: its bytes, with the status and headers that the handler has set.
 
-The handler's process sends these in the parameters of the response, beside the bytes of `data`: content_type,
+The handler's process sends status and headers in parameters of the response, in addition to the bytes of `data`: content_type,
 torchserve_status, torchserve_reason, torchserve_headers.
 """
 
@@ -18,7 +18,7 @@ from serving.torchserve.registry.errors import TorchServeError, server_error
 OUTPUT = "data"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5.6.2
 _NOT_IN_A_LINE = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]+")
-# Headers that a handler may not set: those about how the answer is sent, and those of every answer.
+# Headers that a handler may not set: headers about how the answer is sent, and headers that every answer has.
 _OURS = frozenset(
     (
         *("connection", "content-length", "keep-alive", "transfer-encoding", "trailer", "upgrade"),
@@ -28,7 +28,7 @@ _OURS = frozenset(
 
 
 class HandlerAnswer(NamedTuple):
-    """reason: of the handler, "" by default. headers: with the content type, if one is set."""
+    """reason: the reason phrase that the handler has set, "" by default. headers: including the content type, if one is set."""
 
     status: int = 200
     reason: str = ""
@@ -45,8 +45,8 @@ PLAIN = HandlerAnswer()
 
 
 def body_of(response: InferenceResponse, limit: int) -> bytes:
-    """Return the bytes of the handler's answer; for a model with other outputs, these by name as JSON. TorchServeError for
-    more than `limit` bytes."""
+    """Return the bytes of the handler's answer; for a model with other outputs, JSON with the outputs by name. Raise
+    TorchServeError for more than `limit` bytes."""
     output = response.outputs.get(OUTPUT)
     if output is not None and output.size == 1 and output.dtype.hasobject:
         body = output.item()
@@ -60,7 +60,7 @@ def body_of(response: InferenceResponse, limit: int) -> bytes:
 
 
 def answer_of(response: InferenceResponse | None) -> HandlerAnswer:
-    """Return the status and headers of the handler's first response. TorchServeError for a status that ends no request."""
+    """Return the status and headers of the handler's first response; raise TorchServeError for a status that is not final."""
     if response is None or not response.parameters:
         return PLAIN
     parameters = response.parameters
@@ -83,7 +83,7 @@ def _status(status: object) -> int:
 
 
 def _set_headers(text: object) -> Iterable[tuple[str, str]]:
-    """Return headers that the handler's process sends as JSON: an object, or a list of pairs."""
+    """Return the headers that the handler's process sends as JSON: an object, or a list of pairs."""
     if not text:
         return ()
     try:
@@ -99,5 +99,5 @@ def _unreadable() -> TorchServeError:
 
 
 def _in_a_line(text: str) -> str:
-    """Return a text that cannot end the line of a header."""
+    """Return a text without characters that would end the line of a header."""
     return _NOT_IN_A_LINE.sub(" ", text)

@@ -1,4 +1,4 @@
-"""The description of TorchServe's APIs, as OPTIONS answers it: OpenAPI 3.0.1.
+"""The description of TorchServe's APIs, which OPTIONS returns: OpenAPI 3.0.1.
 
 Source: the OpenAPI specification 3.0.1; paths, parameters and statuses as in docs/rest_api.md of TorchServe 0.12.
 """
@@ -24,7 +24,7 @@ _STATUSES = {
 
 
 class Parameter(NamedTuple):
-    """A parameter of the query, or of the path where the path names it."""
+    """A parameter of the query, or of the path if the path contains its name."""
 
     name: str
     description: str
@@ -35,7 +35,8 @@ class Parameter(NamedTuple):
 
 
 class Operation(NamedTuple):
-    """answer: describes a success, with its media type and schema. failures: statuses beside 200. body: whether it has one."""
+    """answer: the description of a success; media_type and schema: its content. failures: the statuses other than 200.
+    body: whether a request has a body."""
 
     path: str
     method: str
@@ -203,7 +204,7 @@ MANAGEMENT = (
 
 
 def describe_apis(*apis: Sequence[Operation]) -> JsonObject:
-    """Return one document of these APIs."""
+    """Return one document that describes these APIs."""
     info: JsonObject = {
         "title": "TorchServe APIs",
         "description": "TorchServe's APIs, served by Slipway",
@@ -213,7 +214,7 @@ def describe_apis(*apis: Sequence[Operation]) -> JsonObject:
 
 
 def describe_model(name: str) -> JsonObject:
-    """Return the document of one model's predictions."""
+    """Return the document that describes the predictions of one model."""
     operations = [
         Operation(path, "post", name, f"Predict with {name}.", "What its handler answers.", _BINARY, media_type="*/*")
         for path in (f"/predictions/{name}", "/v1/models/{model_name}:predict", "/v2/models/{model_name}/infer")
@@ -222,7 +223,7 @@ def describe_model(name: str) -> JsonObject:
 
 
 def describe_managing(name: str) -> JsonObject:
-    """Return the document of managing one model."""
+    """Return the document that describes how to manage one model."""
     operations = [operation for operation in MANAGEMENT if operation.path.startswith("/models/{")]
     return _document({"title": f"RESTful Management API for: {name}", "version": VERSION}, operations)
 

@@ -7,7 +7,7 @@ from serving.frontends.shared.authorisation import GRPC_PREFIX, Authoriser
 from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.registry.tokens import Tokens, TokenType
 
-# Groups of routes that need the key of another API than their listener's, or none.
+# Groups of routes that need the key of an API other than the listener's API, or no key.
 TOKEN_GROUP = "torchserve-token"
 MANAGEMENT_GROUP = "torchserve-management"
 DESCRIPTION_GROUP = "torchserve-description"
@@ -16,7 +16,7 @@ _KINDS = {TOKEN_GROUP: TokenType.API, MANAGEMENT_GROUP: TokenType.MANAGEMENT}
 
 
 class TokenAuthoriser(Authoriser):
-    """Requires the key of one API."""
+    """Checks that a client sends the key of one API."""
 
     def __init__(self, tokens: Tokens, kind: TokenType) -> None:
         super().__init__((), GRPC_PREFIX, None)
@@ -30,7 +30,7 @@ class TokenAuthoriser(Authoriser):
 
 
 def authoriser(source: TorchServeSource, options: Options, kind: TokenType) -> Authoriser:
-    """Return the checks of an API. Without TorchServe's tokens they are those of --auth-file."""
+    """Return the checks of an API. Without TorchServe's tokens, these are the checks that --auth-file asks for."""
     if source.tokens is not None:
         return TokenAuthoriser(source.tokens, kind)
     return Authoriser.from_options(options, "http")

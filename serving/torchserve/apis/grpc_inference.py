@@ -1,6 +1,6 @@
 """TorchServe's gRPC service for inference: Ping, Predictions, StreamPredictions, StreamPredictions2.
 
-Parts of a request are never decoded, and answers have no place for the status and headers of a handler. Sources:
+The parts of a request are never decoded, and answers have no place for the status and headers of a handler. Sources:
 docs/grpc_api.md of TorchServe 0.12, and its answers.
 """
 
@@ -51,9 +51,9 @@ _ARCHIVE = "org.pytorch.serve.archive.model"
 
 
 def call_error(error: Exception) -> CallError:
-    """Return the error that ends a call: a status, and a message followed by the class by which TorchServe's clients know it.
+    """Return the error that ends a call: a status, and a message followed by the Java class that TorchServe's clients expect.
 
-    As in TorchServe, a request refused before it reaches a worker is INTERNAL. Unforeseen errors are logged."""
+    As in TorchServe, a request that is refused before it reaches a worker gets INTERNAL. Unforeseen errors are logged."""
     if isinstance(error, CallError):
         return error
     if not isinstance(error, ServingError):
@@ -87,7 +87,7 @@ class GrpcInferenceApi:
         self.new_id = headers.new_id
 
     def request(self, message: ReceivedPredictions, sequence: SequencePosition = NO_SEQUENCE) -> _Prepared:
-        """Return the request of a message. TorchServeError for a model that cannot answer."""
+        """Return the request in a message; raise TorchServeError for a model that cannot answer."""
         if not message.model_name:
             raise bad_request("Parameter model_name is required.")
         target = self.targets.find(message.model_name, message.model_version)
@@ -111,7 +111,7 @@ class GrpcInferenceApi:
         return _Prepared(target, asked)
 
     def _by_name(self, model: str, target: Target, parts: Mapping[str, bytes]) -> InferenceRequest:
-        """Return the request to a model with other inputs, each a JSON value under its name."""
+        """Return the request to a model with other inputs; each part is the JSON value of the input with its name."""
         try:
             values = {name: orjson.loads(value) for name, value in parts.items()}
         except orjson.JSONDecodeError:
@@ -134,8 +134,8 @@ class GrpcInferenceApi:
 
 
 class PredictionCall(Call):
-    """One request and its answer: one message, which joins the pieces of a streaming handler, or a message for each piece where
-    the method `streams`."""
+    """One request and its answer: one message, which joins the pieces of a streaming handler, or, if the method `streams`, one
+    message for each piece."""
 
     __slots__ = ("api", "pieces", "queued_bytes", "received", "request", "stream_flow", "streams", "waiting")
 
@@ -153,11 +153,11 @@ class PredictionCall(Call):
         self.api = api
         self.streams = streams
         self.received: ReceivedPredictions | None = None
-        self.waiting: asyncio.Task[None] | None = None  # for the model's first workers
+        self.waiting: asyncio.Task[None] | None = None  # the task that waits for the model's first workers
         self.request: InFlightRequest | None = None
         self.pieces: list[bytes] = []
         self.stream_flow: ResponseFlow | None = None
-        self.queued_bytes = 0  # of the flow, in `outgoing`
+        self.queued_bytes = 0  # bytes of the flow that are in `outgoing`
 
     @property
     def flow(self) -> ResponseFlow | None:
@@ -240,7 +240,7 @@ class PredictionCall(Call):
         self.fail(ended.status, ended.message)
 
     def abandon(self) -> None:
-        """Cancel the request, and drop it, because it refers to this call."""
+        """Cancel the request, and drop the reference to it, because the request refers to this call."""
         request, self.request = self.request, None
         if self.waiting is not None:
             self.waiting.cancel()
@@ -251,7 +251,7 @@ class PredictionCall(Call):
 
 
 class SequenceCall(Call):
-    """StreamPredictions2: many requests, answered in their order; an error is in the status of its answer."""
+    """StreamPredictions2: many requests, answered in their order. An error is sent in the status of an answer."""
 
     __slots__ = ("api", "flow", "flushing", "in_order", "queued_bytes")
     client_streaming = True
@@ -269,7 +269,7 @@ class SequenceCall(Call):
         self.api = api
         self.flow = ResponseFlow()
         self.in_order: deque[_Pending] = deque()
-        self.queued_bytes = 0  # of the flow, in `outgoing`
+        self.queued_bytes = 0  # bytes of the flow that are in `outgoing`
         self.flushing = False
 
     def message(self, body: "bytes | memoryview", start: int) -> None:
@@ -306,7 +306,7 @@ class SequenceCall(Call):
             pending.refuse(error)
 
     def _sequence(self, message: ReceivedPredictions) -> SequencePosition:
-        """Return the sequence of a request; one that starts a sequence without an id gets a new id."""
+        """Return the sequence of a request; a request that starts a sequence without an id gets a new id."""
         options = self.api.options
         parts = parts_of(message)
         start = _is_true(parts, options.header_key_sequence_start)
@@ -332,7 +332,7 @@ class SequenceCall(Call):
         self.resume()
 
     def flush(self) -> None:
-        """Send the answers of the oldest requests."""
+        """Send the answers that are ready, in the order of their requests."""
         if self.flushing:
             return
         self.flushing = True
@@ -341,7 +341,7 @@ class SequenceCall(Call):
             self._send(first)
             if not first.done:
                 break
-            if self.in_order:  # empty where the call ended meanwhile
+            if self.in_order:  # empty if the call has ended meanwhile
                 self.in_order.popleft()
                 self.connection.limit.requests_ended()
                 self.give(first.memory)
@@ -374,7 +374,7 @@ class SequenceCall(Call):
 
 
 class _Pending:
-    """A request of a stream, and its serialised answers until their turn, with the bytes of the flow."""
+    """A request of a stream, and its serialised answers that wait for their turn, each with its bytes in the flow."""
 
     __slots__ = ("call", "done", "flow", "memory", "ready", "request", "sequence", "waiting")
 
@@ -384,7 +384,7 @@ class _Pending:
         self.sequence = sequence
         self.memory = memory  # bytes of the server's memory for requests
         self.ready: deque[tuple[bytes, int]] = deque()
-        self.waiting: asyncio.Task[None] | None = None  # for the model's first workers
+        self.waiting: asyncio.Task[None] | None = None  # the task that waits for the model's first workers
         self.request: InFlightRequest | None = None
         self.done = False
 
@@ -401,7 +401,7 @@ class _Pending:
             self._add_error(error)
         if final:
             self.done = True
-            self.request = None  # which refers to this object
+            self.request = None  # the request refers to this object
         self.call.flush()
 
     def refuse(self, error: Exception) -> None:
@@ -413,7 +413,7 @@ class _Pending:
 
     def _add_error(self, error: Exception) -> None:
         ended = call_error(error)
-        message, _, _ = ended.message.partition("\n")  # the class belongs to the status of a whole call
+        message, _, _ = ended.message.partition("\n")  # only the status of a whole call has the class
         self._add(PredictionResponse(status=RpcStatus(code=int(ended.status), message=message)), 0)
 
     def _add(self, message: PredictionResponse, counted: int) -> None:
@@ -432,7 +432,7 @@ def parse_request(body: "bytes | memoryview", start: int) -> ReceivedPredictions
 
 
 def parts_of(message: ReceivedPredictions) -> dict[str, bytes]:
-    """Return the parts in the order in which they were sent."""
+    """Return the parts of a request in the order in which they were sent."""
     return {entry.key: entry.value for entry in message.input}
 
 
@@ -441,7 +441,7 @@ def _is_true(parts: Mapping[str, bytes], name: str) -> bool:
 
 
 def inference_methods(api: GrpcInferenceApi) -> Callable[[str], Method]:
-    """Return a function that finds the method of a path: TorchServe's, KServe's under both of their names, and gRPC's own."""
+    """Return a function that finds the method for a path: methods of TorchServe, of KServe under both names, and of gRPC."""
     service = f"{INFERENCE}.InferenceAPIsService"
     table = [
         Method("Ping", "health", UnaryCall, Empty, api.ping),

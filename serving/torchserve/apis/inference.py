@@ -1,8 +1,8 @@
-"""TorchServe's inference API: predictions and explanations, by any method, of any body.
+"""TorchServe's inference API: predictions and explanations, with any HTTP method and any body.
 
 A request becomes one InferenceRequest with the parts of its body as the elements of the input `data`; the handler's process
-decodes the parts and makes the answer. A model with other inputs takes them by their names, as JSON. No function here waits: a
-Prediction answers when it is called back.
+decodes the parts and makes the answer. A model with other inputs takes them by their names, as JSON. Nothing waits for a
+model's answer: a Prediction is called back with it.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from serving.torchserve.registry.errors import WorkersStarting, bad_request
 from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.telemetry.metrics import InferenceMetrics
 
-HEADS = 1024  # that are remembered
-LONGEST = 4096  # characters of the headers' values in a remembered head
+HEADS = 1024  # how many heads are remembered
+LONGEST = 4096  # how many characters the header values of a remembered head may have together
 LARGE_FORM = 256 << 10  # bytes; a larger form is cut into its parts on another thread
 
 
 class _Asked(NamedTuple):
     """A request as its head describes it.
 
-    model: "" where a part may name it. version: as written; "" for none. form: its Content-Type where the body has
-    several parts, else "", and `parameters` are those of the one part. query: the parts of the query.
+    model: "" if a part may name the model. version: the version as written; "" for none. form: the Content-Type of a body with
+    several parts; "" if the body is one part, which `parameters` then describe. query: the parts in the query.
     """
 
     model: str
@@ -70,7 +70,7 @@ class InferenceApi:
         self._run(exchange, self._asked.get(exchange.head) or self._read(exchange, explain=True))
 
     def invoke(self, exchange: Exchange) -> None:
-        """Answer the older routes, whose query may have parts and the model's name."""
+        """Answer the older routes, whose query may contain parts and the model's name."""
         self._run(exchange, self._asked.get(exchange.head) or self._read(exchange, older=True))
 
     # -- heads -----------------------------------------------------------------------------------------------------
@@ -96,8 +96,8 @@ class InferenceApi:
         return asked
 
     def _with_model(self, exchange: Exchange, asked: _Asked, parts: Sequence[Part]) -> _Asked:
-        """Return the request with the model that a part names, or the only model. Check here that the client may call it,
-        because the listener did not know the model."""
+        """Return the request with the model that a part names, or with the only model. Also check that the client may call that
+        model: the listener did not know the model."""
         model = self._named_by(parts)
         authoriser = exchange.pipeline.context.authoriser
         if not authoriser.open:
@@ -142,7 +142,7 @@ class InferenceApi:
     def _submit(
         self, exchange: Exchange, asked: _Asked, values: list[bytes], parameters: dict[str, ParameterValue]
     ) -> None:
-        """Submit the parts as one row of the input, once the model has its first workers."""
+        """Submit the parts as one row of the input. If the model's first workers are starting, wait for them."""
         try:
             target = self.targets.find(asked.model, asked.version)
         except WorkersStarting as error:
@@ -177,7 +177,7 @@ class InferenceApi:
         except Exception as error:
             exchange.fail(error)
 
-    # -- beside predictions ----------------------------------------------------------------------------------------
+    # -- other answers ----------------------------------------------------------------------------------------
     def standing(self, status: int) -> str:
         """Return the header lines of an answer with this status, and count it."""
         self.metrics.count_reply(status)

@@ -58,7 +58,7 @@ def asked_in_query(query: "Query") -> Registering:
 
 
 def asked_in_json(body: bytes) -> Registering:
-    """Read a registration as JSON; as in TorchServe, by default it is not synchronous and has no workers."""
+    """Read a registration in JSON; as in TorchServe, it is by default not synchronous and without workers."""
     fields = json_object(body)
     return Registering(
         url=text_of(fields, "url"),
@@ -84,7 +84,7 @@ async def describe_model(source: TorchServeSource, exchange: Exchange) -> Reply:
 async def described(
     source: TorchServeSource, name: str, version: str | None, customized: bool, headers: Iterable[tuple[str, str]] = ()
 ) -> list[dict[str, Any]]:
-    """Return the description of versions; customized: for a single version, with its handler's own metadata."""
+    """Return the description of versions. customized: whether to add the handler's own metadata for a single version."""
     rows = source.descriptions.describe(name, version)
     if customized and version != "all":
         number = source.descriptions.number(name, version)
@@ -117,7 +117,7 @@ async def set_default(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 
 def model_ready(source: TorchServeSource, exchange: Exchange) -> Reply:
-    """Answer whether a model is ready, as KServe does."""
+    """Answer whether a model is ready, in KServe's form."""
     name = exchange.route.params["model"].partition(":")[0]
     workers = source.descriptions.describe(name, None)[0]["workers"]
     return json_reply({"name": name, "ready": any(worker["status"] == "READY" for worker in workers)})
@@ -125,7 +125,7 @@ def model_ready(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 # -- tokens ------------------------------------------------------------------------------------------------------------
 def renew_token(source: TorchServeSource, exchange: Exchange) -> Reply:
-    """Make a new key, which is written to the key file and never in an answer."""
+    """Make a new key, which is written to the key file and never sent in an answer."""
     if source.tokens is None:
         raise no_resource()
     kind = Query(exchange.head.query).text("type")
@@ -136,7 +136,7 @@ def renew_token(source: TorchServeSource, exchange: Exchange) -> Reply:
 
 
 def describe_api(source: TorchServeSource, exchange: Exchange) -> Reply:
-    """Answer with the description of managing a model, if it exists."""
+    """Answer with the description of how to manage a model, if the model exists."""
     source.descriptions.describe(*_model_and_version(exchange))
     return json_reply(describe_managing(exchange.route.params["model"]))
 
@@ -157,7 +157,7 @@ ROUTES = (
 
 # -- reading and answering ---------------------------------------------------------------------------------------------
 class Query:
-    """The parameters of a query; of a repeated one the first counts, and a malformed number counts as absent."""
+    """The parameters of a query. If a parameter is repeated, the first one counts; a malformed number counts as absent."""
 
     def __init__(self, query: str) -> None:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=100) if query.count("&") < 100 else []
@@ -187,7 +187,7 @@ def _model_and_version(exchange: Exchange) -> tuple[str, str | None]:
 
 
 def manageable(source: TorchServeSource) -> Registrations:
-    """Return the registrations; refuse where a model repository is served instead."""
+    """Return the registrations; refuse the call if a model repository is served instead."""
     if source.registrations is None:
         raise TorchServeError(
             405,
@@ -198,7 +198,7 @@ def manageable(source: TorchServeSource) -> Registrations:
 
 
 def changeable(source: TorchServeSource) -> Registrations:
-    """Return the registrations where models may be registered and unregistered."""
+    """Return the registrations; refuse the call unless models may be registered and unregistered."""
     registrations = manageable(source)
     if not source.options.enable_model_api:
         raise not_allowed()

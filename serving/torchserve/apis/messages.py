@@ -1,6 +1,6 @@
-"""The messages of TorchServe's two gRPC services, made here from the names and numbers of their fields.
+"""The messages of TorchServe's two gRPC services, made in this module from the names and numbers of their fields.
 
-They have a descriptor pool of their own, because a process may have TorchServe's copies of them too.
+They have a descriptor pool of their own, because a process may also have TorchServe's copies of the same messages.
 Source: docs/grpc_api.md of TorchServe 0.12, and its inference.proto and management.proto.
 """
 
@@ -122,7 +122,7 @@ def _inference() -> FileDescriptorProto:
 
 
 def _received(inference: FileDescriptorProto) -> FileDescriptorProto:
-    """Return a PredictionsRequest with its map as a list of entries, as on the wire, because a map would lose their order."""
+    """Return a PredictionsRequest whose map is a list of entries, as on the wire: a map would lose their order."""
     file = FileDescriptorProto(name="received.proto", package=RECEIVED, syntax="proto3")
     request = file.message_type.add()
     request.CopyFrom(inference.message_type[0])
@@ -170,7 +170,7 @@ def _message(name: str) -> Any:
     return GetMessageClass(POOL.FindMessageTypeByName(name))
 
 
-# Their fields are known at run time only.
+# Of type Any, because the fields of these classes are known only at run time.
 RpcStatus: Any = _message("google.rpc.Status")
 Empty: Any = _message("google.protobuf.Empty")
 PredictionsRequest: Any = _message(f"{INFERENCE}.PredictionsRequest")

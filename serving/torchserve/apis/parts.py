@@ -1,4 +1,4 @@
-"""Splits a request's body, and its query on the older routes, into the parts of a handler: named bytes with their types.
+"""Splits a request's body, and on the older routes its query, into the parts for a handler: named bytes with their types.
 
 The handler's process decodes a part (as an object, a text, bytes) by its type. python-multipart parses multipart bodies.
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
 MAX_PARTS = 10_000
-MAX_HEADERS = 32  # of a part
+MAX_HEADERS = 32  # headers of a part
 MAX_HEADER = 8 << 10  # bytes
 FORM = "application/x-www-form-urlencoded"
 MULTIPART = "multipart/form-data"
@@ -28,7 +28,7 @@ logging.getLogger(MultipartParser.__module__).setLevel(logging.ERROR)  # no warn
 
 
 class Part(NamedTuple):
-    """content_type: without parameters; None for the field of a form, whose bytes are never decoded."""
+    """content_type: the media type without parameters; None for the field of a form, whose bytes are never decoded."""
 
     name: str
     value: bytes
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def media_type(header: str) -> str | None:
-    """Return the media type of a Content-Type header, as written and without parameters; None for an empty one."""
+    """Return the media type of a Content-Type header, as written and without parameters; None for an empty header."""
     return header.partition(";")[0].strip() or None
 
 
@@ -48,7 +48,7 @@ def is_form(header: str) -> bool:
 
 
 def form_parts(header: str, body: bytes) -> list[Part]:
-    """Return the parts of a form. TorchServeError (400) for one that cannot be read."""
+    """Return the parts of a form; raise TorchServeError (400) for a form that cannot be read."""
     if (media_type(header) or "").lower() == FORM:
         fields, _, last = body.rpartition(b"&")
         return urlencoded_parts(
@@ -79,7 +79,7 @@ def _boundary(header: str) -> bytes:
 
 
 class _MultipartReader:
-    """Collects the parts of one complete body in callbacks of the parser."""
+    """Collects the parts of one complete body in callbacks that the parser calls."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
@@ -125,7 +125,7 @@ class _MultipartReader:
         if not name:
             raise bad_request("a part of the multipart body has no name in its Content-Disposition")
         kind = filename = None
-        if b"filename" in parameters or b"filename*" in disposition:  # the parser does not return the second
+        if b"filename" in parameters or b"filename*" in disposition:  # the parser does not return filename*
             filename = parameters.get(b"filename", b"").decode("utf-8", "replace")
             kind = media_type(self._headers.get(b"content-type", b"").decode("utf-8", "replace"))
             kind = kind or "application/octet-stream"
@@ -137,5 +137,5 @@ def _too_many() -> Exception:
 
 
 def described(parts: Sequence[Part], decodes: bool) -> str:
-    """Return the parameter `torchserve_parts` for a request's parts. decodes: whether they are decoded by their types."""
+    """Return the parameter `torchserve_parts` for a request's parts. decodes: whether to decode them by type."""
     return orjson.dumps([(one.name, one.content_type if decodes else None, one.filename) for one in parts]).decode()

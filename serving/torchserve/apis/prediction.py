@@ -1,4 +1,4 @@
-"""Answers one prediction: in one piece, or in chunks where the handler streams."""
+"""Answers one prediction: in one piece or, if the handler streams, in chunks."""
 
 from serving.core.errors import without_traceback
 from serving.core.response import Answer, InferenceResponse
@@ -10,11 +10,11 @@ from serving.torchserve.apis.replies import StandingHeaders, error_reply
 from serving.torchserve.registry.errors import server_error
 from serving.torchserve.telemetry.metrics import InferenceMetrics
 
-BODILESS = (204, 304)  # statuses
+BODILESS = (204, 304)  # statuses whose answers have no body
 
 
 class PredictionContext:
-    """Shared by the predictions of a listener. max_size: bytes of an answer, or of one piece of a stream."""
+    """What the predictions of a listener share. max_size: the most bytes of an answer, or of one piece of a stream."""
 
     __slots__ = ("headers", "max_size", "metrics")
 
@@ -25,7 +25,7 @@ class PredictionContext:
 
 
 class Prediction:
-    """Answers the exchange when the response comes. `id`: of the request, which the handler sees too."""
+    """Answers the exchange when the response comes. `id`: the id of the request, which the handler also sees."""
 
     __slots__ = ("exchange", "id", "shared")
 
@@ -64,7 +64,7 @@ class Prediction:
         exchange.send([start + body] if len(body) < JOIN_BELOW else [start, body])
 
     def _send_in_full(self, response: InferenceResponse, body: bytes) -> None:
-        """Send an answer with headers that the fast path leaves out: the handler's, and Connection; no body for HEAD."""
+        """Send an answer with the headers that the fast path leaves out: Connection and the handler's. No body for HEAD."""
         exchange, answer = self.exchange, answer_of(response)
         self.shared.metrics.count_reply(answer.status)
         if answer.status >= 400:
@@ -85,14 +85,14 @@ class Prediction:
 
 
 class StreamedPrediction(Prediction):
-    """Answers with the responses as chunks; as Prediction does where there is a single response."""
+    """Answers with the responses as chunks; if there is only one response, answers as Prediction does."""
 
     __slots__ = ("_flow", "_sent", "_started")
 
     def __init__(self, shared: PredictionContext, exchange: Exchange, identifier: str) -> None:
         super().__init__(shared, exchange, identifier)
         self._flow = ResponseFlow()
-        self._sent = 0  # bytes of the flow that the client has not taken
+        self._sent = 0  # bytes of the flow that the client has not taken yet
         self._started = False
 
     @property
@@ -145,7 +145,7 @@ class StreamedPrediction(Prediction):
         self._flow.close()
 
     def _break_off(self, error: Exception) -> None:
-        """End the answer early: with an error, or, once the answer has begun, by closing the connection."""
+        """End the answer early: with an error or, if the answer has already begun, by closing the connection."""
         exchange = self.exchange
         if not self._started:
             self._fail(error)

@@ -1,4 +1,4 @@
-"""Replies to TorchServe's clients: indented JSON, its headers, and errors as {"code", "type", "message"}.
+"""Replies to TorchServe's clients: indented JSON, TorchServe's headers, and errors as {"code", "type", "message"}.
 
 The type is the name of a Java class of TorchServe, by which clients tell errors apart.
 """
@@ -26,7 +26,7 @@ _TYPES = {
 
 
 class Described(NamedTuple):
-    """An exception as a client sees it."""
+    """An exception in the form that a client sees."""
 
     status: int
     type: str
@@ -35,7 +35,7 @@ class Described(NamedTuple):
 
 
 def describe(error: Exception) -> Described:
-    """Return an exception as a client sees it, without details of an unforeseen one."""
+    """Return an exception in the form that a client sees; the details of an unforeseen exception are left out."""
     if isinstance(error, TorchServeError):
         return Described(error.status, error.type, error.message)
     if isinstance(error, HandlerFailed):
@@ -94,7 +94,7 @@ class StandingHeaders:
     """Makes the header lines of every answer of a listener: a request ID, CORS, and no caching."""
 
     def __init__(self, origin: str = "", methods: str = "", headers: str = "") -> None:
-        """origin, methods, headers: allowed by CORS; "" leaves the header out."""
+        """origin, methods, headers: the values that CORS allows; "" leaves the header out."""
         cors = (("origin", origin), ("methods", methods), ("headers", headers))
         self._rest = (
             "".join(f"access-control-allow-{name}: {value}\r\n" for name, value in cors if value) + _CACHE_LINES
@@ -105,13 +105,13 @@ class StandingHeaders:
         self._numbers = itertools.count(int.from_bytes(os.urandom(5)))
 
     def new_id(self) -> str:
-        """Return an ID of the form of a UUID."""
+        """Return an ID in the form of a UUID."""
         return self._beginning + "%012x" % next(self._numbers)  # noqa: UP031  # twice as fast as by format
 
     def lines(self, identifier: str) -> str:
-        """Return the lines for the answer to that request, each with CRLF."""
+        """Return the header lines for the answer to the request with this id, each with CRLF."""
         return f"x-request-id: {identifier}\r\n{self._rest}"
 
     def success(self, identifier: str, length: int) -> bytes:
-        """Return the head of an answer with status 200, `length` bytes and no headers of the handler."""
+        """Return the head of an answer with status 200, `length` bytes of body and no headers from the handler."""
         return b"HTTP/1.1 200 \r\nx-request-id: %b%b%d\r\n\r\n" % (identifier.encode(), self._after_id, length)

@@ -1,6 +1,6 @@
-"""The routes of TorchServe's inference and metrics APIs, and those of KServe that TorchServe serves on the same port.
+"""The routes of TorchServe's inference and metrics APIs, and the KServe routes that TorchServe serves on the same port.
 
-A listener may have several APIs, so that each route is bound to its API, and does not use the table's own frontend.
+A listener may have several APIs. So each route is bound to its API, and ignores the frontend of the route table.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from serving.torchserve.apis.replies import error_reply, json_reply, status_repl
 from serving.torchserve.registry.errors import no_resource, not_allowed
 from serving.torchserve.telemetry.metrics_page import MetricsPage
 
-# Beginning of a path -> the form of errors there.
+# Beginning of a path -> the function that makes the error replies for such paths.
 ERROR_REPLIES: dict[str, ErrorReply] = {"/v2": v2_error_reply, "": error_reply}
 _V2_MODEL = "/v2/models/{model}[/versions/{version}]"
 _V2_WORDS = (b'"inputs"', b'"shape"', b'"datatype"')  # in every request of a V2 client
@@ -27,7 +27,7 @@ V2Handler = Callable[[InferenceServer, Exchange], HandlerResult]
 
 
 def bound(handle: Callable[[Exchange], HandlerResult]) -> Callable[[object, Exchange], HandlerResult]:
-    """Return a route's handler that ignores the frontend of the route table."""
+    """Return a route's handler that calls `handle` without the frontend of the route table."""
     return lambda _, exchange: handle(exchange)
 
 
@@ -49,7 +49,7 @@ def description_routes(*apis: Sequence[Operation]) -> list[Route[object]]:
 
 
 def inference_routes(api: InferenceApi) -> list[Route[object]]:
-    """Return the routes of the inference API, without those that describe it."""
+    """Return the routes of the inference API, without the routes that describe it."""
     predict, explain, invoke = (bound(one) for one in (api.predict, api.explain, api.invoke))
 
     def described(exchange: Exchange) -> Reply:
@@ -84,7 +84,7 @@ def _kserve_routes(
     predict: Callable[[object, Exchange], HandlerResult],
     explain: Callable[[object, Exchange], HandlerResult],
 ) -> list[Route[object]]:
-    """Return KServe's own routes, and V2's inference; with the envelope kservev2 handlers get V2 requests as they came."""
+    """Return KServe's own routes, and V2 inference. With the envelope kservev2, handlers get V2 requests unchanged."""
     server = api.server
 
     def models(exchange: Exchange) -> Reply:
@@ -141,7 +141,7 @@ def _kserve_routes(
 
 
 def _of_v2_client(exchange: Exchange) -> bool:
-    """Return whether a body is a V2 request; other bodies go to the handler, as all do in TorchServe."""
+    """Return whether a body is a V2 request. Other bodies go to the handler, as all bodies do in TorchServe."""
     if exchange.head.method != "POST":
         return False
     body = bytes(exchange.body)

@@ -1,4 +1,4 @@
-"""Finds the version that a prediction means and how it takes requests; remembered until its configuration changes."""
+"""Finds the version that a prediction means and how it takes requests; remembers both until its configuration changes."""
 
 from collections.abc import Sequence
 
@@ -21,8 +21,8 @@ MAX_REMEMBERED = 10_000
 class Target:
     """A version under the name that a client uses.
 
-    number: "" for the server's default. handler: whether it takes the parts of a request, rather than tensors by their names.
-    streams: whether it may answer in pieces. observers: count its predictions.
+    number: the number of the version; "" for the server's default. handler: whether the version takes the parts of a request,
+    not tensors by their names. streams: whether it may answer in pieces. observers: objects that count its predictions.
     """
 
     __slots__ = ("config", "handler", "number", "observers", "rows", "streams")
@@ -32,7 +32,7 @@ class Target:
         self.number = number
         self.config = config
         self.observers = observers
-        self.rows = config.max_batch_size > 0  # tensors have a batch dimension
+        self.rows = config.max_batch_size > 0  # whether tensors have a batch dimension
         self.handler = len(inputs) == 1 and inputs[0].name == INPUT and inputs[0].data_type == TYPE_STRING
         self.streams = config.model_transaction_policy.decoupled
 
@@ -50,7 +50,7 @@ class Target:
 
 
 class Targets:
-    """Finds the targets of predictions among the registered models, or without registrations in the repository."""
+    """Finds the targets of predictions among the registered models or, without registrations, in the model repository."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Targets:
         self._known: dict[tuple[str, str], Target] = {}
 
     def find(self, model: str, version: str, predicts: bool = True) -> Target:
-        """Return the target of a request. TorchServeError for a model or version that is unknown, or has no worker.
+        """Return the target of a request; raise TorchServeError for a model or version that is unknown or has no worker.
 
         predicts: whether a refusal for lack of workers counts as a prediction."""
         known = self._known.get((model, version))
@@ -84,15 +84,15 @@ class Targets:
         return found
 
     def _number(self, model: str, version: str) -> str:
-        """Return the version for the server: "" for the default one."""
+        """Return the number of the version for the server; "" for the default one."""
         if self._registrations is None:
             return resolve(self._server, model, version) if version else ""
-        # Checked first, because another version must not answer for a default one without workers.
+        # Checked first: if the default version has no workers, another version must not answer for it.
         found = self._registrations.serving(model, version or None)
         return str(found.number) if version else ""
 
     def _refusal(self, error: ServingError, model: str, version: str) -> ServingError:
-        """Return the error for a client where no version answers, and forget the target."""
+        """Return the error for a client if no version answers, and forget the target."""
         self._known.pop((model, version), None)
         if error.code not in (Code.NOT_FOUND, Code.UNAVAILABLE) or isinstance(error, TorchServeError):
             return error
@@ -103,7 +103,7 @@ class Targets:
         return error if version and self._server.knows_model(model) else model_not_found(model)
 
     def _unregistered(self, registrations: Registrations, model: str, version: str) -> ServingError:
-        """Return why a registered model does not answer; without another reason its workers have just ended."""
+        """Return why a registered model does not answer; if there is no other reason, its workers have just ended."""
         try:
             registrations.serving(model, version or None)
         except ServingError as error:

@@ -1,6 +1,6 @@
 """Reads a TorchServe archive for the report: its manifest and settings, and problems that would keep its handler from running.
 
-No code of it runs: sources are read by their syntax trees.
+No code of the archive runs: only the syntax trees of its sources are read.
 """
 
 import ast
@@ -18,7 +18,7 @@ from repository.torchserve.model_archive import Manifest, ModelSettings
 from serving.backends.base.backend import Review
 from serving.torchserve.backend.settings import as_serving_error
 
-# TorchServe's own handlers, and the modules that they need beside torch.
+# TorchServe's own handlers, and the modules that they need in addition to torch.
 BUILT_IN = {
     "image_classifier": ("torchvision", "PIL"),
     "image_segmenter": ("torchvision", "PIL"),
@@ -33,7 +33,7 @@ class ArchiveReport:
     """The review of an archive. errors keep it from being served; warnings and notes are for its reviewer."""
 
     def __init__(self, path: Path) -> None:
-        """Read the archive; ServingError for a malformed one."""
+        """Read the archive; raise ServingError for a malformed archive."""
         try:
             self.manifest, self.settings, self.files, self.streams = model_archive.read_archive(path)
         except RepositoryError as error:
@@ -51,7 +51,7 @@ class ArchiveReport:
         return Review(self._as_object(), self.errors, self.warnings, self.notes)
 
     def _as_object(self) -> dict[str, Json]:
-        """Return the archive's description for printing. `handler_file` is "" for one of TorchServe's own handlers."""
+        """Return the archive's description for printing. `handler_file` is "" if the handler is one of TorchServe's own."""
         manifest: Manifest = self.manifest
         return {
             "name": manifest.name,
@@ -99,7 +99,7 @@ class ArchiveReport:
         self._missing(sorted(wanted - own - {"ts"})[:_MAX_IMPORTS], "the archive's code")
 
     def _parse(self, file: str) -> ast.Module | None:
-        """Return the syntax tree of a source; without one, add an error for the handler and a warning for another file."""
+        """Return the syntax tree of a source. If it has none, add an error for the handler, a warning for any other file."""
         try:
             return syntax_tree(model_archive.read_file(self._path, file))
         except SyntaxError as error:
@@ -110,7 +110,7 @@ class ArchiveReport:
         return None
 
     def _missing(self, modules: "tuple[str, ...] | list[str]", who: str) -> None:
-        """Warn of modules that this server's Python lacks; no error, because the model may have an environment of its own."""
+        """Warn of modules that this server's Python lacks. That is no error: the model may have an environment of its own."""
         missing = [one for one in modules if one not in sys.stdlib_module_names and not _is_installed(one)]
         if missing:
             self.warnings.append(
@@ -139,7 +139,7 @@ class ArchiveReport:
 
 
 def _imported(tree: ast.Module) -> Iterator[str]:
-    """Yield the top-level modules that a source imports at its own import."""
+    """Yield the top-level modules that a source imports while it is itself imported."""
     for node in tree.body:
         if isinstance(node, ast.Import):
             yield from (alias.name.partition(".")[0] for alias in node.names)

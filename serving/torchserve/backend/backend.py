@@ -1,6 +1,7 @@
 """The backend `torchserve`: an archive unpacked into a private folder, and a process with its handler for each instance.
 
-The child's side, with the package `ts` that handlers import, is serving/torchserve/handlers.
+The code of the child process is in serving/torchserve/handlers; the package `ts`, which handlers import, is in
+serving/torchserve/ts-path.
 """
 
 import logging
@@ -44,7 +45,7 @@ class TorchserveBackend(Backend):
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Fill in the archive's batching, workers and time-outs. The input and the output are `data` unless declared."""
+        """Fill in the archive's batching, workers and time-outs. Unless declared, the input and the output are named `data`."""
         settings.complete(config, archive_path(version_dir, config.default_model_filename))
 
     @classmethod
@@ -78,13 +79,13 @@ class TorchserveBackend(Backend):
             )
 
     def _installed(self) -> str:
-        """Install the archive's requirements where the configuration says so. Return their folder, "" for none."""
+        """Install the archive's requirements if the configuration says so. Return the folder of the packages, "" for none."""
         assert self._private is not None
         wanted = self._parameters.boolean(words.INSTALL, False)
         if not wanted or not self._manifest.requirements_file:
             return ""
         packages = self._private.path / "packages"
-        archive = (self._folder / MANIFEST).resolve().parents[1]  # a folder of the store is linked here
+        archive = (self._folder / MANIFEST).resolve().parents[1]  # its files may be links to a folder of the store
         install(archive / self._manifest.requirements_file, archive, packages, self._python)
         return str(packages)
 
@@ -112,7 +113,7 @@ class TorchserveBackend(Backend):
             "gpu": device.id if device.kind == "gpu" else None,
             "limit_max_image_pixels": parameters.boolean(words.LIMIT_IMAGES, True),
             "metrics": words.METRICS_MODE
-            in parameters.values,  # where TorchServe's listeners show what handlers measure
+            in parameters.values,  # true if TorchServe's listeners show the metrics of handlers
             "metrics_config": parameters.values.get(words.METRICS_CONFIG, ""),
             "metrics_auto_detect": parameters.boolean(words.METRICS_AUTO_DETECT, False),
             "inputs": None if _is_data(config.input) else [tensor.name for tensor in config.input],
@@ -128,7 +129,7 @@ class TorchserveBackend(Backend):
 
 
 def _is_data(tensors: "list[mc.ModelInput] | list[mc.ModelOutput]") -> bool:
-    """Return whether the tensors are the one that completion adds."""
+    """Return whether the only tensor is the one that completing the configuration adds."""
     return len(tensors) == 1 and tensors[0].name == settings.DATA and tensors[0].data_type == mc.TYPE_STRING
 
 

@@ -1,6 +1,6 @@
 """Completes a configuration from an archive.
 
-Fields that the configuration has stay; the archive fills in the others. Source of the archive's settings: pytorch/serve,
+Fields that are set in the configuration stay; the archive fills in the others. Source of the archive's settings: pytorch/serve,
 docs/configuration.md and docs/management_api.md.
 """
 
@@ -35,12 +35,12 @@ _PIECEWISE = ("pp", "tp", "pptp")
 
 
 def archive_path(version_dir: Path, filename: str) -> Path:
-    """Return the path of the archive: a file, a folder, or, for the file name MAR-INF, the version's own folder."""
+    """Return the path of the archive: a file or folder or, for the file name MAR-INF, the version's own folder."""
     return version_dir if filename == model_archive.FOLDER else version_dir / filename
 
 
 def complete(config: ModelConfig, archive: Path) -> None:
-    """Complete a configuration from the archive. ServingError for a malformed archive."""
+    """Complete a configuration from the archive; raise ServingError for a malformed archive."""
     try:
         manifest, settings, _, streams = model_archive.read_archive(archive)
     except RepositoryError as error:
@@ -58,7 +58,7 @@ def complete(config: ModelConfig, archive: Path) -> None:
 
 
 def as_serving_error(error: RepositoryError) -> ServingError:
-    """Return the server's error for a problem of an archive."""
+    """Return the server's error for a problem with an archive."""
     return not_found(error.message) if isinstance(error, NotFound) else invalid(error.message)
 
 

@@ -1,8 +1,8 @@
-"""Converts the results of a handler to bytes as TorchServe does, so that clients of the V2 protocol get the same.
+"""Converts the results of a handler to bytes as TorchServe does, so that clients of the V2 protocol get the same bytes.
 
     str                    its UTF-8
-    bytes, bytearray       as they are
-    a tensor of PyTorch    what torch.save writes
+    bytes, bytearray       the same bytes
+    a tensor of PyTorch    the output of torch.save
     anything else          JSON, indented by two
 
 If outputs are declared, a handler returns them by name in a dict.
@@ -41,7 +41,7 @@ _EXPONENT = re.compile(rb"e[-+1-9]")
 
 
 class AnswerEncoder:
-    """Encodes the answers of one model. outputs: name and datatype of declared ones; None for the one of bytes."""
+    """Encodes the answers of one model. outputs: name and datatype of the declared outputs; None for the output `data`."""
 
     def __init__(self, outputs: Sequence[tuple[str, str]] | None, batched: bool) -> None:
         self._outputs = outputs
@@ -61,7 +61,7 @@ class AnswerEncoder:
         return found
 
     def spans(self, requests: Sequence[RequestMessage]) -> list[slice]:
-        """Return, for each request, the batch's entries that are its rows."""
+        """Return, for each request, the slice of the batch's entries that are its rows."""
         found = []
         start = 0
         for _, rows, _, _ in requests:
@@ -95,7 +95,7 @@ class AnswerEncoder:
 
 
 def _tensor(answer: object, name: str, kind: str, outputs: int) -> Array:
-    """Return an answer's tensor for an output. InvalidAnswer without a fitting one."""
+    """Return an answer's tensor for an output; raise InvalidAnswer if it has no fitting tensor."""
     value: Any = answer
     if isinstance(answer, dict):
         if name not in answer:
@@ -132,10 +132,10 @@ def _strings(value: Any) -> Array:
 
 
 def as_bytes(answer: Any) -> bytes:
-    """Return a handler's answer as the body of a response. InvalidAnswer for one that cannot be sent."""
+    """Return a handler's answer as the body of a response; raise InvalidAnswer for an answer that cannot be sent."""
     if isinstance(answer, str):
         return answer.encode("utf-8", "replace")
-    if isinstance(answer, (bytes, bytearray)):  # a tuple, because a union would be made at each call
+    if isinstance(answer, (bytes, bytearray)):  # a tuple: a union would be created at each call
         return answer  # type: ignore[return-value]  # only read
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(answer, torch.Tensor):
@@ -151,7 +151,7 @@ def as_bytes(answer: Any) -> bytes:
 
 
 def _json(answer: Any) -> bytes:
-    """Return the text of `json.dumps(answer, indent=2)`, by orjson where both write the same, because it is far faster."""
+    """Return the text of `json.dumps(answer, indent=2)`. If orjson writes the same text, use orjson: it is far faster."""
     if orjson is not None:
         try:
             text: bytes = orjson.dumps(answer, option=_AS_PYTHON)
@@ -164,14 +164,14 @@ def _json(answer: Any) -> bytes:
 
 
 def _is_as_python(text: bytes) -> bool:
-    """Return whether Python's JSON would have written the same: it differs for characters beyond ASCII, DEL, NaN, and very
-    small and very large numbers. False also for text that only looks like one of these."""
+    """Return whether Python's JSON would have written the same. It differs for characters beyond ASCII, DEL, NaN, and very
+    small and very large numbers. False also for text that only looks as if it had one of these."""
     other = b"0.0000" in text or b"null" in text or b"\x7f" in text or _EXPONENT.search(text)
     return not other and text.isascii()
 
 
 def parameters_of(processor: "RequestProcessor") -> dict[str, ParameterValue]:
-    """Return the type, status and headers that a handler has set, as parameters of the response."""
+    """Return the content type, status and headers that a handler has set, as parameters of the response."""
     parameters: dict[str, ParameterValue] = {}
     headers: list[tuple[str, str]] = []
     for name, value in processor.get_response_headers().items():

@@ -15,11 +15,11 @@ _CODES = {400: "INVALID_ARG", 404: "NOT_FOUND", 409: "ALREADY_EXISTS", 429: "UNA
 
 
 class HandlerProblem(Exception):
-    """A problem of a handler, in a sentence for its author."""
+    """A problem with a handler; the message is a sentence for the handler's author."""
 
 
 class InvalidAnswer(HandlerProblem):
-    """The handler has returned a value that cannot be sent. status_and_reason: for clients of TorchServe."""
+    """Raised when a handler has returned a value that cannot be sent. status_and_reason: for clients of TorchServe."""
 
     def __init__(self, message: str, status_and_reason: tuple[int, str]) -> None:
         super().__init__(message)
@@ -45,14 +45,14 @@ def is_for_client(error: BaseException) -> bool:
 
 
 def code_of(status: int) -> str:
-    """Return Triton's code for a status."""
+    """Return the name of Triton's error code for a status."""
     if status in (503, 507):
         return "INTERNAL"
     return _CODES.get(status, "INVALID_ARG" if 400 <= status < 500 else "INTERNAL")
 
 
 def check_answers(answers: object, count: int) -> list[object]:
-    """Return a handler's result for `count` requests; InvalidAnswer unless it is a list with one answer for each."""
+    """Return a handler's result for `count` requests; raise InvalidAnswer unless it is a list with an answer for each."""
     if not isinstance(answers, list):
         raise InvalidAnswer(
             f"it returned {type(answers).__name__} where a list with an answer for each request was expected",

@@ -1,14 +1,14 @@
 """Makes a handler's batch: a list of dicts, one for each request, with the headers and the id of each.
 
-Without declared inputs there is one, `data`, of bytes. TorchServe's frontends describe its elements in parameters:
+Without declared inputs there is one input of bytes, `data`. TorchServe's frontends describe its elements in parameters:
 
     torchserve_parts    JSON: [[name, content type or null, file name or null], ...], one for each element
-    torchserve_headers  JSON: [[name, value], ...] as the client sent them
-    torchserve_explain  the request asks for an explanation
-    content_type        of the only element, from a client of the V2 protocol
+    torchserve_headers  JSON: [[name, value], ...], the headers as the client sent them
+    torchserve_explain  whether the request asks for an explanation
+    content_type        the type of the only element, from a client of the V2 protocol
 
-A part with a content type is decoded by it: as JSON, or as text, which is UTF-8 with any charset. One without a type, or that
-cannot be decoded, stays a bytearray. If inputs are declared, each of their rows is a dict of arrays.
+A part with a content type is decoded accordingly: as JSON, or as text, which is read as UTF-8 whatever its charset. A part
+without a type, or that cannot be decoded, stays a bytearray. If inputs are declared, each of their rows is a dict of arrays.
 """
 
 import json
@@ -31,16 +31,17 @@ _DATA = "data"
 _BODY = "body"
 _NO_DETAILS: RequestDetails = {}
 _NO_PARAMETERS: Mapping[str, Any] = {}
-_LENGTH = struct.Struct("<I")  # of each element
+_LENGTH = struct.Struct("<I")  # the length before each element
 _DESCRIBING = ("torchserve_parts", "torchserve_headers", "torchserve_explain", "content_type")  # parameters
-_MAX_KNOWN = 512  # sets of them
+_MAX_KNOWN = 512  # how many sets of the parameters in _DESCRIBING are remembered
 T = TypeVar("T")
 
 
 class _Described(NamedTuple):
     """The parameters of a request, decoded.
 
-    parts: its elements; None where they are not described. decode: for the only element. headers: as handlers see them.
+    parts: the names and decoders of its elements; None if they are not described. decode: the decoder of the only element.
+    headers: the headers as handlers see them.
     """
 
     parts: list[Part] | None
@@ -55,13 +56,13 @@ class InputReader:
     """Reads the requests of one model."""
 
     def __init__(self, inputs: Sequence[str] | None, batched: bool, as_parts: bool = False) -> None:
-        """inputs: their names; None for the one of parts. batched: rows are requests. as_parts: each input is of bytes, and
-        becomes a part of its name."""
+        """inputs: the names of the inputs; None for the one input of parts. batched: whether each row is a request. as_parts:
+        whether each input is of bytes and becomes a part with its name."""
         self._inputs = inputs
         self._batched = batched
         self._as_parts = as_parts
         self._decodes = True
-        self._known: dict[tuple[object, ...], _Described] = {}  # by these parameters, which clients repeat
+        self._known: dict[tuple[object, ...], _Described] = {}  # by their parameters, which clients repeat
 
     def leave_encoded(self) -> None:
         """Leave all parts undecoded, whatever their types."""
@@ -72,7 +73,7 @@ class InputReader:
     ) -> tuple[list[Entry], list[Headers], dict[int, str]]:
         """Return the entries of a batch, with the headers and the id of each. A request of several rows has several entries.
 
-        Entries may share one object of headers, where clients sent the same.
+        Entries may share one object of headers if their clients sent the same headers.
         """
         entries: list[Entry] = []
         headers: list[Headers] = []
@@ -97,7 +98,7 @@ class InputReader:
         return entries, headers, ids
 
     def _parts_of(self, row: TensorRow, described: _Described, view: memoryview) -> list[Entry]:
-        """Return the entries of the input `data`, one for each of its rows."""
+        """Return the entries for the input `data`, one for each of its rows."""
         _, _, shape, offset, length = row
         parts = described.parts
         values = _values(view, offset, offset + length)
@@ -125,16 +126,16 @@ class InputReader:
 
 
 def _read(parts: object, headers: object, explain: object, content_type: object) -> _Described:
-    """Return the parameters of _DESCRIBING, decoded. Malformed ones, as a client of the V2 protocol may send, are ignored."""
+    """Decode the parameters of _DESCRIBING. Malformed values, as a client of the V2 protocol may send them, are ignored."""
     found: Headers = {"url_path": ""}
     found |= _parse(_types_of_parts, parts) or {}
     found |= _parse(_headers_by_name, headers) or {}
-    found["explain"] = "True" if explain else "False"  # in place of a header of that name
+    found["explain"] = "True" if explain else "False"  # replaces a header of that name
     return _Described(_parse(_names_and_decoders, parts), _parse(_decoder, content_type), found)
 
 
 def _of_sequence(details: RequestDetails) -> Headers:
-    """Return the headers of a sequence of the V2 protocol; TorchServe's clients send them themselves."""
+    """Return the headers for a sequence of the V2 protocol; TorchServe's clients send these headers themselves."""
     flags = details["flags"]
     return {
         "ts_request_sequence_id": str(details["sequence"]),
@@ -144,8 +145,8 @@ def _of_sequence(details: RequestDetails) -> Headers:
 
 
 class SingleElement(Entry):
-    """An entry of a client of the V2 protocol with one element: handlers find it as `data`, and as `body`, which TorchServe's
-    clients send."""
+    """An entry with one element, from a client of the V2 protocol. Handlers find the element as `data` and also as `body`, the
+    name that TorchServe's clients send."""
 
     def __init__(self, value: Any) -> None:
         super().__init__({_DATA: value})
@@ -163,14 +164,14 @@ class SingleElement(Entry):
 
 
 def _entry(parts: list[Part], values: Sequence[bytearray]) -> Entry:
-    """Return the parts of one request by their names. Of several with one name the last one stays."""
+    """Return the parts of one request by their names. If several parts have one name, the last one stays."""
     return {
         name: value if decode is None else decode(value) for (name, decode), value in zip(parts, values, strict=False)
     }
 
 
 def _values(memory: memoryview, start: int, end: int) -> list[bytearray]:
-    """Return the elements of a BYTES tensor, as copies, because the server writes the memory again."""
+    """Return copies of the elements of a BYTES tensor, because the server reuses the memory."""
     values = []
     while start < end:
         (length,) = _LENGTH.unpack_from(memory, start)
@@ -180,13 +181,13 @@ def _values(memory: memoryview, start: int, end: int) -> list[bytearray]:
 
 
 def _named_parts(tensors: Sequence[TensorRow], memory: memoryview) -> list[Entry]:
-    """Return an entry for each row of tensors with one element in a row: the parts by the tensors' names."""
+    """Return an entry for each row of tensors that have one element in each row: the parts by the names of the tensors."""
     columns = {name: _values(memory, offset, offset + length) for name, _, _, offset, length in tensors}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
 def _rows_of(tensors: Sequence[TensorRow], rows: int | None, memory: memoryview) -> list[Entry]:
-    """Return an entry for each row of the tensors; one entry with all of them where they have no batch dimension."""
+    """Return an entry for each row of the tensors; if these have no batch dimension, one entry with all tensors."""
     arrays = {name: _array(kind, shape, memory, offset, length) for name, kind, shape, offset, length in tensors}
     if rows is None:
         return [dict(arrays)]
@@ -194,7 +195,7 @@ def _rows_of(tensors: Sequence[TensorRow], rows: int | None, memory: memoryview)
 
 
 def _array(kind: str, shape: Sequence[int], memory: memoryview, offset: int, length: int) -> Array:
-    """Return a tensor of a request as a copy."""
+    """Return a copy of a tensor of a request."""
     content = bytes(memory[offset : offset + length])
     if kind == "BYTES":
         return deserialize(content, list(shape))
@@ -202,7 +203,7 @@ def _array(kind: str, shape: Sequence[int], memory: memoryview, offset: int, len
 
 
 def _parse(parse: Callable[[str], T], text: object) -> T | None:
-    """Return the parsed text; None for a malformed one, and for a value that is no text."""
+    """Return the parsed text; None for a malformed text, or for a value that is not a text."""
     try:
         return parse(text) if isinstance(text, str) else None
     except (ValueError, TypeError, AttributeError, RecursionError):
@@ -214,7 +215,7 @@ def _names_and_decoders(text: str) -> list[Part]:
 
 
 def _types_of_parts(text: str) -> Headers:
-    """Return the types of parts as TorchServe's handlers find them among the headers, under the parts' names."""
+    """Return the content types of parts, under the names of the parts: handlers find them there among the headers."""
     return {str(name): {"content-type": kind or ""} for name, kind, *_ in json.loads(text)}
 
 
@@ -224,7 +225,7 @@ def _headers_by_name(text: str) -> Headers:
 
 # -- decoding by content type ------------------------------------------------------------------------------------------
 def _decoder(content_type: str) -> Decoder | None:
-    """Return the decoder for a content type; None for bytes."""
+    """Return the decoder for a content type; None if its parts stay bytes."""
     kind = content_type.partition(";")[0].strip().lower()
     if kind == "application/json":
         return _json
@@ -237,7 +238,7 @@ def _json(value: bytearray) -> Any:
     except ValueError:
         pass
     try:
-        return json.loads(value)  # reads more: NaN, numbers of any length, UTF-16
+        return json.loads(value)  # also reads NaN, numbers of any length, UTF-16
     except (ValueError, RecursionError):
         return value
 

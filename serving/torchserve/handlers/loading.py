@@ -28,11 +28,11 @@ ENVELOPES = ("body", "json", "kserve", "kservev2")
 
 
 class LoadError(HandlerProblem):
-    """A handler that cannot be found."""
+    """Raised when a handler cannot be found."""
 
 
 def load_handler(handler: str, envelope: str, context: "Context") -> Handle:
-    """Return the function that answers batches, initialized. Errors of the handler's own code pass through."""
+    """Return the initialized function that answers batches. Errors of the handler's own code are raised unchanged."""
     name, _, function = handler.partition(":")
     module = _module(name)
     found = _function(module, function, context) or _service(module, function, context)
@@ -43,7 +43,7 @@ def _module(name: str) -> ModuleType:
     """Import a file of the archive, a handler of `ts`, or another module of that name."""
     path = name.strip().removesuffix(".py").removeprefix("./")
     if "/" in path and not _is_there(path):
-        path = path.rpartition("/")[2]  # archivers store the file without its folder
+        path = path.rpartition("/")[2]  # archivers store a file without its folder
     plain = path.replace("/", ".")
     if _is_there(plain.replace(".", "/")):
         return importlib.import_module(plain)
@@ -63,7 +63,7 @@ def _is_there(path: str) -> bool:
 
 
 def _function(module: ModuleType, function: str, context: "Context") -> Handle | None:
-    """Return the module's function, called once without data as TorchServe does; None where the module has no such function."""
+    """Return the module's function after one call without data, as TorchServe makes it; None if there is no such function."""
     found = getattr(module, function or "handle", None)
     if found is None and function:
         raise LoadError(f"the handler's module '{module.__name__}' has no '{function}'")
@@ -75,7 +75,7 @@ def _function(module: ModuleType, function: str, context: "Context") -> Handle |
 
 
 def _service(module: ModuleType, name: str, context: "Context") -> Handle:
-    """Make the module's service class, and have it initialize itself."""
+    """Create the module's service, let it initialize itself, and return its `handle`."""
     service = _service_class(module, name)()
     if not hasattr(service, "handle"):
         raise LoadError(f"the handler's class '{type(service).__name__}' has no method 'handle'")
@@ -86,7 +86,8 @@ def _service(module: ModuleType, name: str, context: "Context") -> Handle:
 
 
 def _service_class(module: ModuleType, name: str) -> type[Any]:
-    """Return the class of that name, or the module's only one, or the only class with `handle` and no subclass with it."""
+    """Return the class of that name; without a name the module's only class, or its only class with `handle` that has no
+    subclass with `handle`."""
     if name:
         return getattr(module, name)  # type: ignore[no-any-return]
     own = [one for _, one in inspect.getmembers(module, inspect.isclass) if one.__module__ == module.__name__]
@@ -106,7 +107,7 @@ def _service_class(module: ModuleType, name: str) -> type[Any]:
 
 
 def _enveloped(handle: Handle, envelope: str) -> Handle:
-    """Return a function that unwraps a handler's inputs from an envelope, and wraps its answers."""
+    """Return a function that unwraps a handler's inputs from an envelope, and wraps its answers in one."""
     if envelope not in ENVELOPES:
         raise LoadError(f"service envelope '{envelope}' is none of {', '.join(ENVELOPES)}")
     module = importlib.import_module(f"ts.torch_handler.request_envelope.{envelope}")

@@ -1,6 +1,6 @@
-"""Sends the metrics of a handler to the server, once a second, so that a batch costs no message of its own.
+"""Sends the metrics of a handler to the server, once a second, so that a batch causes no message of its own.
 
-The metrics in metrics.yaml are sent, and all others with auto-detection. The labels are the metric's dimensions, and Hostname.
+The metrics in metrics.yaml are sent; with auto-detection, all others too. The labels are the metric's dimensions, and Hostname.
 Source: pytorch/serve, docs/metrics.md.
 """
 
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 INTERVAL_S = 1.0
-MAX_OBSERVED = 1000  # waiting values of one histogram
-MAX_SERIES = 1000  # of one process: labels with a new value for each request would make ever more
+MAX_OBSERVED = 1000  # values of one histogram that may wait for the next message
+MAX_SERIES = 1000  # series of one process: labels with a new value for each request would add series forever
 # The defaults of Prometheus' client for Java, which TorchServe uses.
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0]
 
 _Series = tuple[str, str, tuple[str, ...], tuple[str, ...]]
-"""Kind, name, names and values of the dimensions."""
+"""The kind and name of a metric, and the names and values of its dimensions."""
 
 
 class MetricExporter:
-    """Listens to all metrics of `ts`, and sends them to the server from a thread."""
+    """Gets all values of metrics in `ts`, and sends them to the server from a thread."""
 
     def __init__(self, link: ServerLink, wanted: "set[tuple[str, str]] | None") -> None:
-        """wanted: kind and name of the metrics to send; None for all."""
+        """wanted: the kind and name of each metric to send; None for all metrics."""
         from ts.metrics import caching_metric
 
         self._link = link
@@ -43,7 +43,7 @@ class MetricExporter:
         self._values: dict[_Series, float] = {}  # a counter's growth since the last message, or a gauge's value
         self._observed: dict[_Series, list[float]] = {}
         self._units: dict[str, str] = {}
-        self._numbers: dict[_Series, int] = {}  # of the series that the server knows; 0 for one that it refused
+        self._numbers: dict[_Series, int] = {}  # the server's number of each series; 0 for a series that it refused
         self._families: set[str] = set()
         self._full = False  # whether a series was left out
         self._changed = threading.Event()
@@ -52,7 +52,7 @@ class MetricExporter:
         threading.Thread(target=self._run, name="metrics", daemon=True).start()
 
     def gauge(self, name: str, unit: str, labels: Mapping[str, str]) -> Callable[[float], None] | None:
-        """Return a function that sets a gauge beside the handler's own metrics; None for one that is not sent."""
+        """Return a function that sets a gauge which is not one of the handler's own metrics; None if it is not to be sent."""
         if self._wanted is not None and ("gauge", name) not in self._wanted:
             return None
         series = "gauge", name, tuple(labels), tuple(labels.values())
@@ -66,7 +66,7 @@ class MetricExporter:
         return take
 
     def _take(self, metric: "CachingMetric", values: tuple[str, ...], value: float) -> None:
-        """Keep a value until the next message. Any thread."""
+        """Keep a value until the next message. Any thread may call this."""
         kind = metric.metric_type.value
         if (self._wanted is not None and (kind, metric.metric_name) not in self._wanted) or not math.isfinite(value):
             return
@@ -123,7 +123,7 @@ class MetricExporter:
         self._full = True
 
     def _make_series(self, series: _Series) -> int:
-        """Make a series, and its family with the first one. Return its number; 0 where the server refuses it, as logged."""
+        """Make a series, and its family if that is new. Return the number of the series; 0 if the server refuses it."""
         kind, name, names, values = series
         number = len(self._numbers) + 1
         try:

@@ -1,4 +1,4 @@
-"""Runs a TorchServe handler: calls it with batches as lists of dicts, and sends its answers to the server."""
+"""Runs a TorchServe handler: calls it with batches in the form of lists of dicts, and sends its answers to the server."""
 
 import asyncio
 import os
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from ts.context import Context
 
 _TS_PATH = Path(__file__).resolve().parents[1] / "ts-path"
-SERVER_VERSION = "0.12.0"  # of the TorchServe whose handlers run here
+SERVER_VERSION = "0.12.0"  # the version of TorchServe that handlers see
 _DECODES = "TS_DECODE_INPUT_REQUEST"
 
 
@@ -62,9 +62,9 @@ class TorchserveStub(Stub):
         _enter(settings["folder"], settings["packages"])
         log_as_torchserve()
         self._name = settings["name"]
-        self._loop: asyncio.AbstractEventLoop | None = None  # of a handler that is a coroutine
+        self._loop: asyncio.AbstractEventLoop | None = None  # the event loop for a handler that is a coroutine
         self._link = ServerLink(link, self._on_message)
-        self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()  # of streams that are open
+        self._windows: WeakValueDictionary[int, ResponseWindow] = WeakValueDictionary()  # the windows of open streams
         self._folder = settings["folder"]
         self._decoupled = settings["decoupled"]
         self._inputs = InputReader(settings["inputs"], settings["batched"], settings["as_parts"])
@@ -75,7 +75,7 @@ class TorchserveStub(Stub):
             self._link.connect()
         find_torchvision_operators()
         self._handle = load_handler(settings["handler"], settings["envelope"], context)
-        if os.environ.get(_DECODES, "true") != "true":  # handlers may say so themselves
+        if os.environ.get(_DECODES, "true") != "true":  # a handler may have set this itself
             self._inputs.leave_encoded()
 
     def execute(
@@ -91,7 +91,7 @@ class TorchserveStub(Stub):
         return self._answers.encode(requests, check_answers(answers, len(data)), context, writer)
 
     def _call(self, data: list[Entry]) -> object:
-        """Call the handler, and measure the call where metrics are kept."""
+        """Call the handler; if metrics are kept, measure the call."""
         if self._measured is None:
             return self._finished(data)
         began = time.perf_counter()
@@ -101,7 +101,7 @@ class TorchserveStub(Stub):
             self._measured(round((time.perf_counter() - began) * 1000, 2))
 
     def _finished(self, data: list[Entry]) -> object:
-        """Run the handler to its end; a coroutine runs on one event loop for all batches, to which its objects belong."""
+        """Run the handler to its end. Coroutines of all batches run on one event loop, because their objects belong to it."""
         answers = self._handle(data, self._context)
         if type(answers) is not CoroutineType:
             return answers
@@ -111,7 +111,7 @@ class TorchserveStub(Stub):
         return self._loop.run_until_complete(answers)
 
     def _stream(self, key: int, requests: Sequence[RequestMessage], data: list[Entry]) -> None:
-        """Answer a batch over the link: with each list that the handler sends, and with its result."""
+        """Answer a batch over the link: first with each list that the handler sends, then with its result."""
         streams = [self._open_stream(own, details) for own, (*_, details) in enumerate(requests, key)]
 
         spans = self._answers.spans(requests)
@@ -149,7 +149,7 @@ class TorchserveStub(Stub):
 
     @staticmethod
     def start_failure(error: BaseException, folder: str) -> Failed:
-        """Return why the handler could not start, in TorchServe's words for lack of memory."""
+        """Return why the handler could not start; for a lack of memory, with TorchServe's status and reason."""
         answer = failed(error, folder)
         if status_and_reason(error) == OUT_OF_RESOURCES:
             answer["status"], answer["reason"] = OUT_OF_RESOURCES
@@ -169,13 +169,13 @@ class TorchserveStub(Stub):
         return answer
 
     def _on_message(self, message: IsReady | Taken) -> None:
-        """Take a message that the server sends by itself. On the link's thread."""
+        """Take a message that the server sends unasked. Runs on the link's thread."""
         if message["op"] == "taken" and (window := self._windows.get(message["key"])) is not None:
             window.taken(message["size"])
 
 
 def _requests_of(ids: Mapping[int, str], everyone: Mapping[int, str], spans: Sequence[slice]) -> list[int]:
-    """Return the requests of a batch with these ids. everyone: the ids of all its entries."""
+    """Return the places of the requests with these ids in a batch. everyone: the ids of all entries of the batch."""
     known = {everyone[span.start]: index for index, span in enumerate(spans)}
     unknown = set(ids.values()) - set(known)
     if unknown:
@@ -184,7 +184,7 @@ def _requests_of(ids: Mapping[int, str], everyone: Mapping[int, str], spans: Seq
 
 
 def _enter(folder: str, packages: str) -> None:
-    """Make the archive's folder the working directory and import path of the handler, and of programs that it starts."""
+    """Make the archive's folder the working directory, and an import path, of the handler and of programs that it starts."""
     os.chdir(folder)
     own = list(filter(None, (str(_TS_PATH), folder, packages)))
     sys.path[:0] = own
@@ -192,7 +192,7 @@ def _enter(folder: str, packages: str) -> None:
 
 
 def _measured(settings: InitializeTorchserve, context: "Context", link: ServerLink) -> Callable[[float], None] | None:
-    """Send the handler's metrics to the server. Return a function that records the time of a batch, None for none."""
+    """Begin to send the handler's metrics. Return a function that records the time of a batch; None if it is not kept."""
     if not settings["metrics"]:
         return None
     named = {(kind.value, name) for kind, metrics in context.metrics.cache.items() for name in metrics}
@@ -221,7 +221,7 @@ def _context(settings: InitializeTorchserve) -> "Context":
 
 
 def _model_settings(settings: InitializeTorchserve) -> Mapping[str, Any]:
-    """Return model-config.yaml as Python reads it, with keys that may be numbers; in a Python without YAML, as JSON has it."""
+    """Return model-config.yaml as PyYAML reads it, with keys that may be numbers; without PyYAML, return it as from JSON."""
     if not settings["settings_file"]:
         return {}
     try:

@@ -1,8 +1,8 @@
-"""Lets PyPI's torchvision, which is built for CUDA, be imported beside a PyTorch for the CPU.
+"""Makes PyPI's torchvision, which is built for CUDA, importable together with a PyTorch for the CPU.
 
-Its library of operators cannot be loaded there, and torchvision describes two of the operators at import, which fails while
-they are not declared. If an import fails for that reason alone, they are declared and the import is repeated; a call of one of
-them fails as before.
+Its library of operators cannot be loaded with such a PyTorch. At import, torchvision describes two of the operators, which
+fails because they are not declared. If an import fails only for that reason, this module declares the operators and repeats the
+import. A call of one of these operators still fails.
 """
 
 import sys
@@ -18,12 +18,12 @@ _declared: list[object] = []  # keeps the library of operators for the life of t
 
 
 def find_torchvision_operators() -> None:
-    """Watch for the import of torchvision from now on, which costs nothing without one."""
+    """Watch for the import of torchvision from now on; this costs nothing if it is never imported."""
     sys.meta_path.insert(0, _Finder())
 
 
 class _Finder:
-    """Finds torchvision as Python does, once, and loads it again where the first load fails for its operators."""
+    """Finds torchvision once, as Python does, and loads it again if the first load fails because of its operators."""
 
     def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name != _PACKAGE:
@@ -35,7 +35,7 @@ class _Finder:
             def load_twice(module: ModuleType) -> None:
                 if (
                     self in sys.meta_path
-                ):  # not before: transformers looks whether there is a torchvision, and imports it later
+                ):  # only now: transformers first checks whether torchvision exists, and imports it later
                     sys.meta_path.remove(self)
                 try:
                     load(module)
