@@ -1,7 +1,7 @@
-"""How soon guardrails find a fault, and how often they accuse a candidate that is no worse: simulated, by the usual plan.
+"""Simulates how soon the usual guardrails find a fault, and how often they accuse a candidate that is no worse.
 
-`python -m benchmarks.guardrails` prints the table of docs/server.md; `python -m benchmarks.guardrails --quiet-hours 4` looks at
-candidates that are no worse, in so many hours of each kind. Time is simulated: a second takes as long as counting does.
+`python -m benchmarks.guardrails` prints the table of docs/server.md. `python -m benchmarks.guardrails --quiet-hours 4` runs 4
+hours of each kind of candidate that is no worse. Time is simulated: a second takes only as long as its counts.
 """
 
 import argparse
@@ -22,7 +22,7 @@ USUAL = (
 )
 WINDOW_S, PATIENCE_S, LATER_S = 300, 600, 400
 SECOND_NS, MS = 1_000_000_000, 1_000_000
-TRAFFIC = ((10, 50), (100, 5), (100, 50), (1000, 5))  # requests a second, per cent of them to the candidate
+TRAFFIC = ((10, 50), (100, 5), (100, 50), (1000, 5))  # requests a second, and per cent of them for the candidate
 
 
 class Answer(NamedTuple):
@@ -30,11 +30,11 @@ class Answer(NamedTuple):
     failed: bool = False
 
 
-Behaviour = Callable[[random.Random, int, bool], Answer]  # of the second; whether the candidate answers
+Behaviour = Callable[[random.Random, int, bool], Answer]  # arguments: chance, the second, whether the candidate answers
 
 
 def usual(chance: random.Random) -> float:
-    """Return a latency in ms as of a web service: its p99 is five times its p50."""
+    """Return a latency in ms, like that of a web service: the p99 is five times the p50."""
     return chance.lognormvariate(1.6, 0.69)
 
 
@@ -108,7 +108,7 @@ class Simulation:
         self._due = [0.0, 0.0]
 
     def second(self, second: int, behaviour: Behaviour, batch: int = 1) -> bool:
-        """Let a second pass; return whether a guardrail is breached after it. batch: how many requests fail together."""
+        """Simulate a second. Return whether a guardrail is breached after it. batch: how many requests fail together."""
         for candidate, (arm, rate) in enumerate(zip(self.arms, self._rates, strict=True)):
             self._due[candidate] += rate
             requests = int(self._due[candidate])
@@ -125,7 +125,7 @@ class Simulation:
 
 
 def seconds_to_find(fault: Behaviour, rate: float, weight: float, seed: int, after_s: int = 0) -> int | None:
-    """Return for how many seconds the candidate stays in; None if it does for longer than anybody waits."""
+    """Return the seconds from the fault until the candidate is taken out; None if that takes longer than PATIENCE_S."""
     simulation = Simulation(rate, weight, seed)
     for second in range(after_s + PATIENCE_S):
         if simulation.second(second, fault if second >= after_s else _plain):
@@ -134,7 +134,7 @@ def seconds_to_find(fault: Behaviour, rate: float, weight: float, seed: int, aft
 
 
 def accused(behaviour: Behaviour, rate: float, weight: float, seed: int, seconds: int, batch: int = 1) -> int:
-    """Return how often a candidate that is no worse is taken out in so many seconds."""
+    """Return how often guardrails take out a candidate that is no worse, in `seconds`."""
     times, simulation = 0, Simulation(rate, weight, seed)
     for second in range(seconds):
         if simulation.second(second, behaviour, batch):

@@ -1,10 +1,11 @@
-"""What does one request with a large tensor cost the server in memory?
+"""Measures the memory that the server needs for one request with a large tensor.
 
     python -m benchmarks.large_tensors --megabytes 256
 
-An ONNX model gives the tensor back unchanged. Reports by how much the server's peak memory grows, as a multiple of the
-tensor, over HTTP binary, gRPC and system shared memory; there without the client's own regions, which only are mapped, and
-once for a model whose file says the output's shape. Exit status 1 where a limit is missed: 3 x, 5 x, 1 x, 1 x.
+An ONNX model returns the tensor unchanged. The program reports the growth of the server's peak memory, as a multiple of the
+tensor, over HTTP binary, gRPC and system shared memory. Shared memory is measured without the client's own regions, which are
+only mapped, and a second time for a model whose file gives the shape of the output. The exit status is 1 if the growth exceeds
+a limit: 3 x, 5 x, 1 x, 1 x.
 """
 
 import argparse
@@ -32,7 +33,7 @@ Array = NDArray[np.float32]
 
 
 class Peak:
-    """The largest anonymous memory of a process while it is watched: its own memory, without mapped files."""
+    """The largest anonymous memory of a process during the block: its own memory, without mapped files."""
 
     def __init__(self, pid: int) -> None:
         self._status = Path(f"/proc/{pid}/status")
@@ -98,7 +99,7 @@ def over_shared_memory(server: ServerProcess, model: str, array: Array) -> None:
 
 
 def _key(name: str) -> str:
-    """Of this run alone: another may go on beside it."""
+    """Return a key that no other run uses at the same time."""
     return f"/slipway_{name}_{os.getpid()}"
 
 
@@ -120,7 +121,7 @@ WAYS: dict[str, tuple[str, Callable[[ServerProcess, str, Array], None]]] = {
 
 
 def measure(megabytes: int) -> dict[str, float]:
-    """Way -> growth as a multiple of the tensor; each on a server of its own that has answered a small request."""
+    """Return way -> growth as a multiple of the tensor. Each way has a server of its own, warmed up by a small request."""
     found = {}
     array = np.ones((1, megabytes * MB // 4), np.float32)
     for way, (model, ask) in WAYS.items():

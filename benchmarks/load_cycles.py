@@ -1,9 +1,10 @@
-"""Does the server's memory stay where it is when models come and go?
+"""Measures whether the server's memory grows when models are loaded and unloaded.
 
     python -m benchmarks.load_cycles --cycles 500 [--backend onnxruntime ...]
 
-Each cycle loads a model, asks it once and unloads it. Resident memory of the server and its child processes is read after
-the unload has ended, as the median of the last ten cycles. Exit status 1 where it has grown by over 5 % since cycle 50.
+Each cycle loads a model, sends it one request and unloads it. The resident memory of the server and its child processes is read
+after the unload has ended, as the median of the last ten cycles. The exit status is 1 if it has grown by over 5 % since
+cycle 50.
 """
 
 import argparse
@@ -35,7 +36,7 @@ TENSOR = {"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}
 
 @dataclass
 class Cycles:
-    """resident: bytes after each cycle."""
+    """resident: the bytes of resident memory after each cycle."""
 
     backend: str
     seconds: float = 0.0
@@ -46,7 +47,7 @@ class Cycles:
 
     @property
     def growth(self) -> float:
-        """Return the growth since cycle 50, or since a third of the cycles where there are fewer, as a share."""
+        """Return the growth, as a share, since cycle 50, or since the first third of the cycles if there are fewer."""
         return self.median_before(len(self.resident)) / self.median_before(min(WARMED_UP, len(self.resident) // 3)) - 1
 
 
@@ -110,13 +111,13 @@ def _cycle(server: ServerProcess, body: object) -> None:
 
 
 def _is_gone(server: ServerProcess) -> bool:
-    """Unloaded, and the memory given back: that is the last thing done on a worker thread."""
+    """Return whether the model is unloaded and its memory is freed, which is the last step of an unload."""
     rows = server.post("/v2/repository/index")[1]
     return all(row.get("state", "UNAVAILABLE") == "UNAVAILABLE" for row in rows)
 
 
 def resident(pid: int) -> int:
-    """Bytes of a process and its children."""
+    """Return the resident bytes of a process and its children."""
     process = psutil.Process(pid)
     total = 0
     for one in (process, *process.children(recursive=True)):

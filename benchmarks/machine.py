@@ -1,4 +1,4 @@
-"""What figures were measured on: a commit, on a machine; and the CPU time that a server used on it."""
+"""The commit and the machine of a measurement, and the CPU time that a server used."""
 
 import os
 import platform
@@ -13,7 +13,7 @@ from tests.support.serving_process import ROOT, descendants
 
 
 def commit(root: Path = ROOT) -> str:
-    """Name the commit that is measured, and say where files differ from it; those in docs/, which benchmarks write, may."""
+    """Return the measured commit, with a note if files differ from it. Files in docs/ may differ: benchmarks write them."""
     try:
         name = _git(root, "rev-parse", "--short=12", "HEAD")
         changed = _git(root, "status", "--porcelain", "--", ".", ":!docs")
@@ -23,7 +23,7 @@ def commit(root: Path = ROOT) -> str:
 
 
 def machine() -> str:
-    """Say on one line what the figures were measured on."""
+    """Return one line that describes the machine."""
     memory = psutil.virtual_memory().total / 1e9
     system = f"{platform.system()} {platform.release().split('-')[0]}"
     return (
@@ -34,7 +34,7 @@ def machine() -> str:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the user and system time of a process and its descendants, those that have ended too."""
+    """Return the user and system time of a process and its descendants, including those that have ended."""
     return sum(own_cpu_seconds(one) for one in (pid, *descendants(pid)))
 
 
@@ -43,7 +43,7 @@ def own_cpu_seconds(pid: int) -> float:
     try:
         times = psutil.Process(pid).cpu_times()
     except psutil.NoSuchProcess:
-        return 0.0  # it has just ended, and its parent's times have it
+        return 0.0  # the process has just ended, and the times of its parent include it
     return float(times.user + times.system + times.children_user + times.children_system)
 
 

@@ -1,9 +1,9 @@
-"""How does the server bear a repository of a thousand small models?
+"""Measures the server with a repository of a thousand small models.
 
     python -m benchmarks.many_models --models 1000
 
-Reports the seconds until it is ready, the median milliseconds of its index and its share of a core while nobody asks, once
-in explicit mode and once in poll mode. Exit status 1 where a limit is missed: 60 s, 50 ms, 2 %.
+The program reports the seconds until the server is ready, the median milliseconds of its index, and its share of a core without
+requests, once in explicit mode and once in poll mode. The exit status is 1 if a limit is exceeded: 60 s, 50 ms, 2 %.
 """
 
 import argparse
@@ -46,7 +46,7 @@ def write_models(repository: Path, count: int) -> None:
 
 
 def measure(repository: Path, mode: str, idle_s: float, poll_s: float = 15.0) -> Result:
-    """`idle_s` should hold several looks at the folder."""
+    """Measure the server in one mode. idle_s: the idle time to measure, which should cover several polls of the repository."""
     flags = [f"--model-control-mode={mode}", "--log-info=false"]
     flags += ["--load-model=*"] if mode == "explicit" else [f"--repository-poll-secs={poll_s}"]
     started = time.monotonic()

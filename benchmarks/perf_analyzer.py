@@ -1,9 +1,9 @@
-"""`make bench-perf-analyzer`: NVIDIA's perf_analyzer against this server, over everything it knows how to measure.
+"""`make bench-perf-analyzer`: runs NVIDIA's perf_analyzer against this server, with all kinds of load that it supports.
 
 python -m benchmarks.perf_analyzer [--clients 8] [--window-ms 1000] [--output docs/perf-analyzer.md]
 
-The binary lies in the wheel of tritonclient 2.49.0, the last one with it; it and the CUDA runtime that it is linked to are
-unpacked into .venv/perf_analyzer, beside the environment's own packages.
+The binary is in the wheel of tritonclient 2.49.0, the last wheel that contains it. The binary, and the CUDA runtime that it is
+linked to, are unpacked into .venv/perf_analyzer, apart from the environment's own packages.
 """
 
 import argparse
@@ -38,7 +38,7 @@ SHARED = ("--shared-memory=system", f"--output-shared-memory-size={LARGE}")
 
 
 class Case(NamedTuple):
-    """One run: its row's name, the model, the protocol, further flags."""
+    """One run: the name of its row, the model, the protocol, further flags."""
 
     name: str
     model: str
@@ -47,7 +47,7 @@ class Case(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """Times in microseconds; queue and compute are the server's own account of the same requests."""
+    """Times in microseconds. queue and compute are the server's own figures for the same requests."""
 
     per_second: float
     p50: float
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def installed() -> bool:
-    """Return whether the binary is unpacked and finds its libraries."""
+    """Return whether the binary is unpacked and can load its libraries."""
     with contextlib.suppress(OSError):
         ctypes.CDLL("libb64.so.0d")
         return BINARY.exists()
@@ -126,7 +126,7 @@ def installed() -> bool:
 
 
 def install() -> None:
-    """Unpack the binary and the CUDA runtime, once; ends the program with one sentence where the machine lacks libb64."""
+    """Unpack the binary and the CUDA runtime, once. End the program with a sentence if libb64 is missing."""
     try:
         ctypes.CDLL("libb64.so.0d")
     except OSError:
@@ -146,7 +146,7 @@ def install() -> None:
 
 @contextlib.contextmanager
 def server() -> Iterator[ServerProcess]:
-    """A server with the models of `CASES`."""
+    """Run a server with the models of `CASES`."""
     with tempfile.TemporaryDirectory() as folder:
         repository = Path(folder)
         onnx_mlp(repository, extra=f"dynamic_batching {{ }}\n{ONE_THREAD}")
@@ -157,7 +157,7 @@ def server() -> Iterator[ServerProcess]:
 
 
 def measure(process: ServerProcess, case: Case, clients: int, window_ms: int) -> Measured:
-    """Run perf_analyzer once; end the program with its output where it fails."""
+    """Run perf_analyzer once. End the program with its output if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report.csv")
         command = [
@@ -166,7 +166,7 @@ def measure(process: ServerProcess, case: Case, clients: int, window_ms: int) ->
             *("-u", process.http if case.protocol == "http" else process.grpc),
             f"--concurrency-range={clients}",
             f"--measurement-interval={window_ms}",
-            "--stability-percentage=999",  # take the first three windows, however they differ
+            "--stability-percentage=999",  # use the first three windows, even if they differ widely
             *("-f", str(report)),
             *case.flags,
         ]

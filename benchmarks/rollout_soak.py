@@ -1,11 +1,11 @@
-"""Requests without a pause through a whole rollout: no request may fail, and each arm gets the share that was asked for.
+"""Sends requests without a pause through a whole rollout: no request may fail, and each arm must get its share.
 
     python -m benchmarks.rollout_soak --requests 500000
 
-A whole `manage.py up`; the rollout is led over the dashboard's REST API: 5, 25, 50 per cent, back to stable in the middle, then
-5, 25, 50, 100 per cent, and the promotion. Most clients are raw HTTP connections, the others the stock tritonclient over HTTP
-and gRPC. Every answer must be that of the version that it names. Shares are counted between two changes only, and must lie
-within five standard deviations. Exit status 1 where a request failed or a share is off.
+The program runs a whole `manage.py up` and leads the rollout over the dashboard's REST API: 5, 25, 50 per cent, back to stable
+in the middle, then 5, 25, 50, 100 per cent, and the promotion. Most clients are raw HTTP connections, the others are the stock
+tritonclient over HTTP and gRPC. Every answer must match the version that it names. Shares are counted only between two
+changes, and must be within five standard deviations. The exit status is 1 if a request fails or a share is wrong.
 """
 
 import argparse
@@ -28,11 +28,11 @@ from tests.support.model_factory import onnx_scale
 from tests.support.up_process import Up
 
 MODEL = "rollout"
-FACTORS = {1: 2.0, 2: 3.0}  # by the version
+FACTORS = {1: 2.0, 2: 3.0}  # version -> the factor of its model
 RAW, STOCK = 8, 2
 DEVIATIONS = 5.0
 PATIENCE_S = 120.0
-GIVES_UP = 1000  # failures
+GIVES_UP = 1000  # the number of failures after which a phase ends
 NOT_BEFORE_ASKED = {"weight": 0.0, "bake_s": 90 * 24 * 3600.0}
 BODY = b'{"inputs":[{"name":"INPUT0","datatype":"FP32","shape":[1,1],"data":[5]}]}'
 REQUEST = b"POST /v2/models/%b/infer HTTP/1.1\r\nHost: soak\r\nContent-Length: %d\r\n\r\n%b" % (
@@ -45,7 +45,7 @@ LENGTH = re.compile(rb"(?i)content-length: (\d+)")
 
 
 class Run:
-    """What was asked and answered. phase: None while something changes."""
+    """The counts of requests and answers. phase: the current phase; None during a change."""
 
     def __init__(self) -> None:
         self.phase: str | None = None
@@ -55,7 +55,7 @@ class Run:
         self.going = True
 
     def count(self, begun: str | None, version: int, value: float) -> None:
-        """An answer of a request that was sent in this phase."""
+        """Count an answer. begun: the phase in which the request was sent."""
         self.asked += 1
         if value != 5 * FACTORS.get(version, 0.0):
             self.failures[f"version {version} answered {value}"] += 1
@@ -107,7 +107,7 @@ async def stock(run: Run, module: Any, url: str) -> None:
 
 # -- the rollout -------------------------------------------------------------------------------------------------------
 class Rollout:
-    """A rollout as a person leads it."""
+    """A rollout, with the steps that a person takes."""
 
     def __init__(self, dashboard: Dashboard) -> None:
         self._dashboard = dashboard
@@ -151,7 +151,7 @@ class Rollout:
 
 
 async def go_through(run: Run, dashboard: Dashboard, requests: int) -> None:
-    """Lead the rollout while clients ask; a ninth of the requests in each phase, beside those during changes."""
+    """Lead the rollout while clients send requests: a ninth of `requests` in each phase, and some more during changes."""
     rollout = Rollout(dashboard)
     phases = [
         ("5 %", rollout.start),
@@ -184,7 +184,7 @@ SHARES = {
 
 
 def table(run: Run) -> tuple[str, bool]:
-    """Return what was counted as Markdown, and whether every share is right."""
+    """Return the counts as Markdown, and whether every share is right."""
     lines, right = ["| phase | requests | candidate | asked | deviations |", "| --- | --- | --- | --- | --- |"], True
     for phase, answers in run.answers.items():
         total, share = answers.total(), SHARES[phase]

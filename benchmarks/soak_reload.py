@@ -1,9 +1,9 @@
-"""Requests without a pause while their model is reloaded and its instance count changed: none may fail.
+"""Sends requests without a pause while their model is reloaded and its instance count changes: no request may fail.
 
     python -m benchmarks.soak_reload --requests 200000 --clients 32 --reloads 50 --instance-changes 20
 
-Half of the clients speak HTTP, half gRPC, all with the stock tritonclient. Every answer is checked: it must be that of a
-model that was published at some time. Exit status 1 when a request failed or a change was not seen.
+Half of the clients speak HTTP, half gRPC, all with the stock tritonclient. Every answer is checked: it must be an answer of a
+model that was published at some time. The exit status is 1 if a request fails or a change has no visible effect.
 """
 
 import argparse
@@ -34,7 +34,7 @@ EXTRA = "instance_group {{ count: {count} kind: KIND_CPU }} dynamic_batching {{ 
 
 @dataclass
 class Outcome:
-    """seconds: wall time. latencies: seconds of each request that succeeded. failures: how often each message came."""
+    """seconds: wall time. latencies: the seconds of each successful request. failures: message -> how often it occurred."""
 
     seconds: float = 0.0
     latencies: list[float] = field(default_factory=list)
@@ -60,7 +60,7 @@ class Outcome:
 
 
 class Soak:
-    """One run against a server in explicit mode whose repository this program owns."""
+    """One run against a server in explicit mode, on a repository of this program."""
 
     def __init__(
         self, server: ServerProcess, repository: Path, backend: str, requests: int, reloads: int, changes: int
@@ -118,7 +118,10 @@ class Soak:
 
     # -- changes ---------------------------------------------------------------------------------------------------
     async def _reload(self) -> None:
-        """Publish another factor under the same version, evenly over the run; the next answers must be of it."""
+        """Publish another factor under the same version, again and again, evenly over the run.
+
+        After each reload, answers must use the new factor.
+        """
         for number in range(self._reloads):
             await self._reached(self._requests * (number + 1) // (self._reloads + 2))
             self._factor = number + 2.0
@@ -135,7 +138,7 @@ class Soak:
             self.outcome.instance_changes += 1
 
     def _publish(self, factor: float, extra: str, part: str) -> None:
-        """Replace the files of the version's folder ("1") or of the model's (".") by new ones, each in one step."""
+        """Replace the files in the folder of the version ("1") or of the model (".") by new files, each in one step."""
         staging = self._repository.parent / "staging"
         self._write(staging, MODEL, factor, extra=extra)
         for path in (staging / MODEL / part).iterdir():
@@ -153,7 +156,7 @@ class Soak:
             await asyncio.sleep(0.005)
 
     async def _check_final_state(self) -> None:
-        """The last model that was published answers, with the last instance count."""
+        """Check that the model published last answers, with the last instance count."""
         async with tritonclient.http.aio.InferenceServerClient(self._server.http) as client:
             wire = tritonclient.http.InferInput("INPUT0", [1, 1], "FP32")
             wire.set_data_from_numpy(np.ones((1, 1), np.float32))
@@ -171,7 +174,7 @@ class Soak:
 def soak(
     folder: Path, requests: int, clients: int, reloads: int, instance_changes: int, backend: str = "onnxruntime"
 ) -> Outcome:
-    """Write the model below `folder`, start a server on it, run, end it."""
+    """Write the model below `folder`, start a server for it, run the soak, and stop the server."""
     repository = folder / "models"
     WRITERS[backend](repository, MODEL, 1.0, extra=EXTRA.format(count=1))
     with ServerProcess(repository, "--model-control-mode=explicit", f"--load-model={MODEL}") as server:

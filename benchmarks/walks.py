@@ -1,12 +1,11 @@
-"""How far one request travels through the code: calls, files, and hops from one file into another.
+"""Counts the steps of one request through the code: calls, files, and hops from one file into another.
 
     python -m benchmarks.walks [dashboard] [serving]
 
-A call counts where it enters a function of repository/, serving/ or dashboard/; it is a hop where the nearest such function
-below it on the stack lies in another file, and a return where that file was visited before. A parse is a text in protobuf's
-text format that is read. Statements of the database are counted by themselves: what looks at each of them
-(dashboard/shared/changes.py) is called by Django, and by nobody whom one follows. Modules are imported, and what is made once
-is made, by an earlier request of the same kind.
+A call counts if it enters a function of repository/, serving/ or dashboard/. It is a hop if the nearest such caller on the
+stack is in another file, and a return if the called file was visited before. A parse is the reading of a text in protobuf's
+text format. Database statements are counted separately, because Django calls the function that sees each of them
+(dashboard/shared/changes.py). An earlier request of the same kind has imported all modules and created all caches.
 """
 
 import argparse
@@ -31,13 +30,13 @@ ROOT = Path(__file__).resolve().parents[1]
 OWN = tuple(f"{ROOT / package}{os.sep}" for package in ("repository", "serving", "dashboard"))
 STATEMENTS = str(ROOT / "dashboard" / "shared" / "changes.py")
 PARSER = f"protobuf{os.sep}text_format.py"
-SETTLED_S = 0.3  # an answer has been sent, and what follows it is done
-REPORT = "WALK_REPORT"  # the file into which a server writes a walk
+SETTLED_S = 0.3  # the time after an answer in which the server finishes its work for that request
+REPORT = "WALK_REPORT"  # the variable that names the file for the counts of a server
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """pairs: how many hops lead from one file into another."""
+    """The counts of a walk. pairs: (from file, to file, number of hops)."""
 
     calls: int
     files: int
@@ -51,21 +50,21 @@ class Count:
         return sum(hops for _, _, hops in self.pairs)
 
     def row(self) -> str:
-        """Return it as the cells of a table's row."""
+        """Return the counts as the cells of a row of a table."""
         return " | ".join(map(str, (self.calls, self.files, self.hops, self.returns, self.parses, self.statements)))
 
 
 class Walk:
-    """Counts what is called within it, in this thread and in those that begin within it."""
+    """Counts all calls during the block, in this thread and in threads that start during the block."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Count from now on, from nothing."""
+        """Start the counts again from zero."""
         self._calls = self._returns = self._parses = self._statements = 0
         self._visited: set[str] = set()
-        self._hops: Counter[tuple[str, str]] = Counter()  # from one file, to another
+        self._hops: Counter[tuple[str, str]] = Counter()  # (from file, to file) -> number of hops
         self._counts = True
 
     def pause(self) -> None:
@@ -86,7 +85,7 @@ class Walk:
         return Count(self._calls, len(self._visited), self._returns, self._parses, self._statements, pairs)
 
     def seen(self, frame: FrameType, event: str, _: object) -> None:
-        """What sys.setprofile calls."""
+        """Count one event. sys.setprofile calls this function."""
         if event != "call" or not self._counts:
             return
         code = frame.f_code
@@ -106,7 +105,7 @@ class Walk:
 
 
 def _resumes(frame: FrameType, code: CodeType) -> bool:
-    """Return whether a generator or coroutine goes on, which was called before: the argument of RESUME is 0 at a beginning."""
+    """Return whether the event continues a generator or coroutine: the argument of RESUME is 0 only at its start."""
     return bool(code.co_code[frame.f_lasti + 1] & 3)
 
 
@@ -119,7 +118,7 @@ def _own_caller(frame: FrameType) -> str:
 
 # -- the dashboard ---------------------------------------------------------------------------------------------------------
 def dashboard_walks() -> dict[str, Count]:
-    """Walk through publications and a step of a rollout, on a data folder of their own."""
+    """Count publications and a step of a rollout, on a data folder of their own."""
     with tempfile.TemporaryDirectory(prefix="slipway-walks-") as folder:
         os.environ.update(SLIPWAY_DATA=folder, DJANGO_SETTINGS_MODULE="dashboard.settings")
         import django
@@ -139,7 +138,7 @@ def dashboard_walks() -> dict[str, Count]:
 
 
 def published(name: str, actor: Any) -> dict[str, Count]:
-    """Publish a new model and a second version of it, each as the page does."""
+    """Publish a new model and a second version of the model, as the page does. Return the counts of both."""
     from dashboard.jobs.runner import job_run
     from dashboard.uploads.publication import upload_publish
     from dashboard.uploads.review import upload_review
@@ -169,7 +168,7 @@ def published(name: str, actor: Any) -> dict[str, Count]:
 
 
 def stepped(name: str, actor: Any) -> Count:
-    """Take the next step of a rollout of the second version."""
+    """Take the next step of a rollout of the second version. Return its counts."""
     from dashboard.models import Model
     from dashboard.rollouts.services import rollout_advance, rollout_start
     from tests.dashboard.conftest import serve
@@ -185,7 +184,7 @@ def stepped(name: str, actor: Any) -> Count:
 
 # -- the inference server --------------------------------------------------------------------------------------------------
 def server_walks() -> dict[str, Count]:
-    """Walk through an infer request of each protocol, and through the registration of an archive."""
+    """Count an infer request of each protocol, and the registration of an archive."""
     from benchmarks.instructions import clients
     from tests.support import torchserve_archives
     from tests.support.model_factory import onnx_add_sub
@@ -221,7 +220,7 @@ def server_walks() -> dict[str, Count]:
 
 
 def _counted(server: ServerProcess, record: Path, ask: Callable[[], None], before: int = 3) -> Count:
-    """Return what a server counts of one request, after some like it."""
+    """Return the counts of one request on a server, after `before` requests of the same kind."""
     for _ in range(before):
         ask()
     time.sleep(SETTLED_S)
@@ -237,7 +236,7 @@ def _counted(server: ServerProcess, record: Path, ask: Callable[[], None], befor
 
 
 def serve() -> None:
-    """Run the server. SIGUSR1 begins a walk, the next one writes its counts."""
+    """Run the server. SIGUSR1 starts a walk, the next SIGUSR1 writes its counts."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     walk = Walk()
     threading.Thread(target=_tell, args=(walk, Path(os.environ[REPORT])), daemon=True).start()

@@ -1,6 +1,6 @@
 """python -m benchmarks.comparison peers|handlers|triton|page: measure, and write docs/benchmarks.md.
 
-A run that broke off goes on where it was; `--quick` runs everything once, for a second each, to see that it works.
+An interrupted run continues where it stopped. `--quick` runs every case once, for a second, to check that all cases work.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from benchmarks.servers.process import CannotStart
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end with us
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the servers end with this program
     folder: Path = options.output or (TRIES if options.quick or options.only else DOCS)
     if options.suite != "page":
         if lacking := missing():

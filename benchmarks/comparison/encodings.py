@@ -1,4 +1,4 @@
-"""How the numbers go to a server and come back, in each protocol; and whether a server computes the right ones."""
+"""The encodings of requests and answers in each protocol, and a check that a server computes the right numbers."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ FEATURES = {"features": numbers(ROW["input"])}
 
 @dataclass(frozen=True)
 class Encoding:
-    """How the 512 numbers go to a server. `read`: the ten numbers of an answer's body."""
+    """A form in which the 512 numbers are sent to a server. read: returns the ten numbers in the body of an answer."""
 
     name: str
     request: Request
@@ -27,7 +27,7 @@ class Encoding:
 
 
 def check(running: Running, encoding: Encoding, expected: np.ndarray) -> None:
-    """Raise CannotStart unless the server computes the model's own numbers."""
+    """Raise CannotStart unless the server computes the expected numbers."""
     body = answer(running, encoding.request)
     try:
         found = np.asarray(encoding.read(body), np.float32).reshape(-1)
@@ -38,7 +38,7 @@ def check(running: Running, encoding: Encoding, expected: np.ndarray) -> None:
 
 
 def answer(running: Running, request: Request) -> bytes:
-    """Return the body of one answer; raise CannotStart where the server refuses, which h2load would not see over gRPC."""
+    """Return the body of one answer. Raise CannotStart if the server refuses, which h2load does not notice over gRPC."""
     try:
         if not request.http2:
             return ask(running.http, request)
@@ -74,5 +74,5 @@ def v2(model: str, names: Sequence[str] = ("JSON", "binary", "gRPC")) -> list[En
 
 
 def plain(path: str = "/predict") -> list[Encoding]:
-    """Return the JSON that most peers take: {"features": [...]} -> {"output": [...]}."""
+    """Return the JSON encoding that most peers accept: {"features": [...]} -> {"output": [...]}."""
     return [Encoding("JSON", plain_json(path, FEATURES), lambda body: json.loads(body)["output"])]

@@ -1,6 +1,6 @@
-"""The same archives in the real TorchServe and in Slipway: both run all the time and take turns at each case.
+"""Compares the real TorchServe and Slipway on the same archives: both run all the time and take turns at each case.
 
-Both are started by TorchServe's own command line and config.properties; torch-model-archiver has made the archives.
+Both are started by TorchServe's own command line and config.properties. torch-model-archiver makes the archives.
 """
 
 import json
@@ -33,9 +33,9 @@ from tests.support.torchserve_process import OURS, REAL, Server, torchserve
 
 @dataclass(frozen=True)
 class Settings:
-    """`seconds`: of each measurement, `warm_up_s` of the one before that does not count: Java compiles what runs often.
+    """seconds: the duration of each measurement. warm_up_s: the duration of the load before it, in which Java compiles code.
 
-    `clients`: of the load; a batch is full at half of them.
+    clients: the number of clients; a batch is full at half of them.
     """
 
     rounds: int = 5
@@ -51,7 +51,7 @@ OCTETS = {"Content-Type": "application/octet-stream"}
 
 @dataclass(frozen=True)
 class Case:
-    """An archive, what is asked of it, and how many times TorchServe's throughput Slipway is to reach."""
+    """An archive and its request. target: the throughput that Slipway should reach, as a multiple of TorchServe's."""
 
     model: str
     title: str
@@ -71,11 +71,11 @@ CASES = [
     ),
 ]
 NAMES = {"torchserve": REAL, "slipway": OURS}
-WORKERS = {"torchserve": "model_service_worker", "slipway": "child_program"}  # in a worker's command line
+WORKERS = {"torchserve": "model_service_worker", "slipway": "child_program"}  # a text in the command line of a worker
 
 
 def run(settings: Settings) -> Results:
-    """Measure every case in every round, or what a broken run has left of that."""
+    """Measure every case in every round; after an interrupted run, only the missing measurements."""
     if shutil.which("java") is None:
         raise CannotStart(f"it needs java: sudo apt-get install {NEEDS['torchserve']['java']}")
     measured = commit()
@@ -150,7 +150,7 @@ def _started(which: str, store: Path, folder: Path) -> AbstractContextManager[Se
     ]
     model = write(REPOSITORY, ["mlp"]) / "mlp" / "1" / "model.onnx"
     variables = {"MODEL": str(model), "OMP_NUM_THREADS": "1"}
-    if which == OURS:  # no access log, as the real one's log.xml has it: no file can be there
+    if which == OURS:  # no access log, as in TorchServe's log.xml: no file can be created under this path
         variables["LOG_LOCATION"] = f"{os.devnull}/logs"
     return torchserve(which, folder, properties, ["--disable-token-auth"], variables)
 
@@ -160,7 +160,7 @@ def _running(server: Server) -> Running:
 
 
 def _check(server: Server) -> None:
-    """Wait for the workers, and see that the answers are right."""
+    """Wait for the workers, and check that the answers are right."""
     running = _running(server)
     json_case, *bytes_cases = CASES
     numbers = Encoding(json_case.title, json_case.request, lambda body: json.loads(body)["output"])
@@ -171,7 +171,7 @@ def _check(server: Server) -> None:
 
 
 def _worker_mb(server: Server, name: str) -> float:
-    """Return the resident megabytes of a worker, the mean of those of all archives."""
+    """Return the resident megabytes of a worker, as the mean over the workers of all archives."""
     found = [psutil.Process(pid) for pid in descendants(server.pid)]
     sizes = [one.memory_info().rss / 1e6 for one in found if name in " ".join(one.cmdline())]
     return round(sum(sizes) / len(sizes), 1)

@@ -1,8 +1,8 @@
-"""The comparison script of the lesson that this project grew from, run as it stands: framework_benchmark.py beside this file.
+"""Runs framework_benchmark.py, the comparison script of the lesson that this project grew from, without changes.
 
-It asks three fixed addresses: FastAPI on 8080, TorchServe on 8085, and on 8000 a Triton with a model named "model", which is
-where Slipway stands. Nothing in it was changed for Slipway. It does not look at the status of an answer, so that each server
-is asked and checked first.
+The script calls three fixed addresses: FastAPI on port 8080, TorchServe on 8085, and a Triton with a model named "model" on
+8000. Slipway takes the place of Triton. The script does not look at the status of an answer, so that this module first checks
+an answer of each server.
 """
 
 import subprocess
@@ -19,11 +19,11 @@ from benchmarks.servers.models import write
 from benchmarks.servers.process import CannotStart
 
 SCRIPT = Path(__file__).with_name("framework_benchmark.py")
-FASTAPI, TORCHSERVE, TRITON = 8080, 8085, 8000  # the ports that it names
+FASTAPI, TORCHSERVE, TRITON = 8080, 8085, 8000  # the ports that the script calls
 
 
 def run() -> dict[str, str]:
-    """Return its output as "output", or as "reason" why it could not run."""
+    """Return the output of the script as "output", or as "reason" the reason why the script could not run."""
     try:
         with ExitStack() as stack:
             torchserve = plain("/predictions/model")[0].request

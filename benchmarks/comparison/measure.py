@@ -1,4 +1,4 @@
-"""One measurement: a load on a server that runs, and what CPU it cost the server; and whose turn it is for one."""
+"""One measurement: a load on a running server, and the CPU time that the server used; and the order of the turns."""
 
 import subprocess
 import time
@@ -14,22 +14,22 @@ from benchmarks.machine import cpu_seconds, own_cpu_seconds
 from benchmarks.servers.process import Running
 
 T = TypeVar("T")
-_SETTLE_S = 0.1  # what a server still does for the last load is not the next one's
+_SETTLE_S = 0.1  # the pause in which a server finishes its work for the last load
 
 
 class CannotMeasure(Exception):
-    """A load could not run, most often because the server has gone; the text says why."""
+    """A load could not run, most often because the server has ended. The text gives the reason."""
 
 
 def closed(key: Key, running: Running, request: Request, clients: int, seconds: int) -> Measurement:
-    """`clients` that each wait for an answer before they ask again."""
+    """Measure a closed loop: each client waits for an answer before it sends the next request."""
     with _measuring(key, running) as cpu:
         outcome = closed_loop.measure(_address(running, request), request, clients, seconds)
     return _said(Measurement.of(key, outcome, cpu.tree_s, cpu.root_s))
 
 
 def opened(key: Key, running: Running, request: Request, per_second: float, seconds: int) -> Measurement:
-    """Poisson arrivals; their moments differ from round to round and are the same for every server."""
+    """Measure Poisson arrivals. Their times differ from round to round, but are the same for every server."""
     own = time.process_time()
     with _measuring(key, running) as cpu:
         outcome = open_loop.measure(_address(running, request), request, per_second, seconds, seed=key.round)
@@ -39,7 +39,7 @@ def opened(key: Key, running: Running, request: Request, per_second: float, seco
 
 @dataclass
 class _Cpu:
-    """What a server used while it was measured, and its first process of that."""
+    """The CPU time that a server used during a measurement, and the share of its first process."""
 
     tree_s: float = 0.0
     root_s: float = 0.0
@@ -73,5 +73,5 @@ def _said(one: Measurement) -> Measurement:
 
 
 def order(items: Sequence[T], number: int) -> list[T]:
-    """Return the turns of a round, reversed in every other one: what grows or fades while a machine works favours nobody."""
+    """Return the turns of a round, reversed in every other round, so that a drift of the machine favours no server."""
     return list(items) if number % 2 else list(reversed(items))

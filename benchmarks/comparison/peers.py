@@ -1,7 +1,7 @@
-"""The same model in every server, one server at a time: closed loops, then Poisson arrivals at a share of that rate.
+"""Measures the same model in every server, one server at a time: closed loops, then Poisson arrivals at shares of their rate.
 
-A server is started for its turn and ended after it, since several of them use CPU while nobody asks. What cannot be installed
-or started is left out with its reason, which the page says.
+A server is started for its turn and stopped after the turn, because several servers use CPU even without requests. A server
+that cannot be installed or started is left out, and the page gives the reason.
 """
 
 import os
@@ -23,12 +23,12 @@ from benchmarks.servers.environments import CannotInstall
 from benchmarks.servers.models import inputs, write
 from benchmarks.servers.process import CannotStart, Running
 
-SHARES = (0.5, 0.8)  # of the throughput that the server reached in the closed loops of the same turn
+SHARES = (0.5, 0.8)  # the arrival rates, as shares of the throughput in the closed loops of the same turn
 
 
 @dataclass(frozen=True)
 class Settings:
-    """`seconds`: of each measurement. `only`: the names of the servers, none for all."""
+    """seconds: the duration of each measurement. only: the names of the servers to measure; empty for all servers."""
 
     rounds: int = 3
     seconds: int = 2
@@ -42,7 +42,7 @@ QUICK = Settings(rounds=1, seconds=1, warm_up_s=1, clients=(1, 32))
 
 
 def run(settings: Settings) -> Results:
-    """Measure every server in every round, or what a broken run has left of that."""
+    """Measure every server in every round; after an interrupted run, only the missing measurements."""
     servers = _chosen(settings)
     measured = commit()
     unfinished = Unfinished(CACHE / "peers.jsonl", asdict(settings) | {"commit": measured})
@@ -83,11 +83,11 @@ def _chosen(settings: Settings) -> list[Server]:
 def _keys(
     server: Server, encoding: Encoding, number: int, settings: Settings
 ) -> tuple[dict[Key, int], dict[Key, float]]:
-    """Return the closed loops with their clients, and the open loops with their shares."""
+    """Return the closed loops with their numbers of clients, and the open loops with their shares."""
     wanted = [clients for clients in settings.clients if clients >= 32 or server.name != "unbatched"]
     closed = {Key(number, server.name, encoding.name, f"{clients} clients"): clients for clients in wanted}
     if encoding.name == "gRPC" or server.name == "unbatched":
-        return closed, {}  # they would show the same as HTTP, and the run would take longer
+        return closed, {}  # open loops would show the same as over HTTP, and the run would take longer
     return closed, {Key(number, server.name, encoding.name, f"{share:.0%} load"): share for share in SHARES}
 
 
@@ -117,7 +117,7 @@ def _turn(server: Server, number: int, settings: Settings, unfinished: Unfinishe
 
 
 def _warm_up(running: Running, server: Server, settings: Settings) -> None:
-    """Load the server as the measurements will, because Java compiles code that runs often, and adaptive batching learns."""
+    """Load the server as in the measurements: Java compiles code that runs often, and adaptive batching learns."""
     key = Key(0, server.name, "warm-up", "32 clients")
     measure.closed(key, running, server.encodings[0].request, 32, settings.warm_up_s)
 
@@ -130,12 +130,12 @@ def _session() -> onnxruntime.InferenceSession:
 
 
 def expected_numbers() -> np.ndarray:
-    """Return what the model makes of the row that every server is asked about."""
+    """Return the output of the model for the row that every server gets."""
     return np.asarray(_session().run(None, inputs("mlp"))[0]).reshape(-1)
 
 
 def _alone_us(batch_size: int, seconds: float = 1.0) -> float:
-    """Return the microseconds of one row in batches of this size, in this process, on one thread."""
+    """Return the microseconds that the model needs for one row in batches of this size, in this process, on one thread."""
     session = _session()
     rows = np.repeat(inputs("mlp")["input"], batch_size, axis=0)
     count = 0

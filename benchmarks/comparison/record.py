@@ -1,4 +1,4 @@
-"""What was measured: kept line by line while a run goes on, so that one that broke off goes on, and as one file in the end."""
+"""The measurements: a file of lines during a run, from which an interrupted run continues, and one JSON file at the end."""
 
 import json
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from benchmarks.loads.outcome import Outcome
 
 @dataclass(frozen=True)
 class Key:
-    """Whose turn it was. `case`: the model and the encoding; `load`: "32 clients", or "80 %" of an open loop."""
+    """Identifies a measurement. case: the model and the encoding. load: "32 clients", or "80 % load" for an open loop."""
 
     round: int
     server: str
@@ -21,8 +21,9 @@ class Key:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One load on one server. `cpu_us`: CPU of its process tree for each request, `root_us` that of its first process alone. Of
-    open loops alone: `offered`, the arrivals a second, and `client_share`, how much of a core the load itself took."""
+    """One load on one server. cpu_us: CPU time of the server's process tree for each request. root_us: the same of its first
+    process alone. offered: arrivals a second, and client_share: the share of a core that the load itself used; both only for
+    open loops."""
 
     key: Key
     requests: int
@@ -71,7 +72,7 @@ class Measurement:
 
 @dataclass
 class Results:
-    """A whole run. `about`: date, machine, settings, versions, and which servers could not take part, with the reason."""
+    """A whole run. about: date, machine, settings, versions, and the servers that could not take part, with the reasons."""
 
     about: dict[str, Any] = field(default_factory=dict)
     measurements: dict[Key, Measurement] = field(default_factory=dict)
@@ -80,7 +81,7 @@ class Results:
         return iter(self.measurements.values())
 
     def write(self, path: Path) -> None:
-        """Write one measurement a line, so that two runs can be compared by eye."""
+        """Write one measurement on each line, so that people can compare two runs."""
         lines = ",\n".join(json.dumps(one.as_json()) for one in self)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f'{{"about": {json.dumps(self.about, indent=1)},\n"measurements": [\n{lines}\n]}}\n')
@@ -93,7 +94,7 @@ class Results:
 
 
 class Unfinished:
-    """The measurements of a run that is under way, in a file of lines whose first says with what settings."""
+    """The measurements of an unfinished run, in a file of lines; the first line has the settings of the run."""
 
     def __init__(self, path: Path, settings: dict[str, Any]) -> None:
         self._path = path

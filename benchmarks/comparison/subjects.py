@@ -1,4 +1,4 @@
-"""The servers that take turns, each with the settings that its documentation recommends for production."""
+"""The servers to compare, each with the settings that its documentation recommends for production."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from benchmarks.servers.process import Running
 
 @dataclass(frozen=True)
 class Server:
-    """`settings`: what the page says of it; `start` runs it while a block lasts."""
+    """A server to compare. settings: a description for the page. start: runs the server for a block."""
 
     name: str
     title: str
@@ -60,7 +60,7 @@ def peer(
     grpc: bool = False,
     environment: str = "",
 ) -> Server:
-    """Return a server that runs in the environment of the same name, or in another's."""
+    """Return a server that runs in the environment of the same name, or in the environment `environment`."""
     environment = environment or name
 
     def start() -> AbstractContextManager[Running]:
@@ -70,7 +70,7 @@ def peer(
 
 
 def all_servers(frontend_workers: int = 0) -> list[Server]:
-    """Return every subject: Slipway first, then the servers that it is compared with."""
+    """Return every server: Slipway first, then its peers."""
     cores = f"{WORKERS} process{'es' if WORKERS > 1 else ''}"
     flags = [f"--frontend-workers={frontend_workers}"] if frontend_workers else []
     many = f", {flags[0]}" if flags else ""

@@ -1,5 +1,5 @@
-"""Slipway beside NVIDIA's Triton, case by case: both run all the time, idle ones cost nothing, and a case is measured on one
-and then on the other."""
+"""Compares Slipway with NVIDIA's Triton, case by case. Both run all the time, because idle servers cost nothing, and each case
+is measured on one server and then on the other."""
 
 import os
 from contextlib import ExitStack
@@ -18,7 +18,8 @@ from benchmarks.servers import models, process
 
 @dataclass(frozen=True)
 class Settings:
-    """`seconds`: of each measurement. `only`: text that a case's name must hold. `frontend_workers`: adds a third server."""
+    """seconds: the duration of each measurement. only: a text that the name of a case must contain. frontend_workers: if not 0,
+    a Slipway with this number of frontend workers is measured, too."""
 
     rounds: int = 3
     seconds: int = 3
@@ -31,7 +32,7 @@ QUICK = Settings(rounds=1, seconds=1)
 
 @dataclass(frozen=True)
 class Case:
-    """A model, an encoding and how many clients; `target`: how many times Triton's throughput Slipway is to reach."""
+    """A model, an encoding and a number of clients. target: Slipway's intended throughput, as a multiple of Triton's."""
 
     model: str
     encoding: str
@@ -52,7 +53,7 @@ class Case:
 
     @property
     def loads(self) -> str:
-        """The model of the repository that it asks."""
+        """The name of the requested model in the repository."""
         return self.model.partition(OF)[0]
 
     @property
@@ -62,7 +63,7 @@ class Case:
 
 
 OF = " of "
-SIZES = {"16 numbers": 16, "1 MB": 1 << 18}  # FP32 values in a request of an identity; 1,024 without a word
+SIZES = {"16 numbers": 16, "1 MB": 1 << 18}  # FP32 values in a request to an identity model; 1,024 if not in its title
 CASES = [
     Case(model, encoding, clients, target)
     for model, encoding, at, target in [
@@ -92,7 +93,7 @@ CASES = [
 
 
 def run(settings: Settings) -> Results:
-    """Measure every case in every round, or what a broken run has left of that."""
+    """Measure every case in every round; after an interrupted run, only the missing measurements."""
     cases = [case for case in CASES if settings.only in f"{case.name}, {case.load}"]
     loaded = sorted({case.loads for case in cases})
     repository = models.write(REPOSITORY, loaded)

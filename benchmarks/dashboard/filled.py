@@ -8,18 +8,18 @@ from types import TracebackType
 
 from tests.support.model_pages import model_name
 
-BUSY_MODELS = 20  # of all, those with requests
+BUSY_MODELS = 20  # the number of models that get requests
 VERSIONS = 3
-ENTRIES = 10  # of the audit trail, for each model
-DEEPEST = 200  # releases of one model, which most people look at
-ROLLING_OUT = 20  # of all models, those with a rollout under way
-ROLLOUTS = 100  # of the one model
-READINGS = 600  # of its rollout's history, the most that are kept
+ENTRIES = 10  # the number of entries of the audit trail for each model
+DEEPEST = 200  # the number of releases of the one model that most people look at
+ROLLING_OUT = 20  # the number of models with a rollout under way
+ROLLOUTS = 100  # the number of rollouts of the one model
+READINGS = 600  # the number of readings of its rollout, the most that are kept
 
 
 class Filled:
-    """A dashboard on a database with so many models, releases and people, with rollouts, and the cookies of somebody who may do
-    everything."""
+    """A dashboard on a database with the given numbers of models, releases and people, and with rollouts. cookies: the session
+    of a person with all permissions."""
 
     def __init__(self, data: Path, models: int, releases: int, people: int) -> None:
         self._data, self._models, self._releases, self._people = data, models, releases, people
@@ -49,7 +49,7 @@ class Filled:
         return self._pid
 
     def keep_current(self) -> None:
-        """Store the metrics of the last seconds, as `watch` would."""
+        """Store metrics of the last seconds, as `watch` does."""
         from dashboard.models import Server
         from tests.dashboard.many_rows import add_samples
 

@@ -15,7 +15,7 @@ from tests.support.serving_process import wait_until
 from tests.support.up_process import Up
 
 LOAD_TIMEOUT_S = 900.0
-BUSY_MODELS = 10  # of all, those that are asked
+BUSY_MODELS = 10  # the number of models that get requests
 ASK_EVERY_S = 0.02
 BODY = {"inputs": [{"name": "INPUT0", "datatype": "FP32", "shape": [1, 1], "data": [1.0]}]}
 ONE_INSTANCE = """
@@ -25,7 +25,7 @@ parameters { key: "intra_op_thread_count" value { string_value: "1" } }
 
 
 class House:
-    """`manage.py up` with `models` models that are ready, and the cookies of somebody who may do everything."""
+    """`manage.py up` with `models` ready models, and the cookies of a person with all permissions."""
 
     def __init__(self, data: Path, models: int) -> None:
         self.data = data
@@ -67,7 +67,7 @@ class House:
             self.cookies = dict(client.cookies)
 
     def _take_over(self) -> None:
-        """Put every model under management, have it loaded, and wait until all are ready."""
+        """Put every model under management, load them, and wait until all are ready."""
         headers = {"X-CSRFToken": self.cookies["slipway_csrf"], "Referer": f"{self.url}/", "Origin": self.url}
         with httpx.Client(base_url=f"{self.url}/api/v1", cookies=self.cookies, headers=headers, timeout=120.0) as api:
             for action in ("adopt", "load"):
@@ -81,7 +81,7 @@ class House:
         return int(self.up.query(ready)[0][0])
 
     def light_load(self) -> AbstractContextManager[None]:
-        """Ask some of the models one after the other, about 50 times a second."""
+        """Send requests to some of the models in turn, about 50 a second."""
         numbers = itertools.cycle(range(min(BUSY_MODELS, self._models)))
 
         def ask(http: httpx.Client) -> None:

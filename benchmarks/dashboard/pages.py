@@ -1,4 +1,4 @@
-"""Every page: milliseconds as a browser meets them, the process's own time, and the queries it takes."""
+"""Measures every page: milliseconds as a browser sees them, CPU time of the web process, and database queries."""
 
 import statistics
 import time
@@ -12,7 +12,7 @@ from benchmarks.machine import own_cpu_seconds
 from tests.support.model_pages import model_name, model_pages
 
 TIMES = 15
-ROLLOUT = f"r-0-{ROLLOUTS}"  # the one under way
+ROLLOUT = f"r-0-{ROLLOUTS}"  # the rollout that is under way
 _ONE = f"/models/{model_name(0)}"
 PAGES = (
     "/",
@@ -35,17 +35,18 @@ PAGES = (
     *(f"/api/v1{_ONE}{path}" for path in ("", "/releases", "/versions", "/rollouts")),
     *(f"/api/v1{_ONE}/rollouts/{ROLLOUT}{path}" for path in ("", "/figures", "/mismatches")),
 )
-# The parts of a page that ask again when something has changed.
+# The parts of a page that an open page requests again after a change.
 OPEN_OVERVIEW = ("/?part=now", "/?part=busy", "/?part=changes", "/health")
 OPEN_LIST = ("/models/", "/health")
 OPEN_ROLLOUT = (f"{_ONE}/releases/", f"{_ONE}/rollouts/{ROLLOUT}/")
 OPEN_MODEL = (f"{_ONE}/head?tab=overview", f"{_ONE}/?part=now", f"{_ONE}/?part=rows", "/health")
-FED = ("/?part=now", f"{_ONE}/?part=now")  # those whose figures come from the live feed
+FED = ("/?part=now", f"{_ONE}/?part=now")  # the parts whose figures come from the live feed
 HTMX = {"HX-Request": "true"}
 
 
 class Page(NamedTuple):
-    """ms: the median from request to last byte. cpu_ms: of the web process, the mean. bytes: of the body, compressed."""
+    """ms: the median time from request to last byte. cpu_ms: the mean CPU time of the web process. bytes: of the compressed
+    body."""
 
     name: str
     ms: float
@@ -55,7 +56,7 @@ class Page(NamedTuple):
 
 
 def measure_pages(filled: Filled) -> list[Page]:
-    """Return the figures of each page, of what charts ask for, and of each part that an open page asks for again."""
+    """Return the figures of each page, of each request of a chart, and of each part that an open page requests again."""
     count = _query_counter()
     pid = filled.web_process()
     found = []
@@ -75,7 +76,7 @@ def measure_pages(filled: Filled) -> list[Page]:
 
 
 def _requests() -> Iterator[tuple[str, str, dict[str, str]]]:
-    """Yield name, path and headers of each."""
+    """Yield name, path and headers of each request."""
     for path in PAGES:
         yield path, path, {}
     end = time.time()
@@ -87,7 +88,7 @@ def _requests() -> Iterator[tuple[str, str, dict[str, str]]]:
 
 
 def _query_counter() -> Callable[[str, dict[str, str]], int]:
-    """Return a function (path, headers) -> queries. Django runs in this process too, on the same database."""
+    """Return a function (path, headers) -> number of queries. For that, Django runs in this process, on the same database."""
     from django.contrib.auth import get_user_model
     from django.db import connection
     from django.test import Client

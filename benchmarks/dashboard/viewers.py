@@ -1,4 +1,4 @@
-"""People who watch live charts: their WebSockets, and the parts of their pages that ask again when something has changed."""
+"""People who watch live charts: their WebSockets, and the parts of their pages, which are requested again after a change."""
 
 import asyncio
 import random
@@ -14,16 +14,16 @@ from benchmarks.machine import own_cpu_seconds
 from tests.support.model_pages import model_name
 
 SETTLE_S = 5.0
-# As static/js/shell/regions.js has them.
+# The same values as in static/js/shell/regions.js.
 METRICS, LONGEST_METRICS_S, LONGEST_S = "dashboard_metricsample", 60.0, 300.0
 PAUSE_S, PAUSE_OF_ANSWERS, LONGEST_PAUSE_S = 1.0, 5, 10.0
 CHANGE_EVERY_S = 10.0
-# What they look at, in turn: the overview, the list, one model.
+# The pages that viewers have open, in turn: the overview, the list, one model.
 WATCHED = (("/ws/live/", OPEN_OVERVIEW), ("/ws/live/", OPEN_LIST), (f"/ws/live/?model={model_name(0)}", OPEN_MODEL))
 
 
 class Watching(NamedTuple):
-    """share: of a core, of the web process. messages and parts: a second, of all viewers together."""
+    """share: the share of a core that the web process uses. messages, parts: a second, for all viewers together."""
 
     name: str
     viewers: int
@@ -39,7 +39,7 @@ class _Counted:
 
 
 class _Part:
-    """A part of an open page, which asks again as the browser's code has it."""
+    """A part of an open page, which is requested again by the same rules as in the browser's code."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -66,7 +66,7 @@ class _Part:
             await asyncio.sleep(min(max(PAUSE_S, PAUSE_OF_ANSWERS * took), LONGEST_PAUSE_S))
 
     async def _ask(self, session: aiohttp.ClientSession) -> float:
-        """Ask as htmx does, and return how long the answer took."""
+        """Request the part as htmx does. Return the seconds until the answer."""
         began = time.monotonic()
         async with session.get(self._path, headers=HTMX) as answer:
             await answer.read()
@@ -76,7 +76,7 @@ class _Part:
 
 
 def measure_viewers(house: House, viewers: int, seconds: float) -> list[Watching]:
-    """Return what the web process spends with nobody, one and all of the viewers, and with their whole pages."""
+    """Return the load of the web process with no viewer, with one, with all viewers, and with all their pages."""
     return asyncio.run(_measure(house, viewers, seconds))
 
 
@@ -128,11 +128,11 @@ async def _watch(
 
 
 def _jar() -> aiohttp.CookieJar:
-    return aiohttp.CookieJar(unsafe=True)  # for an address without a name
+    return aiohttp.CookieJar(unsafe=True)  # it accepts cookies of an IP address
 
 
 async def _idle(tasks: "list[asyncio.Task[None]]", seconds: float) -> None:
-    """Wait; what ends a viewer before its time is raised."""
+    """Wait for `seconds`. Raise an error if a viewer ends in that time."""
     if not tasks:
         await asyncio.sleep(seconds)
         return
@@ -150,7 +150,7 @@ async def _follow(session: aiohttp.ClientSession, origin: str, path: str, counte
 
 
 async def _tell(session: aiohttp.ClientSession, origin: str, parts: list[_Part]) -> None:
-    """Tell the parts of one page what changes."""
+    """Report changes to the parts of one page."""
     async with session.ws_connect("/ws/changes/", headers={"Origin": origin}) as socket:
         async for message in socket:
             tables = set(message.json().get("tables", ())) if message.type is aiohttp.WSMsgType.TEXT else set()

@@ -17,7 +17,7 @@ from benchmarks.instructions.counting import CountedServer, check_tools, count_p
 from benchmarks.instructions.models import write_models
 from serving.compiled.modules import build_folder
 
-REQUESTS = 96  # of each round
+REQUESTS = 96  # the number of requests in each round
 WARM_UP = 96
 ROUNDS = 5
 
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def _count(cases: list[Case], folder: Path, expected: dict[str, float], compiled: bool) -> dict[str, int]:
-    """Name -> instructions for each request. The paths of each set of flags share a server."""
+    """Return name of a path -> instructions for each request. Paths with the same flags share a server."""
     counted: dict[str, int] = {}
     repository = folder / "models"
     write_models(repository)
@@ -69,9 +69,9 @@ def _count(cases: list[Case], folder: Path, expected: dict[str, float], compiled
 
 
 def _count_case(case: Case, server: CountedServer) -> tuple[int, int]:
-    """Return the instructions for each request, of the server and of its children: the round with the fewest.
+    """Return the instructions for each request, of the server and of its children, in the round with the fewest.
 
-    What runs beside the requests once in a while (timers, heartbeats) can only add to a round.
+    Work that runs next to the requests once in a while (timers, heartbeats) can only add to a round.
     """
     address = server.addresses[LISTENERS.get(case.protocol, "http")]
     client = CLIENTS[case.protocol](address, case.model, case.at_once)
@@ -88,7 +88,7 @@ def _count_case(case: Case, server: CountedServer) -> tuple[int, int]:
 
 
 def _judge(counted: dict[str, int], expected: dict[str, float]) -> None:
-    """Print what the comparison found; end the program with status 1 where something costs too much."""
+    """Print the result of the comparison. End the program with status 1 if a path costs too much."""
     for name, count in counted.items():
         if name in expected and count < expected[name] * (1 - record.TOLERANCE):
             print(f"{name}: {1 - count / expected[name]:.0%} fewer than recorded; record it, so that it stays so")

@@ -1,4 +1,4 @@
-"""The table of paths whose instructions are counted; a new one is a line."""
+"""The table of paths whose instructions are counted; a new path is a line."""
 
 from pathlib import Path
 from typing import NamedTuple
@@ -9,7 +9,7 @@ TORCHSERVE = (f"--ts-config={Path(__file__).with_name('config.properties')}", "-
 
 
 class Case(NamedTuple):
-    """One path. protocol: a key of clients.CLIENTS. at_once: requests under way together. flags: of the server."""
+    """One path. protocol: a key of clients.CLIENTS. at_once: the number of concurrent requests. flags: flags of the server."""
 
     name: str
     protocol: str

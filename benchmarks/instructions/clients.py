@@ -1,4 +1,4 @@
-"""Blocking clients that send the same request again and again, a fixed number of them at once."""
+"""Blocking clients that send the same request again and again, with a fixed number of concurrent requests."""
 
 import json
 import socket
@@ -12,19 +12,19 @@ from benchmarks.loads.http2_client import DATA, END_HEADERS, END_STREAM, HEADERS
 from benchmarks.loads.requests import http_request, infer_message
 
 TIMEOUT_S = 120.0
-RECEIVED = 1 << 16  # bytes at a time
+RECEIVED = 1 << 16  # the most bytes that one call receives
 DATATYPES = {"int32": "INT32", "float32": "FP32"}
 
 
 class Client(Protocol):
     def ask(self) -> None:
-        """Send `at_once` requests, and wait for their answers; RuntimeError where one is no success."""
+        """Send `at_once` requests, and wait for their answers. Raise RuntimeError if one fails."""
 
     def close(self) -> None: ...
 
 
 class HttpClient:
-    """One connection for each request that is under way."""
+    """A client with one connection for each concurrent request."""
 
     def __init__(self, address: str, request: bytes, at_once: int) -> None:
         self._request = request
@@ -42,7 +42,7 @@ class HttpClient:
 
 
 class GrpcClient(Http2Client):
-    """One stream of the same connection for each call that is under way."""
+    """A client with one connection, and one stream for each concurrent call."""
 
     def __init__(self, address: str, message: bytes, at_once: int) -> None:
         self._connection = _connect(address)
@@ -69,7 +69,7 @@ class GrpcClient(Http2Client):
 
     def _call(self) -> bytes:
         self.stream_id += 2
-        if self.stream_id <= 3:  # the second block refers to the fields that the first has put into the dynamic table
+        if self.stream_id <= 3:  # the second block refers to the fields that the first put into the dynamic table
             self._block = self.header_block("ModelInfer")
         return frame(HEADERS, END_HEADERS, self.stream_id, self._block) + frame(
             DATA, END_STREAM, self.stream_id, self._body
@@ -119,7 +119,7 @@ def grpc_client(address: str, model: str, at_once: int) -> Client:
     return GrpcClient(address, infer_message(model, batches), at_once)
 
 
-LISTENERS = {"grpc": "grpc", "prediction": "torchserve_inference"}  # of a protocol, where it is not "http"
+LISTENERS = {"grpc": "grpc", "prediction": "torchserve_inference"}  # protocol -> listener, if that is not "http"
 CLIENTS: dict[str, Callable[[str, str, int], Client]] = {
     "json": json_client,
     "binary": binary_client,
@@ -140,7 +140,7 @@ def _connect(address: str) -> socket.socket:
 
 
 def _receive_answer(connection: socket.socket) -> None:
-    """Receive one answer over HTTP/1.1 whole."""
+    """Receive one whole answer over HTTP/1.1."""
     answer = b""
     while True:
         received = connection.recv(RECEIVED)

@@ -1,4 +1,4 @@
-"""Processes under valgrind's callgrind, and the instructions that each has run. The kernel's own are not seen."""
+"""Processes under valgrind's callgrind, and the instructions that each ran. Instructions of the kernel are not counted."""
 
 import re
 import shutil
@@ -10,7 +10,7 @@ from repository.core.server_version import is_compiled
 from serving.compiled.loading import VARIABLE
 from tests.support.serving_process import ROOT, ServerProcess, descendants
 
-# Nothing that differs from run to run may change what is counted.
+# These variables fix everything that could change the counts from run to run.
 ENVIRONMENT = {
     "PYTHONHASHSEED": "0",
     "PYTHONDONTWRITEBYTECODE": "",
@@ -23,13 +23,16 @@ _SUMMARY = re.compile(r"^summary: (\d+)", re.MULTILINE)
 
 
 def check_tools() -> None:
-    """End the program with a sentence where valgrind is missing."""
+    """End the program with a sentence if valgrind is missing."""
     if shutil.which("valgrind") is None or shutil.which("vgdb") is None:
         sys.exit("valgrind is missing: sudo apt-get install valgrind")
 
 
 def valgrind_command(folder: Path, *command: str) -> list[str]:
-    """The command under valgrind, its children too; nothing is counted until `count_from_now`. Profiles go to `folder`."""
+    """Return the command that runs `command` and its children under valgrind. Nothing is counted until `count_from_now`.
+
+    folder: the folder for valgrind's profiles.
+    """
     return [
         "valgrind",
         "--tool=callgrind",
@@ -43,12 +46,12 @@ def valgrind_command(folder: Path, *command: str) -> list[str]:
 
 
 def count_from_now(pid: int) -> None:
-    """Have the process count; before, it runs several times faster."""
+    """Start the count of a process. Until then, the process runs several times faster."""
     _tell(pid, "instrumentation on")
 
 
 def take_count(pid: int, folder: Path) -> int:
-    """Return the instructions that the process has run since the last call, in all of its threads."""
+    """Return the instructions that the process ran since the last call, in all of its threads."""
     _tell(pid, "dump")
     (dump,) = folder.glob(f"{pid}.[0-9]*")
     found = _SUMMARY.search(dump.read_text())
@@ -59,7 +62,7 @@ def take_count(pid: int, folder: Path) -> int:
 
 
 class CountedServer(ServerProcess):
-    """The inference server under valgrind, counting from `start_counting` on. compiled: with what `make compiled` has built."""
+    """The inference server under valgrind, which counts after `start_counting`. compiled: whether modules run compiled."""
 
     def __init__(self, repository: Path, folder: Path, *flags: str, compiled: bool = False) -> None:
         environment = ENVIRONMENT | {VARIABLE: "yes" if compiled else "no", "METRICS_LOCATION": str(folder)}
@@ -68,7 +71,7 @@ class CountedServer(ServerProcess):
         self._compiled = compiled
 
     def start_counting(self) -> None:
-        """Count from here on. The program ends with a sentence where the server runs other code than what is to be counted."""
+        """Start the count. End the program with a sentence if the server does not run the wanted kind of modules."""
         runs = is_compiled(self.get("/v2")[1]["version"])
         if runs != self._compiled:
             sys.exit(f"the server runs {'compiled' if runs else 'interpreted'}: its sources were changed meanwhile")
@@ -76,7 +79,7 @@ class CountedServer(ServerProcess):
             count_from_now(pid)
 
     def take_counts(self) -> tuple[int, int]:
-        """Return the instructions since the last call: of the server, and of its child processes."""
+        """Return the instructions since the last call, of the server and of its child processes."""
         counts = [take_count(pid, self._profiles) for pid in self._pids()]
         return counts[0], sum(counts[1:])
 
@@ -89,7 +92,10 @@ class CountedServer(ServerProcess):
 
 
 def count_program(folder: Path, module: str) -> int:
-    """Return the instructions that a module runs between the line that it prints and the next, when it is told to go on."""
+    """Return the instructions that a module runs between its first line of output and its second.
+
+    The module waits for a line of input after the first line.
+    """
     command = valgrind_command(folder, sys.executable, "-m", module)
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
         assert program.stdin is not None
@@ -105,7 +111,7 @@ def count_program(folder: Path, module: str) -> int:
 
 
 def _tell(pid: int, command: str) -> None:
-    """Give callgrind a command of its monitor."""
+    """Send a command to callgrind's monitor."""
     done = subprocess.run(
         ["vgdb", f"--pid={pid}", *command.split()], capture_output=True, text=True, timeout=_COMMAND_TIMEOUT_S
     )

@@ -1,6 +1,6 @@
-"""The models that are asked. They compute next to nothing, so that what is counted is the server's own path.
+"""The models that get the requests. They compute next to nothing, so that mainly the instructions of the server are counted.
 
-Batches have a fixed size whatever the time: a batcher waits for 16 requests, and would wait for a minute.
+Batches have a fixed size at any speed: a batcher waits up to a minute for 16 requests.
 """
 
 from pathlib import Path
@@ -33,7 +33,7 @@ IDENTITY = """
 VALUES = np.arange(ELEMENTS)
 TWO_INPUTS = {"INPUT0": VALUES.astype(np.int32), "INPUT1": VALUES.astype(np.int32)}
 ONE_INPUT = {"INPUT0": VALUES.astype(np.float32)}
-INPUTS = {  # of each model, without the batch dimension
+INPUTS = {  # the input of each model, without the batch dimension
     "plain": TWO_INPUTS,
     "batched": TWO_INPUTS,
     "python": ONE_INPUT,

@@ -1,4 +1,4 @@
-"""The recorded figures, and the comparison with what was counted."""
+"""The recorded figures, and their comparison with new counts."""
 
 import json
 import platform
@@ -10,7 +10,7 @@ TOLERANCE = 0.10
 
 @dataclass(frozen=True)
 class Figures:
-    """Instructions for each request by path, and what the yardstick took under the same Python."""
+    """The instructions for each request, by path, and the instructions of the yardstick under the same Python."""
 
     python: str
     yardstick: int
@@ -22,7 +22,7 @@ def python_build() -> str:
 
 
 def path(compiled: bool) -> Path:
-    """Return the file of the record: the compiled modules have one of their own."""
+    """Return the file of the record. The compiled modules have a record of their own."""
     return Path(__file__).parent / ("recorded_compiled.json" if compiled else "recorded.json")
 
 
@@ -35,12 +35,12 @@ def write(figures: Figures, compiled: bool) -> None:
 
 
 def expected_here(recorded: Figures, yardstick: int) -> dict[str, float]:
-    """Return the recorded figure of each path as this build of Python would have counted it."""
+    """Return the recorded figure of each path, scaled to this build of Python."""
     return {name: figure * yardstick / recorded.yardstick for name, figure in recorded.paths.items()}
 
 
 def faults(counted: dict[str, int], expected: dict[str, float]) -> list[str]:
-    """Return a sentence for each path that costs too much, or that only one of the two knows."""
+    """Return a sentence for each path that costs too much, or that is missing in the counts or in the record."""
     found = []
     for name in counted.keys() | expected.keys():
         if name not in expected:

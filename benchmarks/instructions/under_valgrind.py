@@ -1,10 +1,10 @@
-"""`python -m serving` under valgrind, which knows no process descriptors before its version 3.21 (Debian 12 has 3.19).
+"""`python -m serving` under valgrind, which lacks process descriptors before its version 3.21 (Debian 12 has 3.19).
 
     valgrind ... python -m benchmarks.instructions.under_valgrind [flags of the server]
 
-Where `pidfd_open` fails, a pipe stands in for the descriptor: a thread waits for the process and closes the other end, so that
-it can be polled as the real one can. Everything is some fifty times slower than it is, so that what counts as a short
-execution is longer too.
+If `pidfd_open` fails, a pipe replaces the descriptor: a thread waits for the process and then closes the other end, so that the
+pipe can be polled like a real descriptor. Under valgrind everything is some fifty times slower, so that the limit for a short
+execution is raised, too.
 """
 
 import importlib
@@ -18,15 +18,15 @@ from typing import Any
 
 from serving.compiled import loading
 
-# The times by which the server decides where a batch runs, and how many may wait there.
+# The times that decide where the server runs a batch, and how many batches may wait there.
 BOUNDS = (
     ("repository.config.inline_execution", "DEFAULT_US"),
     ("serving.execution.instance", "AHEAD_NS"),
     ("serving.scheduling.instance_scheduler", "TURN_NS"),
     ("serving.resources.loop_time", "BURST_NS"),
 )
-SLOWER = 1000  # at least: a busy machine must not change which way is counted
-_processes: dict[int, int] = {}  # descriptor that stands in -> process id
+SLOWER = 1000  # the factor for the bounds: so large that a busy machine cannot change the counted path
+_processes: dict[int, int] = {}  # descriptor of a replacing pipe -> process id
 
 
 def main() -> None:

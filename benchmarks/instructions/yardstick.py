@@ -1,7 +1,8 @@
-"""Work of Python's own, as a server's is: bytes, objects, dictionaries, calls, a loop's callbacks.
+"""Work in pure Python, similar to that of a server: bytes, objects, dictionaries, calls, callbacks of an event loop.
 
-Builds of Python differ in their instructions for the same work by a tenth and more: Debian's 3.11 takes 0.92 of what one takes
-that was compiled from its sources with the defaults. Recorded figures are scaled by what this takes here and took there.
+Builds of Python differ by a tenth and more in their instructions for the same work: Debian's 3.11 needs 0.92 of the
+instructions of a build from its sources with the defaults. So the instructions of this work are recorded, too, and their ratio
+under both builds scales the recorded figures.
 """
 
 import asyncio
@@ -15,7 +16,7 @@ _FIELDS = b"host: localhost\r\ncontent-length: 64\r\ncontent-type: application/j
 
 
 class Request:
-    """Stands for what travels through the rooms of the server."""
+    """Represents a request on its way through the packages of the server."""
 
     __slots__ = ("answer", "fields", "name")
 
@@ -29,7 +30,7 @@ class Request:
 
 
 def read(received: memoryview) -> Request:
-    """Cut a frame off what was received, and parse its fields."""
+    """Take a frame from the received bytes, and parse its fields."""
     _, length, _, _, stream_id = _HEADER.unpack_from(received)
     block = bytes(received[_HEADER.size : _HEADER.size + length])
     fields = {}
@@ -42,12 +43,12 @@ def read(received: memoryview) -> Request:
 
 
 def pass_on(request: Request, rooms: int) -> Request:
-    """Hand the request through some more calls."""
+    """Pass the request through `rooms` more calls."""
     return pass_on(request, rooms - 1) if rooms else request
 
 
 async def work(received: memoryview, counts: dict[str, int]) -> bytes:
-    """Read one request, count it, and answer it out of a callback."""
+    """Read one request, count it, and answer it in a callback."""
     loop = asyncio.get_running_loop()
     request = read(received)
     if isinstance(request, Request) and request.size() > 0:

@@ -1,1 +1,1 @@
-"""What asks: requests as bytes, wrk and h2load for closed loops, and an open loop of our own. Nothing here starts a server."""
+"""Load generators: requests as bytes, wrk and h2load for closed loops, and Slipway's own open loop. None starts a server."""

@@ -1,6 +1,6 @@
-"""A closed loop: each of N clients has one request under way and sends the next when it is answered.
+"""A closed loop: each of N clients has one request under way and sends the next one after the answer.
 
-wrk (HTTP/1.1) and h2load (gRPC), with one thread each, cost the machine less than any client in Python.
+The clients are wrk (HTTP/1.1) and h2load (gRPC). With one thread each, they use less CPU time than any client in Python.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from benchmarks.loads.outcome import PERCENTILES, Outcome, outcome
 from benchmarks.loads.requests import Request
 
-NEEDS = {"wrk": "wrk", "h2load": "nghttp2-client"}  # program -> Debian's package
+NEEDS = {"wrk": "wrk", "h2load": "nghttp2-client"}  # program -> package of Debian
 _LUA = """\
 local file = io.open("body", "rb")
 wrk.method = "POST"
@@ -30,7 +30,7 @@ end
 
 
 def missing() -> list[str]:
-    """Return the Debian packages that this machine lacks."""
+    """Return the missing Debian packages."""
     return [package for program, package in NEEDS.items() if shutil.which(program) is None]
 
 
@@ -51,7 +51,7 @@ def _wrk(folder: Path, address: str, request: Request, clients: int, seconds: in
 
 
 def parse_wrk(text: str) -> Outcome:
-    """Read what our script printed: requests, microseconds, failures, and the percentiles in microseconds."""
+    """Read the output of the script for wrk: requests, microseconds, failures, and the percentiles in microseconds."""
     found = re.search(r"RESULT (\[.*\])", text)
     if found is None:
         raise ValueError(f"wrk printed no result:\n{text}")
@@ -62,7 +62,7 @@ def parse_wrk(text: str) -> Outcome:
 
 def _h2load(folder: Path, address: str, request: Request, clients: int, seconds: int) -> Outcome:
     headers = [part for name, value in request.headers.items() for part in ("-H", f"{name}: {value}")]
-    # One stream at a time on each connection, and windows so large that flow control never pauses a transfer.
+    # One stream at a time for each connection, and windows so large that flow control never pauses a transfer.
     shape = ["-t1", f"-c{clients}", "-m1", f"-D{seconds}", "-w20", "-W24"]
     url = f"http://{address}{request.path}"
     text = _run(["h2load", *shape, "-d", "body", *headers, "--log-file=log", url], folder, seconds)

@@ -1,7 +1,7 @@
-"""The client's side of HTTP/2 and gRPC's framing, as far as the loads need it: each keeps one call under way on a connection.
+"""The client's side of HTTP/2 and gRPC's framing, as far as the load generators need it: one call at a time on a connection.
 
-Source: RFC 9113, and gRPC's PROTOCOL-HTTP2. The header blocks are encoded once and sent again, since a stock client costs more
-CPU than the server.
+Source: RFC 9113, and gRPC's PROTOCOL-HTTP2. The header blocks are encoded once and then sent again, because a stock client uses
+more CPU time than the server.
 """
 
 import struct
@@ -12,7 +12,7 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE = 0, 1, 3, 4, 6, 7, 8
 END_STREAM = ACK = 1
 END_HEADERS = 4
-CANCEL = 8  # an error code
+CANCEL = 8  # an error code of HTTP/2
 SERVICE = "/inference.GRPCInferenceService/"
 _HEADER = struct.Struct(">HBBBL")  # length (high 16, low 8), type, flags, stream identifier
 _LARGEST_WINDOW = (1 << 31) - 1
@@ -24,11 +24,11 @@ def frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
 
 
 def length_prefixed(message: bytes) -> bytes:
-    """Return an uncompressed message as the body of a gRPC call carries it."""
+    """Return an uncompressed message in the form of a gRPC body."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
-# What a client sends first. Its windows are so large that it never has to open them again.
+# The first bytes that a client sends. Its windows are so large that it never has to enlarge them again.
 CONNECTION_START = (
     PREFACE
     + frame(SETTINGS, 0, 0, struct.pack(">HL", 4, _LARGEST_WINDOW))
@@ -37,14 +37,14 @@ CONNECTION_START = (
 
 
 class Http2Client:
-    """The frames of one connection, for a class that has `write`. It answers SETTINGS and PING, and hands the other frames to
-    `on_frame`."""
+    """The frames of one connection, for a subclass that has `write`. This class answers SETTINGS and PING, and passes all other
+    frames to `on_frame`."""
 
     def start_http2(self) -> None:
-        """Begin a connection that has just been made."""
+        """Begin HTTP/2 on a new connection."""
         self._unread = b""
         self._encoder = hpack.Encoder()
-        self.stream_id = -1  # of the last call
+        self.stream_id = -1  # the stream of the last call
         self.write(CONNECTION_START)
 
     def write(self, data: bytes) -> None:
@@ -54,7 +54,7 @@ class Http2Client:
         raise NotImplementedError
 
     def header_block(self, method: str) -> bytes:
-        """Return the headers of a call of this method."""
+        """Return the block of headers for a call of this method."""
         fields = [
             (":method", "POST"),
             (":scheme", "http"),

@@ -1,7 +1,7 @@
-"""An open loop: requests are sent when a Poisson process says so, whether or not the earlier ones were answered.
+"""An open loop: requests are sent at the times of a Poisson process, whether or not earlier requests were answered.
 
-A request's latency counts from the moment it was meant to be sent, so that one which waits for a free connection behind a
-slow answer is as late as its user would find it (a closed loop omits just those).
+The latency of a request counts from the time at which it was due. So it includes the wait for a free connection, as a user
+would notice it. A closed loop leaves out exactly these waits.
 """
 
 import gc
@@ -16,14 +16,14 @@ from benchmarks.loads.http2_client import DATA, END_HEADERS, END_STREAM, GOAWAY,
 from benchmarks.loads.outcome import Outcome, outcome
 from benchmarks.loads.requests import Request, http_request
 
-FIRST_CONNECTIONS = 64  # made before the clock starts
-MOST_CONNECTIONS = 512  # a request that finds all of them busy waits for the next to come free
-PATIENCE_S = 5.0  # for the answers after the last request was due
+FIRST_CONNECTIONS = 64  # the connections that are opened before the clock starts
+MOST_CONNECTIONS = 512  # if all are busy, a request waits for the next free connection
+PATIENCE_S = 5.0  # the time for answers after the last request was due
 _LONGEST_SLEEP_S = 0.1
 
 
 def schedule(per_second: float, seconds: float, seed: int = 0) -> list[float]:
-    """Return the moments of a Poisson process with this rate, in seconds from its start."""
+    """Return the times of a Poisson process with this rate, in seconds from its start."""
     source = random.Random(seed)
     moments = []
     moment = source.expovariate(per_second)
@@ -34,7 +34,7 @@ def schedule(per_second: float, seconds: float, seed: int = 0) -> list[float]:
 
 
 class Connection:
-    """One connection with at most one request under way; `due`: when that was meant to be sent, None while it is free."""
+    """One connection with at most one request under way. due: the time at which that request was due; None if it is free."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")
@@ -46,11 +46,11 @@ class Connection:
         raise NotImplementedError
 
     def feed(self, data: bytes) -> bool | None:
-        """Take what came; whether the answer is a success, None while it is not whole."""
+        """Process received bytes. Return whether the answer is a success; None if the answer is not complete."""
         raise NotImplementedError
 
     def receive(self) -> bool | None:
-        """Read what is there: as `feed`, and False where the server has closed."""
+        """Read the received bytes. Return the result of `feed`, or False if the server has closed the connection."""
         try:
             data = self.socket.recv(1 << 18)
         except OSError:
@@ -59,7 +59,7 @@ class Connection:
 
 
 class HttpConnection(Connection):
-    """HTTP/1.1 with keep-alive."""
+    """A connection that speaks HTTP/1.1 with keep-alive."""
 
     def __init__(self, address: str, request: Request) -> None:
         super().__init__(address)
@@ -84,7 +84,7 @@ class HttpConnection(Connection):
 
 
 class GrpcConnection(Connection, Http2Client):
-    """Unary calls, one after the other, each on a stream of its own."""
+    """A connection for unary calls, one after the other, each on a stream of its own."""
 
     def __init__(self, address: str, request: Request) -> None:
         super().__init__(address)
@@ -101,7 +101,7 @@ class GrpcConnection(Connection, Http2Client):
 
     def send(self) -> None:
         self.stream_id += 2
-        if self.stream_id <= 3:  # the second block refers to what the first has put into the dynamic table
+        if self.stream_id <= 3:  # the second block refers to the fields that the first put into the dynamic table
             self._block = self.header_block(self._method)
         head = frame(HEADERS, END_HEADERS, self.stream_id, self._block)
         self.write(head + frame(DATA, END_STREAM, self.stream_id, self._body))
@@ -119,12 +119,12 @@ class GrpcConnection(Connection, Http2Client):
 
 
 def measure(address: str, request: Request, per_second: float, seconds: float, seed: int = 0) -> Outcome:
-    """Load "host:port" with Poisson arrivals; what is not answered within `PATIENCE_S` after the end has failed."""
+    """Load "host:port" with Poisson arrivals. A request without an answer `PATIENCE_S` after the end counts as failed."""
     kind = GrpcConnection if request.http2 else HttpConnection
     moments = schedule(per_second, seconds, seed)
     first = min(FIRST_CONNECTIONS, len(moments))
     with _Pool(lambda: kind(address, request), first, MOST_CONNECTIONS) as pool:
-        gc.disable()  # a collection in the middle would look like a slow server
+        gc.disable()  # a garbage collection would look like a slow server
         try:
             return _Run(pool, moments).run()
         finally:
@@ -132,7 +132,7 @@ def measure(address: str, request: Request, per_second: float, seconds: float, s
 
 
 class _Pool:
-    """The connections, and which of them are free; the one that has been free longest is taken."""
+    """The connections, and which of them are free. `take` returns the connection that has been free longest."""
 
     def __init__(self, make: Callable[[], Connection], first: int, most: int) -> None:
         self._make, self._most = make, most
@@ -151,7 +151,7 @@ class _Pool:
             connection.socket.close()
 
     def take(self) -> Connection | None:
-        """Return a free connection, a new one if need be, or None where all are busy."""
+        """Return a free connection, or a new one; None if all are busy and no more are allowed."""
         if self._free:
             return self._free.popleft()
         return self._open() if len(self._all) < self._most else None
@@ -168,7 +168,10 @@ class _Pool:
         connection.socket.close()
 
     def ready(self, timeout_s: float) -> list[Connection]:
-        """Wait for data; `select` on epoll's own descriptor, since epoll itself counts in milliseconds."""
+        """Wait for data. Return the connections that have some.
+
+        The wait is a `select` on epoll's descriptor, because the timeout of epoll itself has a resolution of milliseconds.
+        """
         if not select.select([self._epoll], [], [], timeout_s)[0]:
             return []
         return [self._all[number] for number, _ in self._epoll.poll(0) if number in self._all]
@@ -202,7 +205,7 @@ class _Run:
         return outcome(self._latencies, max(now, 1e-9), failures)
 
     def _send_what_is_due(self, now: float) -> float:
-        """Return how long there is nothing to send."""
+        """Send each request that is due. Return the seconds until the next request is due."""
         while self._next < len(self._moments):
             due = self._moments[self._next]
             if due > now:

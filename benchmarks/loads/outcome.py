@@ -1,4 +1,4 @@
-"""What a load saw."""
+"""The result of a load."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ PERCENTILES = (50, 95, 99)
 
 @dataclass(frozen=True)
 class Outcome:
-    """`requests`: those that were answered with success. Latencies are NaN where there were none."""
+    """requests: the number of successful requests. Latencies are NaN if no request succeeded."""
 
     requests: int
     seconds: float
@@ -24,7 +24,7 @@ class Outcome:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """Return the smallest value that is not below `percent` of all (the nearest rank), NaN of nothing."""
+    """Return the percentile of sorted values by the nearest rank; NaN if there are no values."""
     if not ordered:
         return math.nan
     return ordered[max(math.ceil(len(ordered) * percent / 100) - 1, 0)]

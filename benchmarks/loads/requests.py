@@ -1,4 +1,4 @@
-"""A request as bytes: made once, sent again and again, since a client that encodes costs more CPU than the server."""
+"""Requests as bytes: encoded once and sent again and again, because encoding would use more CPU time than the server."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ DATATYPES = {np.dtype("float32"): "FP32", np.dtype("int32"): "INT32", np.dtype("
 
 @dataclass(frozen=True)
 class Request:
-    """A POST. `http2`: a call of gRPC, whose body is a length-prefixed message; otherwise HTTP/1.1."""
+    """A POST request. http2: true for a call of gRPC, whose body is a length-prefixed message; false for HTTP/1.1."""
 
     path: str
     body: bytes
@@ -26,25 +26,25 @@ class Request:
 
 
 def http_request(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = MappingProxyType({})) -> bytes:
-    """Return a request of HTTP/1.1 as bytes."""
+    """Return an HTTP/1.1 request as bytes."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     return ("\r\n".join(lines) + "\r\n\r\n").encode() + body
 
 
 def plain_json(path: str, fields: Mapping[str, Any]) -> Request:
-    """Return a request in a server's own JSON."""
+    """Return a request with `fields` as plain JSON."""
     return Request(path, orjson.dumps(fields), JSON)
 
 
 def v2_json(model: str, tensors: Mapping[str, np.ndarray]) -> Request:
-    """Return an inference of the V2 protocol with the numbers in the JSON."""
+    """Return an infer request of the V2 protocol with the numbers in the JSON."""
     inputs = [_input(name, array) | {"data": numbers(array)} for name, array in tensors.items()]
     return Request(_path(model), orjson.dumps({"inputs": inputs}), JSON)
 
 
 def v2_binary(model: str, tensors: Mapping[str, np.ndarray]) -> Request:
-    """Return an inference of the V2 protocol with binary tensors both ways."""
+    """Return an infer request of the V2 protocol with binary tensors, also in the answer."""
     inputs = [
         _input(name, array) | {"parameters": {"binary_data_size": array.nbytes}} for name, array in tensors.items()
     ]
@@ -54,7 +54,7 @@ def v2_binary(model: str, tensors: Mapping[str, np.ndarray]) -> Request:
 
 
 def v2_grpc(model: str, tensors: Mapping[str, np.ndarray]) -> Request:
-    """Return a unary ModelInfer with raw contents."""
+    """Return a call of ModelInfer with raw contents."""
     headers = {"content-type": "application/grpc", "te": "trailers"}
     return Request(f"{SERVICE}ModelInfer", length_prefixed(infer_message(model, tensors)), headers, http2=True)
 
@@ -69,7 +69,7 @@ def infer_message(model: str, tensors: Mapping[str, np.ndarray]) -> bytes:
 
 
 def numbers(array: np.ndarray) -> list[Any]:
-    """Return the elements as a client prints them: floats with six digits after the point."""
+    """Return the elements as a client writes them in JSON: floats with six digits after the point."""
     flat: Sequence[Any] = array.ravel().tolist()
     return [round(value, 6) for value in flat] if array.dtype.kind == "f" else list(flat)
 

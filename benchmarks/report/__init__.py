@@ -1,1 +1,1 @@
-"""What a comparison left becomes docs/benchmarks.md and its pictures. Nothing here starts or measures anything."""
+"""Writes docs/benchmarks.md and its pictures from the results of a comparison. This package measures nothing."""

@@ -1,11 +1,11 @@
-"""Pictures for the page: SVG written by hand, which follows the reader's light or dark mode and weighs a few kilobytes."""
+"""Pictures for the page: SVG of a few kilobytes, without a library, that follows the reader's light or dark mode."""
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-WIDTH, LABELS, RIGHT = 880, 260, 90  # pixels: all, left of the bars, right of them
+WIDTH, LABELS, RIGHT = 880, 260, 90  # pixels: the whole width, the space left of the bars, the space right of them
 ROW, TOP, BOTTOM = 22, 44, 14
 _STYLE = """\
 <style>
@@ -21,7 +21,7 @@ text { font: 13px system-ui, sans-serif; fill: #1f2328 } .title { font-weight: 6
 
 @dataclass(frozen=True)
 class Bar:
-    """`low` and `high`: the spread over the rounds. `target`: where the bar should end, 0 for none."""
+    """low, high: the spread over the rounds. target: the value that the bar should reach; 0 for no target."""
 
     label: str
     value: float
@@ -44,7 +44,7 @@ class Range:
 
 
 def bars(title: str, rows: Sequence[Bar]) -> str:
-    """Return horizontal bars from nought, with a whisker from the lowest to the highest round."""
+    """Return horizontal bars that start at zero, each with a whisker from the lowest to the highest round."""
     most = max([max(row.high, row.target) for row in rows], default=1.0) or 1.0
 
     def x(value: float) -> float:
@@ -66,7 +66,7 @@ def bars(title: str, rows: Sequence[Bar]) -> str:
 
 
 def ranges(title: str, rows: Sequence[Range]) -> str:
-    """Return for each row a line from p50 through p95 to p99, on a logarithmic scale of milliseconds."""
+    """Return a chart with a line for each row, from p50 through p95 to p99, on a logarithmic scale of milliseconds."""
     least = math.floor(math.log10(min([row.p50 for row in rows], default=1.0)))
     most = max(math.ceil(math.log10(max([row.p99 for row in rows], default=10.0))), least + 1)
 

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md and its pictures, out of the JSON files beside it: the same figures always give the same page."""
+"""Writes docs/benchmarks.md and its pictures from the JSON files in docs/benchmarks/. The same figures give the same page."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -10,9 +10,9 @@ from benchmarks.report.charts import Bar, Range, bars, ranges
 from benchmarks.report.summary import Row, ratio, rows
 
 BESIDE_TRITON, THROUGHPUT, LATENCY = "benchmarks-triton.svg", "benchmarks-throughput.svg", "benchmarks-latency.svg"
-AT = "32 clients"  # the load that the promises speak of
+AT = "32 clients"  # the load of the promised factors
 OPEN = "80% load"
-# How many times a server's throughput Slipway is to reach at `AT` with the same JSON.
+# The peers in Python. The promised factors compare Slipway's throughput with theirs, at `AT` and with the same JSON.
 PYTHON_PEERS = ("mlserver", "litserve", "bentoml", "ray", "fastapi", "fastapi_workers")
 TARGETS = {"torchserve": 3.0} | dict.fromkeys(PYTHON_PEERS, 5.0)
 BATCHING_TARGET = 2.0
@@ -88,7 +88,7 @@ The red mark is what was aimed at. {met} of {all} cases reach it.
 
 
 def write_page(folder: Path) -> Path:
-    """Write `folder`/benchmarks.md and pictures in images/ from the JSON files in benchmarks/, and return the page's path.
+    """Write `folder`/benchmarks.md and pictures in images/ from the JSON files in benchmarks/. Return the path of the page.
 
     A part that was never measured is left out.
     """
@@ -108,7 +108,7 @@ def write_page(folder: Path) -> Path:
     return page
 
 
-# -- beside Triton -----------------------------------------------------------------------------------------------------
+# -- Slipway and Triton ------------------------------------------------------------------------------------------------
 def _triton(results: Results, pictures: Path) -> list[str]:
     about, found = results.about, rows(results)
     drawn: list[Bar] = []
@@ -206,7 +206,7 @@ def _peers(results: Results, pictures: Path) -> list[str]:
 
 
 def _in_order(found: Iterable[tuple[str, str, str]]) -> list[str]:
-    """Return the loads: few clients before many, then Poisson arrivals."""
+    """Return the loads in order: few clients before many, then Poisson arrivals."""
     loads = {load for _, _, load in found}
     return sorted(loads, key=lambda load: ("%" in load, int(load.split()[0].rstrip("%"))))
 
@@ -223,7 +223,7 @@ def _settings(about: dict[str, Any]) -> dict[str, Any]:
 
 
 def _promises(found: dict[tuple[str, str, str], Row], titles: dict[str, str]) -> list[str]:
-    """Return the tables of what was aimed at: Slipway's JSON against each server's, and batching on against off."""
+    """Return the tables of the promised factors: Slipway's JSON against each peer's, and batching on against batching off."""
     table: Table = []
     ours, binary = found.get(("slipway", "JSON", AT)), found.get(("slipway", "binary", AT))
     for name, title in titles.items():
@@ -333,7 +333,7 @@ def _lesson(lesson: dict[str, str]) -> str:
 
 
 def markdown(heads: Sequence[str], table: Iterable[Sequence[str]]) -> str:
-    """Return a table whose first column is text and whose others are figures."""
+    """Return a table whose first column is text and whose other columns are figures."""
     lines = [_line(heads), _line(["---", *["---:"] * (len(heads) - 1)])]
     return "\n".join([*lines, *map(_line, table)]) + "\n"
 

@@ -1,4 +1,4 @@
-"""Rounds become one figure with its spread."""
+"""Summarizes rounds as one figure with its spread."""
 
 import statistics
 from collections.abc import Callable, Iterable
@@ -9,7 +9,7 @@ from benchmarks.comparison.record import Measurement, Results
 
 @dataclass(frozen=True)
 class Figure:
-    """The median of the rounds, and the lowest and highest of them."""
+    """The median of the rounds, and the lowest and the highest round."""
 
     value: float
     low: float
@@ -72,7 +72,7 @@ def rows(results: Results) -> dict[tuple[str, str, str], Row]:
 
 
 def ratio(of: Row, to: Row) -> Figure:
-    """Return how many times the throughput of one row is the other's: of the medians, and the spread over the rounds."""
+    """Return the throughput of one row as a multiple of another row's: the ratio of the medians, and the spread of rounds."""
     mates = {one.key.round: one.per_second for one in to.rounds}
     each = [one.per_second / mates[one.key.round] for one in of.rounds if mates.get(one.key.round)]
     if not each or not to.per_second.value:

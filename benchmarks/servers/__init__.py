@@ -1,1 +1,1 @@
-"""The servers that are compared: their models, how each is started, and the programs of the peers (programs/)."""
+"""The servers to compare: their models, the command of each, and the programs of the peers (programs/)."""

@@ -16,8 +16,8 @@ from benchmarks.servers.models import write
 from benchmarks.servers.process import CannotStart, Running, process
 from tests.support.ports import free_ports
 
-WORKERS = os.cpu_count() or 1  # for the peers, which are processes that each use one core
-# Nothing is reported to anybody; Ray's switch for throughput, and no tokens between its own processes.
+WORKERS = os.cpu_count() or 1  # the worker processes of a peer, which each use one core
+# The peers send no usage reports. Ray runs in its mode for throughput, without tokens between its own processes.
 FOR_PEERS = {
     "OMP_NUM_THREADS": "1",
     "BENTOML_DO_NOT_TRACK": "True",
@@ -25,31 +25,33 @@ FOR_PEERS = {
     "RAY_SERVE_THROUGHPUT_OPTIMIZED": "1",
     "RAY_AUTH_MODE": "disabled",
 }
-NEEDS = {"torchserve": {"java": "default-jre-headless"}}  # program -> Debian's package
+NEEDS = {"torchserve": {"java": "default-jre-headless"}}  # peer -> program -> package of Debian
 
 
 @dataclass(frozen=True)
 class Ports:
-    """What a peer is given; most listen on `http` alone."""
+    """The ports for a peer. Most peers listen only on `http`."""
 
     http: int
     grpc: int
     more: Sequence[int]
 
 
-Command = Callable[[Path, Ports], Sequence[str]]  # writes what the peer reads into a folder
+Command = Callable[
+    [Path, Ports], Sequence[str]
+]  # writes the peer's files into the folder, and returns the command line
 
 
 @contextmanager
 def run_peer(name: str, command: Command, ready: Request, port: int = 0, grpc: bool = False) -> Iterator[Running]:
-    """Run a peer while the block lasts, on a port of its own unless one is given."""
+    """Run a peer during the block, on a free port unless `port` is given."""
     for program, package in NEEDS.get(name, {}).items():
         if shutil.which(program) is None:
             raise CannotStart(f"it needs {program}: sudo apt-get install {package}")
     environment = made(name)
     http, second, *more = free_ports(5)
     http = port or http
-    # A folder with a short path, since some keep their sockets in it: Unix allows those 107 characters.
+    # A folder with a short path, because some peers create sockets in it, whose paths may have at most 107 characters.
     with tempfile.TemporaryDirectory(prefix="peer", ignore_cleanup_errors=True) as folder:
         variables = variables_of(environment) | _variables(Path(folder), http)
         line = command(Path(folder), Ports(http, second, more))
@@ -60,14 +62,14 @@ def run_peer(name: str, command: Command, ready: Request, port: int = 0, grpc: b
 
 def _variables(folder: Path, port: int) -> dict[str, str]:
     model = write(REPOSITORY, ["mlp"]) / "mlp" / "1" / "model.onnx"
-    # Nothing that a peer writes for its user or for the next run outlives the folder.
+    # Files that a peer writes for its user or for its next run are removed with the folder.
     homes = dict.fromkeys(("HOME", "TMPDIR", "TEMP"), str(folder))
     ours = {"MODEL": str(model), "PORT": str(port), "WORKERS": str(WORKERS), "PYTHONPATH": str(PROGRAMS)}
     return {**FOR_PEERS, **homes, **ours}
 
 
 def pinned(name: str) -> str:
-    """Return the version of a peer in its requirements."""
+    """Return the version of a peer that its requirements give."""
     for line in (REQUIREMENTS / f"{name}.txt").read_text().splitlines():
         package, _, version = line.partition("==")
         if package.partition("[")[0] == name:
@@ -80,7 +82,7 @@ def program_command(name: str) -> Command:
 
 
 def fastapi_command(workers: int) -> Command:
-    """Return what runs the baseline in this many processes."""
+    """Return the command that runs the FastAPI baseline in `workers` processes."""
 
     def command(folder: Path, ports: Ports) -> Sequence[str]:
         where = ["--app-dir", str(PROGRAMS), "--port", str(ports.http), "--workers", str(workers)]
@@ -123,7 +125,7 @@ TORCHSERVE_LOG = """\
 
 
 def torchserve_command(model: str = "mlp") -> Command:
-    """Return what archives the handler and serves it as `model`."""
+    """Return the command that archives the handler and serves it as `model`."""
 
     def command(folder: Path, ports: Ports) -> Sequence[str]:
         batching = {

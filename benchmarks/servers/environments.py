@@ -1,6 +1,6 @@
-"""A virtual environment for each set of other packages, made when it is first needed and kept until they change.
+"""Creates a virtual environment for each peer when it is first needed, and keeps it until its requirements change.
 
-`python -m benchmarks.servers.environments torchserve` makes that of a peer before anybody asks for it.
+`python -m benchmarks.servers.environments torchserve` creates the environment of a peer in advance.
 """
 
 import fcntl
@@ -14,21 +14,21 @@ from pathlib import Path
 
 from benchmarks.folders import CACHE, REQUIREMENTS
 
-# They import torch, which is large and not in their locks: they borrow the project's, after their own packages.
+# These peers import torch, which is large and missing in their locks: they use the project's, after their own packages.
 BORROW_TORCH = frozenset({"torchserve.txt", "torch.txt"})
 
 
 class CannotInstall(Exception):
-    """The packages of an environment could not be installed; the text says why."""
+    """The packages of an environment could not be installed. The text gives the reason."""
 
 
 def made(name: str, requirements: Path | None = None) -> Path:
-    """Return the folder of the environment, made if need be. requirements: a lock, by default the peer's of that name."""
+    """Return the folder of the environment; create it if needed. requirements: a lock, by default that of the peer `name`."""
     requirements = requirements or REQUIREMENTS / f"{name}.txt"
     folder = CACHE / "environments" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes, and more than one may be the first
+        fcntl.flock(lock, fcntl.LOCK_EX)  # several test processes may need the environment first at the same time
         _make(folder, requirements)
     return folder
 
@@ -42,7 +42,7 @@ def _make(folder: Path, requirements: Path) -> None:
     print(f"{folder.name}: installing {requirements.name}; this takes a minute.", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _run(sys.executable, "-m", "venv", str(folder))
-    alone = ["--no-deps"] if borrows else []  # a lock has all but torch, which pip would fetch
+    alone = ["--no-deps"] if borrows else []  # a lock contains all packages except torch, which pip would download
     _run(str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *alone, "-r", str(requirements))
     if borrows:
         packages = next(folder.glob("lib/python*/site-packages"))
@@ -51,7 +51,7 @@ def _make(folder: Path, requirements: Path) -> None:
 
 
 def variables_of(folder: Path) -> dict[str, str]:
-    """Return the process's variables with the environment's programs first, and nothing of this project's Python."""
+    """Return the variables for a process: the environment's programs come first, and this project's Python is removed."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))}
     return kept | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "VIRTUAL_ENV": str(folder)}
 

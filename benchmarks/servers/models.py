@@ -1,4 +1,4 @@
-"""The models that the servers are compared on: one repository that Slipway and Triton both load, made once."""
+"""The models for the comparison of servers: one repository that Slipway and Triton both load, created once."""
 
 import io
 import itertools
@@ -12,7 +12,7 @@ from onnx import helper
 
 from tests.support.model_factory import onnx_bytes, write_config, write_onnx
 
-# One instance and one thread for everything, so that servers differ and not the room they were given.
+# One instance and one thread for every model, so that only the servers differ and not their resources.
 ONE_THREAD = """
 instance_group [ { count: 1 kind: KIND_CPU } ]
 parameters { key: "intra_op_thread_count" value { string_value: "1" } }
@@ -34,12 +34,12 @@ class TritonPythonModel:
             responses.append(pb_utils.InferenceResponse([pb_utils.Tensor("OUTPUT0", array)]))
         return responses
 """
-Tensors = list[tuple[str, str, str]]  # name, TYPE_*, dims
+Tensors = list[tuple[str, str, str]]  # rows of (name, TYPE_*, dims)
 IDENTITY_TENSORS: tuple[Tensors, Tensors] = ([("INPUT0", "TYPE_FP32", "-1")], [("OUTPUT0", "TYPE_FP32", "-1")])
 
 
 def write(repository: Path, names: list[str]) -> Path:
-    """Write those models that are not there yet; a model is there when its configuration is."""
+    """Write the models that do not exist yet. A model exists if its configuration exists."""
     for name in names:
         if not (repository / name / "config.pbtxt").exists():
             WRITERS[name](repository, name)
@@ -47,7 +47,7 @@ def write(repository: Path, names: list[str]) -> Path:
 
 
 def inputs(name: str, size: int | None = None) -> dict[str, np.ndarray]:
-    """Return the tensors of one request; size: how many numbers an identity is given."""
+    """Return the tensors of one request. size: the number of values for an identity model."""
     random = np.random.default_rng(0)
     if name == "simple":
         return {"INPUT0": np.arange(16, dtype=np.int32)[None], "INPUT1": np.ones((1, 16), np.int32)}
@@ -148,7 +148,7 @@ def _bert_bytes() -> bytes:
             self.register_buffer("numbers", torch.arange(128)[None])
 
         def forward(self, input_ids: Any, attention_mask: Any) -> Any:
-            # As a float the mask is added to the scores: it takes no other path for rows that are all padding.
+            # A mask of floats is added to the scores, so that rows which are all padding need no other path.
             padding = (1.0 - attention_mask.to(torch.float32)) * -10_000.0
             rows = self.words(input_ids) + self.places(self.numbers)
             rows = self.layers(rows, src_key_padding_mask=padding)
@@ -159,7 +159,7 @@ def _bert_bytes() -> bytes:
     example = (torch.randint(0, 30_522, (2, 128)), torch.ones(2, 128, dtype=torch.int64))
     content = io.BytesIO()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # this exporter is deprecated, and makes the plainest graph
+        warnings.simplefilter("ignore")  # this exporter is deprecated, but creates the simplest graph
         torch.onnx.export(
             Encoder().eval(),
             example,
@@ -178,7 +178,7 @@ WRITERS: dict[str, Callable[[Path, str], None]] = {
     "mlp": _mlp("dynamic_batching { }\n"),
     "mlp_delay": _mlp("dynamic_batching { max_queue_delay_microseconds: 500 }\n"),
     "mlp_unbatched": _mlp(""),
-    "model": _mlp("dynamic_batching { }\n"),  # the name that the lesson's script asks for
+    "model": _mlp("dynamic_batching { }\n"),  # the name that the lesson's script requests
     "identity": _identity,
     "python": _python_identity(0),
     "python_batched": _python_identity(64),

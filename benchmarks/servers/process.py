@@ -1,4 +1,4 @@
-"""A server in a process tree of its own: started on free loopback ports, waited for, ended with all that it started."""
+"""Runs a server in a process tree of its own: starts it on free loopback ports, waits until it is ready, stops the tree."""
 
 import contextlib
 import os
@@ -22,12 +22,12 @@ ENDS_WITHIN_S = 30.0
 
 
 class CannotStart(Exception):
-    """A server did not come up; the text says why."""
+    """A server did not start. The text gives the reason."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """`http` and `grpc` are "host:port", "" where it has none; `pid` is the root of its process tree."""
+    """A running server. http, grpc: "host:port", or "" if it lacks the protocol. pid: the root of its process tree."""
 
     pid: int
     http: str
@@ -38,7 +38,7 @@ class Running:
 def slipway(
     repository: Path, models: Sequence[str], flags: Sequence[str] = (), compiled: bool = True
 ) -> Iterator[Running]:
-    """This project's server with some models of a repository; compiled: with what `make compiled` has built, if it has."""
+    """Run this project's server with some models of a repository. compiled: use compiled modules, if they are built."""
     variables = {} if compiled else {VARIABLE: "no"}
     with contextlib.ExitStack() as stack:
         try:
@@ -50,7 +50,7 @@ def slipway(
 
 @contextlib.contextmanager
 def triton(repository: Path, models: Sequence[str]) -> Iterator[Running]:
-    """NVIDIA's server out of `TRITON_DIR`, whose run.sh starts it with the ports and the repository of its environment."""
+    """Run NVIDIA's server from `TRITON_DIR`. Its run.sh reads the ports and the repository from environment variables."""
     folder = os.environ.get("TRITON_DIR")
     if not folder:
         raise CannotStart("TRITON_DIR names no folder with a run.sh that starts tritonserver")
@@ -70,7 +70,7 @@ def process(
     address: str = "",
     cwd: Path | None = None,
 ) -> Iterator[int]:
-    """Run a program until the block ends. `ready`: a URL, or a request to `address`, that answers 200 once it is up."""
+    """Run a program until the block ends. ready: a URL, or a request to `address`, whose answer is 200 after the start."""
     with tempfile.TemporaryFile() as log:
         started = subprocess.Popen(
             command, env=dict(environment), cwd=cwd, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
@@ -100,7 +100,7 @@ def answers(ready: str | Request, address: str = "") -> bool:
 
 
 def ask(address: str, request: Request) -> bytes:
-    """Return the body of one answer; OSError for any status but 2xx."""
+    """Return the body of one answer. Raise OSError for any status but 2xx."""
     post = urllib.request.Request(f"http://{address}{request.path}", request.body, dict(request.headers))
     with urllib.request.urlopen(post, timeout=30) as answer:
         return bytes(answer.read())
@@ -111,7 +111,7 @@ def _explicit(models: Sequence[str]) -> list[str]:
 
 
 def _end(started: "subprocess.Popen[bytes]") -> None:
-    """Send SIGTERM to the root process and to those that it leaves behind; kill those that still run after a while."""
+    """Send SIGTERM to the root process, then to the processes that it leaves behind. Kill those that do not end."""
     tree = []
     for pid in descendants(started.pid):
         with contextlib.suppress(psutil.NoSuchProcess):

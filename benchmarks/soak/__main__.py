@@ -23,13 +23,13 @@ from tests.support.serving_process import ROOT
 from tests.support.up_process import Up
 
 WARM_UP = 2000
-SETTLES_S = 15.0  # after the load, before memory is read
+SETTLES_S = 15.0  # the wait after the load, before memory is read
 SERVER_KILLS = 3
-# This share of the requests comes before the server itself is killed, which is told apart.
+# The share of the requests that are sent before the server itself is killed, because that is reported separately.
 BEFORE_THE_KILLS = 0.95
 
 
-# A model's process that is stopped is noticed after so long, so that more of them fit into a run.
+# A short timeout, after which a stopped process of a model is noticed, so that more stops fit into a run.
 FLAGS = "--process-heartbeat-timeout-secs=5"
 
 
@@ -38,7 +38,7 @@ class OutOfTime(Exception):
 
 
 class Soak:
-    """One segment against a running `up`."""
+    """One segment of the soak, against a running `up`."""
 
     def __init__(self, up: Up, record: Record, seconds: float, frontend_workers: int) -> None:
         self._up = up
@@ -147,7 +147,7 @@ def main() -> int:
 
 
 def _take_one_core() -> None:
-    """Bind the load generator to the last core, so that it takes at most one core from the server that it measures."""
+    """Bind the load generator to the last core, so that it takes at most one core from the measured server."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[-1:])
 

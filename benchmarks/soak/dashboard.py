@@ -1,4 +1,4 @@
-"""What a person does while requests come: publish, configure, load and unload, over the dashboard's REST API."""
+"""The actions of a person during the load: publish, configure, load and unload, over the dashboard's REST API."""
 
 import asyncio
 import hashlib
@@ -18,7 +18,7 @@ RIGHTS = ["read", "write", "upload_code", "infer"]
 
 
 class Dashboard:
-    """A token's holder. A dashboard that is just being restarted is asked again."""
+    """A client of the dashboard with a token. Requests are repeated while the dashboard restarts."""
 
     def __init__(self, up: Up) -> None:
         self._up = up
@@ -41,7 +41,7 @@ class Dashboard:
         await self._client.aclose()
 
     async def ask(self, method: str, path: str, **more: Any) -> Any:
-        """The answer's JSON; RuntimeError with the sentence where it was refused, TimeoutError where nobody answers."""
+        """Return the JSON of the answer. Raise RuntimeError with the message of a refusal, TimeoutError without an answer."""
         deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
@@ -74,7 +74,7 @@ class Dashboard:
             await asyncio.sleep(0.1)
 
     async def configure(self, name: str, pattern: str, replacement: str) -> None:
-        """Replace a part of the configuration's text."""
+        """Replace a part of the text of the configuration."""
         config = await self.ask("GET", f"models/{name}/config")
         text = re.sub(pattern, replacement, config["text"])
         await self.ask("PUT", f"models/{name}/config", json={"text": text, "base_release": config["release"]})
@@ -88,12 +88,12 @@ class Dashboard:
         await self.becomes(name, "unloaded")
 
     async def versions(self, name: str, state: str = "published") -> list[int]:
-        """The newest hundred with this state, newest first."""
+        """Return those of the newest hundred versions that have this state, newest first."""
         rows = await self.ask("GET", f"models/{name}/versions", params={"page_size": 100})
         return sorted((row["number"] for row in rows["results"] if row["state"] == state), reverse=True)
 
     async def expendable_versions(self, name: str) -> list[int]:
-        """Those of the newest hundred that can be archived, newest first."""
+        """Return those of the newest hundred versions that can be archived, newest first."""
         rows = await self.ask("GET", f"models/{name}/versions", params={"page_size": 100})
         spare = [row["number"] for row in rows["results"] if row["state"] == "published" and not row["protected"]]
         return sorted(spare, reverse=True)
@@ -102,7 +102,7 @@ class Dashboard:
         await self.ask("POST", f"models/{name}/versions/{number}/make_live", json={"load": True})
 
     async def publish(self, name: str, factor: float) -> int:
-        """Upload one more version, wait for its inspection, publish it and make it live; its number."""
+        """Upload a new version, wait for its inspection, publish it and make it live. Return its number."""
         with tempfile.TemporaryDirectory() as folder:
             files = models.version_files(name, factor, Path(folder))
         rows = [
@@ -120,7 +120,7 @@ class Dashboard:
         return int(version.get("number") or await self._number(version["id"]))
 
     async def _send(self, upload: str, index: int, content: bytes) -> None:
-        """A chunk whose answer was lost is already there: the dashboard says where to go on."""
+        """Send a chunk. After a lost answer, a second try gets 409, because the dashboard already has the chunk."""
         try:
             await self.ask("PUT", f"uploads/{upload}/files/{index}", params={"offset": 0}, content=content)
         except RuntimeError as error:

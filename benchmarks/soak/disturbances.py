@@ -1,4 +1,4 @@
-"""What is done to the running system, one thing after the other, and which failed requests each excuses."""
+"""The changes and kills in the running system, one after the other, and the failed requests that each excuses."""
 
 import asyncio
 import os
@@ -20,16 +20,16 @@ from benchmarks.soak.record import Segment
 from tests.support.up_process import Up
 
 NOTHING = "nothing"
-PAUSE_S = 0.3  # between two
+PAUSE_S = 0.3  # the pause between two disturbances
 KEPT_VERSIONS = 3
-# A stock channel that could not connect answers every call with that, until it tries again: after 1 s and a fifth of
-# jitter (gRPC's connection back-off).
+# A stock gRPC channel that could not connect fails every call with the same error until its next try, which follows after
+# 1 s and a fifth of jitter (gRPC's connection back-off).
 CHANNEL_BACKOFF_S = 1.2
 
 
 @dataclass
 class Disturbance:
-    """`excuses`: whether a request to this model may fail for this reason meanwhile. `ended`: inf while it lasts."""
+    """excuses: returns whether a request to a model may fail for a reason during the disturbance. ended: inf until it ends."""
 
     name: str
     excuses: Callable[[str, str], bool]
@@ -42,17 +42,17 @@ def nobody(model: str, reason: str) -> bool:
 
 
 def everybody(model: str, reason: str) -> bool:
-    """Of a killed server or frontend worker every request fails, but none may hang or be answered wrong."""
+    """Excuse all failures, as after a kill of the server or a frontend worker, except requests that hang or wrong answers."""
     return not reason.startswith(("no answer", "a wrong answer"))
 
 
 def askers_of_python(model: str, reason: str) -> bool:
-    """The request was with the child that was killed, or came before there was another one."""
+    """Excuse requests that were in the killed child of a Python model, or that arrived before its replacement."""
     return model in models.NEED_PYTHON and everybody(model, reason)
 
 
 class Disturbances:
-    """Everything that is done, and what was under way when a request failed."""
+    """All disturbances, and those that were under way when a request failed."""
 
     def __init__(self, up: Up, dashboard: Dashboard, segment: Segment) -> None:
         self._up = up
@@ -61,7 +61,7 @@ class Disturbances:
         self._recent: deque[Disturbance] = deque(maxlen=20)
         self._client = httpx.AsyncClient(base_url=up.http_url, timeout=60.0)
         self._factors = {models.SCALE: {1: 2.0}, models.PYTHON: {1: 2.0}}
-        # The examples' children, which nobody asks.
+        # The child processes of the example models, which get no requests.
         self._idle = {process.pid for process in found(up.pid).get("Python children", [])}
         self.traffic: Traffic | None = None
         # name -> (the disturbance, the failures that it excuses)
@@ -84,7 +84,7 @@ class Disturbances:
         await self._client.aclose()
 
     def judge(self, model: str, reason: str, sent: float) -> tuple[str, bool]:
-        """What was under way since a request was sent, and whether it excuses the failure."""
+        """Return the disturbances since a request was sent, and whether one of them excuses the failure."""
         began = sent - CHANNEL_BACKOFF_S if "failed to connect to all addresses" in reason else sent
         under_way = [one for one in self._recent if one.ended > began]
         during = ", ".join(one.name for one in under_way) or NOTHING
@@ -92,7 +92,7 @@ class Disturbances:
 
     # -- one after the other -------------------------------------------------------------------------------------------
     async def run(self, enough: Callable[[], bool]) -> None:
-        """All of them in any order, over and over, each at least once, until it is enough."""
+        """Run the disturbances in random order, again and again, each at least once, until `enough` returns true."""
         while True:
             for name in random.sample(list(self.changes), len(self.changes)):
                 do, excuses = self.changes[name]
@@ -177,7 +177,7 @@ class Disturbances:
         return kill
 
     def change_the_frontend_workers(self) -> None:
-        """Kill and stop frontend workers, too: only their own connections may fail."""
+        """Add kills and stops of frontend workers, during which only their own connections may fail."""
         self.changes["a frontend worker killed"] = (self._kill("frontend workers"), everybody)
         self.changes["a frontend worker stopped"] = (self._kill("frontend workers", signal.SIGSTOP), everybody)
 
@@ -188,7 +188,7 @@ class Disturbances:
 
         await self._until(again, f"another {task}")
 
-    # -- what the server says ------------------------------------------------------------------------------------------
+    # -- state of the server -------------------------------------------------------------------------------------------
     async def _config(self, name: str) -> Any:
         answer = await self._client.get(f"/v2/models/{name}/config")
         return answer.raise_for_status().json()

@@ -1,4 +1,4 @@
-"""Raw clients, each with one request under way, and a few stock ones: all in one thread, cheaper than the server's work."""
+"""Raw clients, each with one request under way, and a few stock clients, all in one thread. They use less CPU than a server."""
 
 import asyncio
 import itertools
@@ -33,12 +33,12 @@ from benchmarks.soak.record import HANGS_S, Segment
 MESSAGES_A_STREAM = 200
 AFTER_A_FAILURE_S = 0.02
 _JSON_DATA = re.compile(rb'"data":\[([^\]]*)\]')
-# model, reason and moment of sending -> what was going on, and whether it excuses the failure
+# (model, reason, time of sending) -> (the disturbances at that time, whether they excuse the failure)
 Judge = Callable[[str, str, float], tuple[str, bool]]
 
 
 class Traffic:
-    """All connections. `factors`: those that versions were ever published with."""
+    """All connections. factors: the factors of all versions that were published so far."""
 
     def __init__(self, http: str, grpc: str, segment: Segment, judge: Judge) -> None:
         self.http, self.grpc = http, grpc
@@ -67,7 +67,7 @@ class Traffic:
         self._tasks.append(asyncio.create_task(self._look_for_hangs()))
 
     async def stop(self) -> None:
-        """Let every request that is under way be answered, and close."""
+        """Wait for the answers of all requests, and close the connections."""
         self.running = False
         for client in self._clients:
             client.close_when_idle()
@@ -79,7 +79,7 @@ class Traffic:
                 client.end_if_hanging()
             await asyncio.sleep(0.5)
 
-    # -- what came -----------------------------------------------------------------------------------------------------
+    # -- results -------------------------------------------------------------------------------------------------------
     def answered(self, transport: str, question: Question) -> None:
         self._segment.answered[f"{transport}, {TITLES[question.model]}"] += 1
 
@@ -91,7 +91,7 @@ class Traffic:
 
 
 class Client(asyncio.Protocol):
-    """One connection that is opened again whenever it ends. Subclasses write a question and read its answers."""
+    """One connection, which is opened again whenever it ends. Subclasses write a request and read its answers."""
 
     transport_name = ""
 
@@ -139,7 +139,7 @@ class Client(asyncio.Protocol):
             self._lost.set_result(None)
 
     def opened(self) -> None:
-        """Write what comes before the first request."""
+        """Write the bytes that precede the first request."""
 
     def write(self, data: bytes) -> None:
         if self._transport is not None:
@@ -161,12 +161,12 @@ class Client(asyncio.Protocol):
         self.ask(self.asked)
 
     def answer(self, value: float) -> None:
-        """One response came; the request is over when all have."""
+        """Note one response. The request ends after all its responses."""
         if self.asked is not None:
             self._answers.append(value)
 
     def over(self) -> None:
-        """The server has nothing more to say to this request."""
+        """End a request after its last response: check its answers, and send the next request."""
         question = self.asked
         if question is None:
             return
@@ -180,7 +180,7 @@ class Client(asyncio.Protocol):
 
     def failed(self, reason: str) -> None:
         question, self.asked = self.asked, None
-        self._questions = self._new()  # a sequence that broke off is begun anew, as another one
+        self._questions = self._new()  # after a failure in a sequence, a new sequence begins
         self._traffic.failed(self.transport_name, question, reason, self._sent)
         asyncio.get_running_loop().call_later(AFTER_A_FAILURE_S, self.next)
 
@@ -199,7 +199,7 @@ class Client(asyncio.Protocol):
 
 
 class HttpClient(Client):
-    """HTTP/1.1 with JSON."""
+    """A client over HTTP/1.1 with JSON."""
 
     transport_name = "HTTP"
 
@@ -230,12 +230,12 @@ class HttpClient(Client):
 
 @lru_cache(10_000)
 def fields_of(block: bytes) -> dict[str, str]:
-    """A header block's fields. The server's blocks never refer to a dynamic table, so each reads by itself."""
+    """Return the fields of a header block. The server never uses the dynamic table, so that each block can be read alone."""
     return {str(name): str(value) for name, value in hpack.Decoder().decode(block)}
 
 
 class GrpcClient(Http2Client, Client):
-    """HTTP/2 with one unary call after the other, each on a stream of its own."""
+    """A client over HTTP/2 with one unary call after the other, each on a stream of its own."""
 
     transport_name = "gRPC"
     method = "ModelInfer"
@@ -286,7 +286,7 @@ class GrpcClient(Http2Client, Client):
 
 
 class StreamClient(GrpcClient):
-    """ModelStreamInfer: many requests on a stream, and then another stream."""
+    """A client of ModelStreamInfer: it sends many requests on a stream, and then opens another stream."""
 
     transport_name = "gRPC stream"
     method = "ModelStreamInfer"
@@ -319,13 +319,13 @@ class StreamClient(GrpcClient):
             self.over()
 
     def _end_of(self, end: Callable[[str], None], reason: str) -> None:
-        """After an error the next request goes out on a stream of its own: late responses of this one are not its."""
+        """Cancel the stream after an error. The next request uses a new stream, so that late responses cannot reach it."""
         self.write(frame(RST_STREAM, 0, self.stream_id, CANCEL.to_bytes(4, "big")) if self._left else b"")
         self._left = 0
         end(reason)
 
     def trailers(self, stream_id: int, fields: dict[str, str]) -> None:
-        """The stream's end answers its last request too, and is an error where requests were to follow."""
+        """Handle the end of a stream, which also ends its last request. It is an error if more requests were to follow."""
         if stream_id == self.stream_id and self._left and self.asked is not None:
             self._left = 0
             self.failed(f"the stream ended: gRPC {fields.get('grpc-status')} {fields.get('grpc-message', '')}")
@@ -347,7 +347,7 @@ async def stock_grpc(traffic: Traffic) -> None:
 
 
 def _grpc_client(address: str) -> Any:
-    """gRPC waits longer and longer between two tries to connect, and tells an old refusal meanwhile; here it does not."""
+    """Return a client that tries to connect every 100 ms. By default gRPC waits longer and longer, with the old error."""
     backoff = [(f"grpc.{which}_reconnect_backoff_ms", 100) for which in ("initial", "min", "max")]
     return tritonclient.grpc.aio.InferenceServerClient(address, channel_args=backoff)
 

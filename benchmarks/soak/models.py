@@ -1,4 +1,4 @@
-"""The models that are asked: each answers with numbers from which one sees whether the answer is right."""
+"""The models that get the requests: the numbers in an answer show whether the answer is right."""
 
 import struct
 from collections.abc import Callable
@@ -17,20 +17,20 @@ SCALE, PYTHON, SEQUENCE, DECOUPLED, ENSEMBLE, SPARE = (
     *("soak_scale", "soak_python", "soak_sequence", "soak_decoupled", "soak_ensemble", "soak_spare"),
 )
 NAMES = (SCALE, PYTHON, SEQUENCE, DECOUPLED, ENSEMBLE, SPARE)
-# Requests of each to a connection that may choose; the sequences and the decoupled model need one that keeps them.
+# Weights of the models on a connection with mixed requests. Sequences and the decoupled model have connections of their own.
 WEIGHTS = {SCALE: 55, PYTHON: 25, ENSEMBLE: 20}
 NEED_PYTHON = (PYTHON, DECOUPLED, ENSEMBLE)
 ONE_THREAD = 'parameters { key: "intra_op_thread_count" value { string_value: "1" } }'
 BATCHING = f"dynamic_batching {{ }} instance_group {{ count: 1 kind: KIND_CPU }} {ONE_THREAD}"
 SEQUENCE_LENGTH = 10
-RESPONSES = 3  # of one request to the decoupled model
+RESPONSES = 3  # the number of responses of the decoupled model to one request
 
 
 def write_models(repository: Path) -> None:
     onnx_scale(repository, SCALE, 2.0, extra=BATCHING)
     onnx_scale(repository, SPARE, 2.0, extra=BATCHING)
     python_scale(repository, PYTHON, 2.0, extra="dynamic_batching { } instance_group { count: 1 kind: KIND_CPU }")
-    # By default a second without a request ends a sequence, and this machine may be busy for longer than that.
+    # By default a second without a request ends a sequence, and a busy machine may pause for longer than that.
     config = onnx_sequence_sum(repository, SEQUENCE, max_batch_size=64, extra=ONE_THREAD) / "config.pbtxt"
     config.write_text(config.read_text().replace("direct { }", "direct { } max_sequence_idle_microseconds: 60000000"))
     python_decoupled(repository, DECOUPLED)
@@ -47,19 +47,19 @@ def write_models(repository: Path) -> None:
 
 
 def version_files(model: str, factor: float, folder: Path) -> dict[str, bytes]:
-    """The files of one more version of a scaling model, as they are uploaded."""
+    """Return the files to upload for a new version of a scaling model."""
     write: dict[str, Callable[..., Path]] = {SCALE: onnx_scale, PYTHON: python_scale}
     version = write[model](folder, model, factor) / "1"
     return {path.name: path.read_bytes() for path in version.iterdir() if path.is_file()}
 
 
 def right(model: str, value: float, answer: float, factors: set[float]) -> bool:
-    """Return whether a scaling model, or the ensemble of both, may have answered so."""
+    """Return whether `answer` is a possible answer of a scaling model, or of the ensemble of both."""
     if model == ENSEMBLE:
         return any(answer == value * first * second for first in factors for second in factors)
     return answer / value in factors
 
 
 def number(raw: bytes) -> float:
-    """The one FP32 of an answer."""
+    """Return the single FP32 number of an answer."""
     return float(struct.unpack("<f", raw[-4:])[0])

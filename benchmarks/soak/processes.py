@@ -1,10 +1,10 @@
-"""Memory and file descriptors of everything below `manage.py up`, by what each process does."""
+"""Memory and file descriptors of all processes of `manage.py up`, by the task of each process."""
 
 import psutil
 
 from benchmarks.soak.record import Usage
 
-# Part of a command line -> the task, the first that fits.
+# Part of a command line -> the task. The first entry that matches is used.
 TASKS = {
     "child_program/__main__.py": "Python children",
     "serving.workers.program": "frontend workers",
@@ -18,13 +18,13 @@ TASKS = {
 
 
 def task_of(process: psutil.Process) -> str:
-    """ "other" for a helper that comes and goes."""
+    """Return the task of a process; "other" for a helper that runs for a short time."""
     line = " ".join(process.cmdline())
     return next((task for part, task in TASKS.items() if part in line), "other")
 
 
 def found(pid: int) -> dict[str, list[psutil.Process]]:
-    """Task -> processes, of a process and those below it."""
+    """Return task -> processes, for a process and its descendants."""
     tasks: dict[str, list[psutil.Process]] = {}
     top = psutil.Process(pid)
     for process in (top, *top.children(recursive=True)):

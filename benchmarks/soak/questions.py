@@ -1,4 +1,4 @@
-"""What the connections ask, and whether an answer is right."""
+"""The requests of the connections, and the check of their answers."""
 
 import itertools
 import random
@@ -23,7 +23,8 @@ _sequences = itertools.count(random.SystemRandom().randrange(1, 1 << 40))
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`sequence`: its id, 0 for none; `position` counts its requests from 1. `responses`: how many answers must come."""
+    """A request. sequence: the id of its sequence, or 0. position: its place in the sequence, from 1. responses: the number of
+    expected responses."""
 
     model: str
     value: float
@@ -40,7 +41,7 @@ class Question:
         return self.position == models.SEQUENCE_LENGTH
 
     def wrong(self, answers: list[float], factors: set[float]) -> str:
-        """ "" for the right answers."""
+        """Return the mistake in the answers; "" if they are right."""
         if self.model == models.DECOUPLED:
             good = answers == [float(index) for index in range(self.responses)]
         elif self.model == models.SEQUENCE:
@@ -51,7 +52,7 @@ class Question:
 
 
 def mixed() -> Iterator[Question]:
-    """Single requests to models of all weights."""
+    """Yield single requests to the models of WEIGHTS."""
     names, weights = list(models.WEIGHTS), list(models.WEIGHTS.values())
     while True:
         for name in random.choices(names, weights, k=100):
@@ -59,7 +60,7 @@ def mixed() -> Iterator[Question]:
 
 
 def sequences() -> Iterator[Question]:
-    """Sequences one after the other; a new generator begins a new one."""
+    """Yield the requests of one sequence after the other. A new generator begins a new sequence."""
     while True:
         identifier = next(_sequences)
         for position in range(1, models.SEQUENCE_LENGTH + 1):

@@ -1,4 +1,4 @@
-"""What was counted, in a file that a later run goes on from, and as a page."""
+"""The counts of a soak, in a file from which a later run continues, and as a page."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from typing import Any
 import grpc
 
 _GRPC_CODES = {str(code.value[0]): code.name for code in grpc.StatusCode}
-HANGS_S = 60.0  # a request without an answer for so long is a failure of its own kind
+HANGS_S = 60.0  # after this time without an answer, a request counts as a failure of its own kind
 
 
 @dataclass
 class Failure:
-    """One reason, as often as it came. `during`: the disturbances under way, "nothing" for none."""
+    """One kind of failure. count: how often it happened. during: the disturbances under way, or "nothing"."""
 
     kind: str
     reason: str
@@ -28,7 +28,7 @@ class Failure:
 
 @dataclass
 class Usage:
-    """Of all processes with one task: how many, resident bytes and descriptors."""
+    """The number, resident bytes and file descriptors of all processes with one task."""
 
     processes: int = 0
     resident: int = 0
@@ -58,7 +58,7 @@ class Segment:
         self.failures.setdefault(key, Failure(kind, reason, during, expected)).count += 1
 
     def most(self, usage: dict[str, Usage]) -> None:
-        """Note what is more than ever before."""
+        """Note the largest usage of each task so far."""
         held = self.usage.setdefault("most", {})
         for task, now in usage.items():
             before = held.setdefault(task, Usage())
@@ -70,7 +70,7 @@ class Segment:
 
 
 def _kind_of(reason: str) -> str:
-    """A reason without what differs from request to request: its code and sentence."""
+    """Return the code and sentence of a reason, without the parts that differ from request to request."""
     code, _, sentence = reason.partition(" ")
     code = re.sub(r"[^\w.]", "", code).removeprefix("StatusCode.")
     if code == "gRPC":
@@ -95,12 +95,12 @@ class Record:
         folder.mkdir(parents=True, exist_ok=True)
         self.earlier = [] if begin_anew else self._read()
         if sum(segment.asked for segment in self.earlier) >= requests:
-            self.earlier = []  # that one is over
+            self.earlier = []  # the earlier soak was complete
         self.segment = Segment(time.strftime("%Y-%m-%d %H:%M"))
 
     @property
     def left(self) -> int:
-        """How many requests this run has to make."""
+        """The number of requests that this run must send."""
         return self.requests - sum(segment.asked for segment in self.earlier)
 
     @property
@@ -147,7 +147,7 @@ def _segment(row: dict[str, Any]) -> Segment:
 
 
 def markdown(record: Record, commit: str, machine: str) -> str:
-    """The page: requests by kind, failures by reason, what was done meanwhile, memory and descriptors."""
+    """Return the page: requests by kind, failures by reason, disturbances, memory and file descriptors."""
     segments = record.segments
     asked, seconds = sum(segment.asked for segment in segments), sum(segment.seconds for segment in segments)
     runs = "one run" if len(segments) == 1 else f"{len(segments)} runs, each with a new `manage.py up`"

@@ -1,4 +1,4 @@
-"""Where the time of one request goes, by stage: microseconds and calls on the event loop's thread.
+"""Measures the time of one request by stage: microseconds and calls on the event loop's thread.
 
 python -m benchmarks.stages [--seconds 4] [--page docs/performance.md]
 """
@@ -25,7 +25,7 @@ from benchmarks.stages.table import Column, by_stage, render
 from serving.compiled.loading import VARIABLE
 from tests.support.serving_process import ServerProcess, wait_until
 
-PATHS = (  # of the table of instructions
+PATHS = (  # names from the table of instructions, benchmarks/instructions/cases.py
     "JSON",
     "binary",
     "gRPC",
@@ -39,7 +39,7 @@ MARKS = re.compile(r"(<!-- stages -->\n).*?(<!-- end of stages -->)", re.DOTALL)
 
 
 class Measured(NamedTuple):
-    """Of one path, for each request. amounts: nanoseconds or calls by room."""
+    """The figures of one path, for each request. amounts: nanoseconds or calls, by package of the server."""
 
     amounts: dict[str, float]
     process_ns: float
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 
 
 class ProfiledServer(ServerProcess):
-    """The server, profiling between two signals. mode: "time" or "calls"."""
+    """The server, which profiles itself between two signals. mode: "time" or "calls"."""
 
     def __init__(self, repository: Path, mode: str) -> None:
         self._found = repository.parent / f"{mode}.json"
@@ -111,7 +111,7 @@ def main() -> None:
 
 
 def _ask_for(ask: Callable[[], None], seconds: float) -> int:
-    """Return how often it was asked."""
+    """Call `ask` again and again for `seconds`. Return the number of calls."""
     end, times = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         ask()

@@ -1,7 +1,7 @@
-"""`python -m serving` that says where its event loop's time goes: SIGUSR1 begins, SIGUSR1 again ends and writes a file.
+"""`python -m serving` that profiles its event loop: SIGUSR1 starts the profile, a second SIGUSR1 stops it and writes a file.
 
-STAGES_FILE is the file, STAGES_MODE "time" or "calls". Time is sampled at each millisecond of processor time: what the loop's
-thread has used since the last sample counts for the room whose function runs, or which has called what runs.
+The variable STAGES_FILE names the file; STAGES_MODE is "time" or "calls". Time is sampled at each millisecond of CPU time. The
+time that the loop's thread has used since the last sample is added to the nearest package of the server on the stack.
 """
 
 import json
@@ -19,11 +19,11 @@ from typing import Any
 ROOT = str(Path(__file__).resolve().parents[2]) + os.sep
 SAMPLE_S = 0.001
 LOOP = "loop"
-_FIRST_INSTRUCTIONS = 6  # bytes of bytecode in which a function has not begun to do anything
+_FIRST_INSTRUCTIONS = 6  # the bytes of bytecode before the first statement of a function
 
 
 class Profile:
-    """What was counted since the last begin: nanoseconds, or calls, by room."""
+    """The counts since the last start of the profile: nanoseconds or calls, by package."""
 
     def __init__(self) -> None:
         self.running = False
@@ -63,7 +63,7 @@ class Profile:
 
     def _where(self, frame: FrameType | None) -> str:
         if frame is not None and frame.f_lasti <= _FIRST_INSTRUCTIONS and not self._room(frame.f_back):
-            return LOOP  # the signal came before: the loop has just called this function
+            return LOOP  # the loop has just called this function, and the signal belongs to the time before the call
         while frame is not None:
             if room := self._room(frame):
                 return room
@@ -75,7 +75,7 @@ class Profile:
             self._found[self._room(frame) or LOOP] += 1
 
     def _room(self, frame: FrameType | None) -> str:
-        """Return the room of the server's that a frame belongs to; "" for any other, and for the program itself."""
+        """Return the package of the server that a frame belongs to; "" for a frame of other code or of this program."""
         if frame is None:
             return ""
         code = frame.f_code

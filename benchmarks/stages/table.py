@@ -1,8 +1,8 @@
-"""From what rooms took to a table of stages."""
+"""Turns the times and calls of packages into a table of stages."""
 
 from typing import NamedTuple
 
-# A stage -> the beginnings of the rooms' names that belong to it; what fits nowhere is "the rest".
+# Stage -> the beginnings of the names of its packages. All other packages belong to "the rest".
 STAGES = {
     "event loop: wait, receive, call": ("loop",),
     "connection: frames, heads, sending": ("serving/frontends/http1", "serving/frontends/http2"),
@@ -22,7 +22,8 @@ REST = "the rest"
 
 
 class Column(NamedTuple):
-    """One path. us, calls: by stage, for each request. process_us: of all threads. child_us: of its child processes."""
+    """One path. us, calls: microseconds and calls by stage, for each request. process_us: the CPU time of all threads.
+    child_us: the CPU time of the child processes."""
 
     name: str
     us: dict[str, float]
@@ -40,7 +41,7 @@ def by_stage(rooms: dict[str, int]) -> dict[str, float]:
 
 
 def render(columns: list[Column]) -> str:
-    """Return the table in Markdown: microseconds and, in brackets, calls."""
+    """Return the table in Markdown: microseconds, with the number of calls in brackets."""
     lines = ["| stage | " + " | ".join(column.name for column in columns) + " |", "| --- " * (len(columns) + 1) + "|"]
     for stage in [*STAGES, REST]:
         cells = [f"{column.us[stage]:.1f} ({column.calls[stage]:.0f})" for column in columns]

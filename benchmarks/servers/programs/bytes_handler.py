@@ -1,4 +1,4 @@
-"""A handler that does nothing: each request's bytes are its answer."""
+"""A handler that returns the bytes of each request as its answer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""LitServe with batches of its own, an HTTP process and an inference process for each worker."""
+"""LitServe with its own batching, and with an HTTP process and an inference process for each worker."""
 
 from typing import Any
 

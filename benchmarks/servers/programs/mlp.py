@@ -1,4 +1,4 @@
-"""The model that every peer serves, and what each may do to batch it: the same file in ONNX Runtime with one thread."""
+"""The model that every peer serves, in ONNX Runtime with one thread, and the limits for the batches of all peers."""
 
 import os
 
@@ -8,11 +8,11 @@ import onnxruntime
 PORT = int(os.environ.get("PORT", "0"))
 WORKERS = int(os.environ.get("WORKERS", "1"))
 MAX_BATCH_SIZE = 64
-MAX_DELAY_S = 0.001  # a request waits for others no longer than this, where a peer lets it be said
+MAX_DELAY_S = 0.001  # the longest time that a request waits for others, in peers with such a setting
 
 
 class Mlp:
-    """512 numbers in, 10 numbers out."""
+    """The model: 512 numbers in, 10 numbers out."""
 
     def __init__(self) -> None:
         options = onnxruntime.SessionOptions()
@@ -20,5 +20,5 @@ class Mlp:
         self._session = onnxruntime.InferenceSession(os.environ["MODEL"], options, providers=["CPUExecutionProvider"])
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
-        """FP32 [n, 512] -> FP32 [n, 10]."""
+        """Return the outputs, FP32 [n, 10], for rows of FP32 [n, 512]."""
         return self._session.run(None, {"input": rows})[0]

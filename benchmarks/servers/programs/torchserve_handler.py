@@ -1,4 +1,4 @@
-"""TorchServe's handler: what its frontend gathered goes through the model as one batch."""
+"""A handler for TorchServe: the requests that the frontend has gathered go through the model as one batch."""
 
 from typing import Any
 
