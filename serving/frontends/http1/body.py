@@ -13,17 +13,17 @@ from serving.frontends.shared.client_limits import CONTROL_BODY
 from serving.frontends.shared.compression import WINDOW_BITS, MemoryHolder, TooLargeError, inflate
 from serving.resources.request_memory import RequestMemory
 
-MAX_CHUNK_LINE = 256  # chunk size with its extensions, and each trailer line
+MAX_CHUNK_LINE = 256  # bytes of a line with a chunk's size and extensions, or of a trailer line
 MAX_TRAILERS = 8 << 10
-MAX_OVERHEAD = 16 << 10  # bytes of chunk lines beyond what chunks of a few bytes each need
+MAX_OVERHEAD = 16 << 10  # bytes of chunk lines beyond the allowance of each chunk (see _LINE)
 _SMALL_CHUNK = re.compile(rb"([0-9a-fA-F]{1,3})\r\n")
-_LOOKED_AT = 16 << 10  # bytes; more than one small chunk has
-_LINE = 16  # bytes of chunk line that a chunk may have beside twice its data
+_LOOKED_AT = 16 << 10  # bytes in which small chunks are looked for at a time; one small chunk is shorter
+_LINE = 16  # a chunk's allowance: its chunk line may be this many bytes longer than twice its data
 ALIGNMENT = 64  # bytes; aligns the binary part of a large body, so that tensors can be views of it
 
 
 class ChunkedBody:
-    """An incremental decoder of a chunked body, which `data` holds when it is `done`."""
+    """An incremental decoder of a chunked body. `data` is the whole body when `done` is true."""
 
     def __init__(self, limit: int) -> None:
         self.data = bytearray()
@@ -36,7 +36,8 @@ class ChunkedBody:
         self._trailers = 0
 
     def feed(self, view: memoryview) -> int:
-        """Take bytes; return how many, which are all until the body is done. HttpError for a malformed or too large body."""
+        """Take bytes of the body and return their number: all bytes, up to the end of the body. HttpError for a malformed or
+        too large body."""
         position = 0
         while position < len(view) and not self.done:
             if self._state == self._size and not self._line:
@@ -45,8 +46,8 @@ class ChunkedBody:
         return position
 
     def _take_small_chunks(self, view: memoryview, position: int) -> int:
-        """Take small chunks without extensions, of which there may be one for each byte of the body, in a quick way; return the
-        position after them."""
+        """Take small chunks without extensions in a quick way, because there may be one chunk for each byte of the body. Return
+        the position after them."""
         data = bytes(view[position : position + _LOOKED_AT])
         done = 0
         left = self._limit - len(self.data)  # bytes
@@ -65,7 +66,7 @@ class ChunkedBody:
         return position + done
 
     def _read_line(self, view: memoryview, position: int) -> tuple[int, bytes | None]:
-        """Take bytes up to CRLF; return the new position and the line, None while its end is not there yet."""
+        """Take bytes up to CRLF; return the new position and the line, or None if the end of the line has not come yet."""
         piece = bytes(view[position : position + MAX_CHUNK_LINE])
         end = piece.find(b"\n")
         self._line += piece if end < 0 else piece[: end + 1]
@@ -122,12 +123,12 @@ class ChunkedBody:
 
 
 class IncomingBody:
-    """A body that did not come whole with its head. One of known length is received straight into its own buffer."""
+    """A body that did not come whole with its head. A body of known length is received straight into its own buffer."""
 
     __slots__ = ("_chunked", "_filled", "buffer", "head")
 
     def __init__(self, head: Head, limit: int) -> None:
-        """limit: of a chunked body, in bytes. HttpError(503) where there is no memory for a body as long as announced."""
+        """limit: bytes of the largest chunked body. HttpError(503) if there is no memory for a body of the announced length."""
         self.head = head
         self.buffer = _aligned_buffer(head) if head.content_length >= 0 else None
         self._chunked = ChunkedBody(limit) if self.buffer is None else None
@@ -145,7 +146,7 @@ class IncomingBody:
         return self._filled == self.head.content_length
 
     def feed(self, view: memoryview) -> int:
-        """Take bytes that were read elsewhere; return how many."""
+        """Take bytes that were read into another buffer; return their number."""
         if self._chunked is not None:
             return self._chunked.feed(view)
         assert self.buffer is not None
@@ -172,8 +173,8 @@ class IncomingBody:
 
 
 def _aligned_buffer(head: Head) -> memoryview:
-    """Return room for a body whose binary part is aligned. np.empty leaves the pages untouched: a length that is only
-    claimed costs no memory."""
+    """Return a buffer for a body, in which the binary part is aligned. np.empty leaves the pages untouched, so that a length
+    that is only announced costs no memory."""
     shift = -(head.header_length or 0) % ALIGNMENT
     try:
         return np.empty(head.content_length + shift, np.uint8).data[shift:]
@@ -192,7 +193,7 @@ def too_large(limit: int) -> HttpError:
 
 
 async def decompress(data: Chunk, encoding: str, limit: int, holder: MemoryHolder, memory: RequestMemory) -> memoryview:
-    """Return the decompressed body; HttpError where it is larger than `limit` bytes, or not in the encoding."""
+    """Return the decompressed body; HttpError if it is larger than `limit` bytes, or `data` is not in the encoding."""
     if encoding not in WINDOW_BITS:
         message = f"expected Content-Encoding {' or '.join(WINDOW_BITS)}, got '{encoding[:40]}'"
         raise HttpError(415, message, (("Accept-Encoding", ", ".join(WINDOW_BITS)),))

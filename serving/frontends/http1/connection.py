@@ -22,11 +22,11 @@ from serving.frontends.shared.client_limits import MAKE_ROOM_S, SCARCE, TAKEN, A
 from serving.resources.request_memory import COUNTED_FROM, ConnectionMemory
 
 MAX_HEAD = 16 << 10  # bytes
-MAX_PIPELINED = 32  # requests of one connection under way at once; further ones wait unread
-# Bytes after the last request of a connection: old clients send a few; more wait unread.
+MAX_PIPELINED = 32  # requests of one connection under way at the same time; further requests are not read yet
+# Bytes that are read after the last request of a connection, because old clients send a few; more are not read.
 MAX_SURPLUS = 16 << 10
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # the last head before the first one has come
+UNKNOWN = b"", UNKNOWN_HEAD, NO_ROUTE  # in place of the last head, before the first head has come
 
 
 class Connections:
@@ -48,7 +48,7 @@ class Connections:
         self._empty.clear()
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(1.0, self._sweep)
-        if self._draining:  # it was accepted before, and its handshake is over now
+        if self._draining:  # it was accepted before `drain`, and its handshake has just ended
             connection.drain()
 
     def discard(self, connection: "Connection") -> None:
@@ -84,22 +84,22 @@ class Connection(asyncio.BufferedProtocol):
         self._routes = routes
         self._connections = connections
         self._pipeline = Pipeline(context, self._all_answered)
-        self._pending = b""  # received: part of a head, or requests beyond those that may be under way
-        self._consumed = 0  # bytes of it that have been taken
-        self._counted = 0  # bytes of it that are counted in the memory for requests
+        self._pending = b""  # received bytes: part of a head, or requests that may not start yet
+        self._consumed = 0  # bytes of `_pending` that have been taken
+        self._counted = 0  # bytes of `_pending` that are counted in the memory for requests
         self._surplus = 0  # bytes after the last request, which are not kept
         self._searched = 0  # bytes of an unfinished head that were searched for its end
-        self._last = UNKNOWN  # the last head, its meaning and route: clients repeat heads
+        self._last = UNKNOWN  # the bytes of the last head, the parsed head, and its route: clients repeat heads
         self._incoming: IncomingBody | None = None  # the body that is being received
         self._incoming_route = NO_ROUTE
-        self._memory_taken = 0  # bytes of the memory for requests that it has
-        self._began_ns = 0  # arrival of the first part of a request that came in several (monotonic)
+        self._memory_taken = 0  # bytes of the memory for requests that the incoming request has
+        self._began_ns = 0  # arrival of the first part of a request that came in several parts (monotonic)
         self._draining = False  # the server shuts down: the next request is the last
         self._discarding = False  # a request was refused: further bytes are ignored
         self._consuming = False
         self._reading = True
         self._since = 0  # tick when the current phase began
-        self._taken = 0  # `taken_by_peer` at the phase's beginning, where the client is to take answers
+        self._taken = 0  # `taken_by_peer` when the phase began, if the client has to take answers in it
         self._received = 0  # bytes of the body when the current span of its time limit began
 
     # -- transport -------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- framing ---------------------------------------------------------------------------------------------------
     def _consume(self, data: bytes, position: int) -> None:
-        """Take whole requests from data[position:]; what remains is kept in `_pending`, and not copied if it lies there."""
+        """Take whole requests from data[position:]. The rest is kept in `_pending`, without a copy if `data` is `_pending`."""
         end = len(data)
         pipeline = self._pipeline
         self._consuming = True
@@ -249,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
         return end
 
     def _wait_for_head(self, received: int) -> None:
-        """Note that the end of a head is not among the bytes received of it."""
+        """Note that the end of a head has not come yet. received: the bytes of the head that have come."""
         if received > MAX_HEAD:
             raise HttpError(431, f"expected a request head of at most {MAX_HEAD} bytes")
         if not self._began_ns:
@@ -258,8 +258,8 @@ class Connection(asyncio.BufferedProtocol):
         self._searched = max(received - 3, 0)
 
     def _check(self, head: Head, route: RouteMatch, incomplete: bool) -> None:
-        """Refuse a request before its body is read where it will be refused anyway. A small body is read all the same, to keep
-        the connection: `_dispatch` answers then."""
+        """Refuse a request before its body is read, if it will be refused anyway. If the body has come already and is not too
+        large, `_dispatch` refuses the request, and the connection stays open. incomplete: the body has not come yet."""
         try:
             if head.content_length > route.max_body:
                 raise too_large(route.max_body)
@@ -299,7 +299,7 @@ class Connection(asyncio.BufferedProtocol):
         self._dispatch(incoming.head, route, *incoming.parts())
 
     def _take_memory(self, size: int) -> None:
-        """Count bytes that have come; Exhausted where the server holds too many."""
+        """Count bytes that have come; Exhausted if the server holds too many."""
         self._pipeline.memory.take(size)
         self._memory_taken += size
 
@@ -338,8 +338,8 @@ class Connection(asyncio.BufferedProtocol):
             exchange.fail(error)
 
     def _refuse(self, error: Exception, head: Head = UNKNOWN_HEAD, route: RouteMatch | None = None) -> None:
-        """Answer a request that is not read to its end, after the answers under way, and close. The connection stays
-        half-closed for Limits.linger_s, so that a client that is still sending can read the answer."""
+        """Answer a request with an error without reading it to its end, and close the connection after this answer. The
+        connection stays half-closed for Limits.linger_s, so that a client that is still sending can read the answer."""
         pipeline = self._pipeline
         self._discarding = True
         pipeline.closing = True
@@ -353,7 +353,7 @@ class Connection(asyncio.BufferedProtocol):
         self._set_reading()
 
     def _all_answered(self) -> None:
-        """The pipeline is empty: close where that was asked for, or read on."""
+        """Called when the pipeline is empty: close the connection if that was asked for, or read on."""
         transport = self._pipeline.transport
         if transport is None:
             return
@@ -366,7 +366,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         incoming = self._incoming
         if incoming is not None and incoming.head.expects_continue and not incoming.received:
-            transport.write(CONTINUE)  # it had to wait for earlier answers
+            transport.write(CONTINUE)  # `_begin_body` did not send it, because earlier answers were under way
         if (self._pending or not self._reading) and not self._consuming:
             self._resume()
 
@@ -407,7 +407,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # -- time and end ----------------------------------------------------------------------------------------------
     def sweep(self, tick: int) -> None:
-        """Close the connection where it has waited for its client too long. Called once a second."""
+        """Close the connection if it has waited for its client too long. Called once a second."""
         age = tick - self._since
         limits = self._context.limits
         pipeline = self._pipeline
@@ -429,7 +429,8 @@ class Connection(asyncio.BufferedProtocol):
             pipeline.transport.close()
 
     def _sweep_unread(self, tick: int, age: int) -> None:
-        """Abort where the client takes fewer than TAKEN bytes in its time, which is shorter while others need the memory."""
+        """Abort the connection if its client takes fewer than TAKEN bytes in its time limit. The limit is shorter while other
+        clients need memory."""
         transport = self._pipeline.transport
         if transport is None:
             return
@@ -492,8 +493,8 @@ class Connection(asyncio.BufferedProtocol):
             pipeline.transport.close()
 
     def drain(self) -> None:
-        """Close once the requests under way are answered. An idle connection may send one more, as in Triton, because its
-        client may be about to; the answer says that the connection closes."""
+        """Close the connection once the requests under way are answered. An idle client may send one more request, as in
+        Triton, because it may be about to do so; the answer says that the connection closes."""
         self._draining = True
         if self._pipeline.exchanges or self._incoming is not None:
             self._pipeline.closing = True
@@ -507,7 +508,7 @@ class Connection(asyncio.BufferedProtocol):
 
 # -- answers of handlers -----------------------------------------------------------------------------------------------
 def _answer(exchange: Exchange, answer: Reply | Awaitable[Reply | None]) -> None:
-    """Send what a handler has returned, now or later."""
+    """Send the answer that a handler has returned, now or when it is ready."""
     if isinstance(answer, Reply):
         exchange.reply(answer)
     else:
@@ -524,7 +525,7 @@ async def _await(exchange: Exchange, answer: Awaitable[Reply | None]) -> None:
 
 
 async def _decompress(exchange: Exchange) -> None:
-    """Handle the exchange when its body is decompressed."""
+    """Decompress the body of the exchange, and then call its handler."""
     head = exchange.head
     encoding = head.encoding
     try:

@@ -13,9 +13,9 @@ CONTENT_TYPE = "text/event-stream; charset=utf-8"
 
 
 class EventStream:
-    """The stream begins with its first event: until then an error can still be a plain answer.
+    """A stream of events. It begins with the first event: until then an error can still be a plain answer.
 
-    Requests that get its `flow` wait while the client does not take their events.
+    A model that answers requests with this stream's `flow` has to wait while the client does not take their events.
     """
 
     def __init__(self, exchange: Exchange) -> None:
@@ -25,7 +25,7 @@ class EventStream:
         self.started = False
 
     def send(self, value: object, status: int = 200) -> None:
-        """Send one event with a JSON value, or with text as it is. The first one decides on the status."""
+        """Send one event: a JSON value, or a text unchanged. status: the status of the answer, if this is the first event."""
         if self._exchange.done:
             return
         self._start(status)

@@ -1,7 +1,7 @@
 """A request with its answer, and the answers of one connection in the order of their requests.
 
-A handler gets an Exchange. It returns a Reply or an awaitable of one, or None where it answers later: by `reply`, `send`, or a
-stream of `start_stream`, `write` and `end`. A Pipeline writes the answers of its exchanges; the connection reads requests.
+A handler gets an Exchange. It returns a Reply, an awaitable of a Reply, or None if it answers later: by `reply`, by `send`, or
+by a stream (`start_stream`, `write`, `end`). A Pipeline writes the answers of its exchanges; the connection reads requests.
 Source: RFC 9112, section 9.3.2 (pipelining).
 """
 
@@ -39,7 +39,7 @@ Handler = Callable[["Exchange"], HandlerResult]
 
 @dataclass
 class RouteMatch:
-    """Where a request's path and method lead: to a handler, or to a refusal.
+    """The handler, or the refusal, that a request's path and method lead to.
 
     `group` is the API group that the authoriser knows. `params` are the named segments of the path. `max_body` is in bytes.
     `encoded`: the handler takes the body in any Content-Encoding.
@@ -88,9 +88,9 @@ class Exchange:
         self.route = route
         self.body = body
         self.binary = binary
-        self.began_ns = 0  # when the first bytes came (monotonic), 0 where the request came at once
-        self.memory_taken = 0  # bytes of the server's memory for requests that this one has
-        self.chunks: list[Chunk] = []  # encoded, waiting for the answers before it
+        self.began_ns = 0  # when the first bytes came (monotonic); 0 if the request came in one piece
+        self.memory_taken = 0  # bytes of the server's memory for requests that this request has
+        self.chunks: list[Chunk] = []  # parts of the encoded answer that wait for earlier answers
         self.done = False
         self.status = 0  # the status of a stream that has begun
         self.chunked = False  # the answer has no known length, and the client reads it in chunks
@@ -112,7 +112,7 @@ class Exchange:
 
     # -- an answer of known length ---------------------------------------------------------------------------------
     def reply(self, reply: Reply, standing: str | None = None) -> None:
-        """Send the whole answer, unless one was sent. standing: header lines in place of the listener's own."""
+        """Send the whole answer, unless one was sent. standing: header lines that replace those of the listener."""
         if self.done:
             return
         pipeline = self.pipeline
@@ -123,7 +123,7 @@ class Exchange:
         self.send(reply.encode(self.head, pipeline.closes_after(self), standing))
 
     def send(self, chunks: list[Chunk]) -> None:
-        """Send the whole answer, already encoded. The client may have gone meanwhile."""
+        """Send the whole encoded answer, unless one was sent or the client has gone."""
         if self.done:
             return
         self.chunks = chunks
@@ -163,8 +163,8 @@ class Exchange:
     ) -> None:
         """Begin an answer without a known length: in chunks, or for HTTP/1.0 until the connection closes.
 
-        on_drained is called when the client has taken what has been written so far, on_abandoned when it has gone. start: the
-        status line and headers, where they are not those of an event stream.
+        on_drained: called when the client has taken everything that was written so far. on_abandoned: called when the client
+        has gone. start: the status line and headers, if they are not those of an event stream.
         """
         self.on_drained, self.on_abandoned = on_drained, on_abandoned
         self.chunked = not self.head.http_1_0
@@ -184,7 +184,7 @@ class Exchange:
         self.on_drained, self.on_abandoned = on_drained, on_abandoned
 
     def write(self, data: bytes) -> None:
-        """Write a piece of a stream, never empty."""
+        """Write a piece of a stream. data: not empty."""
         self._add(b"%x\r\n%b\r\n" % (len(data), data) if self.chunked else data)
 
     def end(self) -> None:
@@ -207,7 +207,7 @@ class Exchange:
 
     # -- memory ----------------------------------------------------------------------------------------------------
     def take(self, size: int) -> None:
-        """Count `size` bytes more; Exhausted where the server has no memory for them."""
+        """Count `size` bytes more; Exhausted if the server has no memory for them."""
         self.pipeline.memory.take(size)
         self.memory_taken += size
 
@@ -227,7 +227,7 @@ class Exchange:
                 pipeline.transport.abort()
 
     def _complete(self) -> None:
-        """Go on counting the request until the client has taken the answer, which may be as large."""
+        """Keep counting the request's memory until the client has taken the answer, which may be as large."""
         pipeline = self.pipeline
         pipeline.memory_until_sent += self.memory_taken
         self.memory_taken = 0
@@ -235,7 +235,7 @@ class Exchange:
 
     # -- traces ----------------------------------------------------------------------------------------------------
     def sending(self) -> None:
-        """Tell traces that an answer goes out; called before it is compressed in a thread, too."""
+        """Tell the traces that the answer is being sent. Also called before a thread compresses the answer."""
         for request in self.requests:
             if request.trace is not None:
                 request.trace.sending()
@@ -256,7 +256,7 @@ class Exchange:
 
     def abandon(self) -> None:
         """Give up the request and its answer: the client has gone."""
-        self.done = True  # before the requests are cancelled, whose answers are ignored then
+        self.done = True  # set before the requests are cancelled, so that their answers are ignored
         if self.memory_taken:
             self.give(self.memory_taken)
         on_abandoned, self.on_abandoned, self.on_drained = self.on_abandoned, None, None
@@ -278,8 +278,8 @@ def _cancel(requests: tuple[InFlightRequest, ...]) -> None:
 class Pipeline:
     """The exchanges under way on one connection. Their answers leave in the order of the requests.
 
-    `transport` is None when the client has gone. `closing` says that the connection closes after them. `memory_until_sent`
-    counts bytes of the memory for requests whose answers are complete and have not left yet.
+    `transport` is None when the client has gone. `closing` says that the connection closes after these exchanges.
+    `memory_until_sent` is the memory, in bytes, of requests whose answers are complete but have not been sent yet.
     """
 
     __slots__ = (
@@ -294,7 +294,7 @@ class Pipeline:
         "write_paused",
     )
 
-    memory: ConnectionMemory  # once there is a connection
+    memory: ConnectionMemory  # set when there is a connection
 
     def __init__(self, context: Context, on_empty: Callable[[], None]) -> None:
         """on_empty is called whenever the last answer has been written."""
@@ -341,7 +341,7 @@ class Pipeline:
         self._tell_drained()
 
     def count_unread(self) -> None:
-        """Count the unread bytes that exceed the memory of the requests; Exhausted without room."""
+        """Count the unread bytes of answers that exceed the memory of their requests; Exhausted if there is no room."""
         more = self.backlog() - self.memory_until_sent - sum([one.memory_taken for one in self.exchanges])
         if more > COUNTED_FROM:
             self.memory.take(more)
@@ -355,7 +355,7 @@ class Pipeline:
         return any(one.done for one in exchanges)
 
     def release_memory(self) -> None:
-        """Give back the memory of requests whose answers have left. Bytes within the transport's limit count as sent."""
+        """Give back the memory of requests whose answers have been sent. Bytes within the transport's limit count as sent."""
         if self.memory_until_sent and (
             self.transport is None or not (self.write_paused or any(one.done for one in self.exchanges))
         ):
@@ -369,7 +369,7 @@ class Pipeline:
             for exchange in self.exchanges:
                 if not exchange.done:
                     access.answered(self.transport, exchange.head, exchange.began_ns, CLIENT_GONE)
-        self.transport = None  # first: nothing that the exchanges still do is written
+        self.transport = None  # set first, so that nothing more is written for the exchanges
         self.closing = True
         self._on_empty = None  # it refers back to the connection
         exchanges, self.exchanges = self.exchanges, deque()
@@ -380,7 +380,7 @@ class Pipeline:
             self.on_abandoned(self)
 
     def _tell_drained(self) -> None:
-        """Tell the first exchange, if it is a stream, that all it has written is on its way."""
+        """Tell the first exchange, if it is a stream, that everything it has written is on its way."""
         if self.exchanges and not self.write_paused:
             on_drained = self.exchanges[0].on_drained
             if on_drained is not None:

@@ -1,9 +1,9 @@
-"""Request heads that were parsed before, with their routes: clients repeat their heads.
+"""Keeps parsed request heads and their routes, because clients repeat their heads.
 
-Many send another trace context, request ID or length each time. A head with the request line and the header names of a known
-one, in the same order, is that one with other values. The parser has accepted the equal lines. A value may differ only where it
-is visible ASCII after one space and its header does not change how the request is read; the two lengths may differ, too. Any
-other head is parsed.
+Many clients change only few values each time: a trace context, a request ID or a length. A head that has the request line and
+the header names of a known head, in the same order, is the known head with other values: the parser has already accepted the
+lines that are equal. A value may differ only if it is visible ASCII after one space, and if its header does not change how the
+request is read. The values of the two lengths may differ, too. Any other head is parsed.
 """
 
 import re
@@ -33,13 +33,13 @@ class _KnownHead(Generic[T]):
         self._lines = lines
         self._found = found
         self._names = ["", *found[0].headers, "", ""]
-        # The beginning of each line up to its value; empty where another value has to be parsed.
+        # The beginning of each line up to its value; empty if a head with another value has to be parsed.
         self._beginnings = [_beginning(line, name) for line, name in zip(lines, self._names, strict=True)]
-        self._varied: tuple[int, ...] = ()  # the lines that differed last
-        self._other_lengths = False  # a length is among them
+        self._varied: tuple[int, ...] = ()  # numbers of the lines that differed in the last head
+        self._other_lengths = False  # one of these lines is a length
 
     def with_values_of(self, lines: list[bytes]) -> tuple[Head, T] | None:
-        """Return the head of these lines, as many as its own; None where it has to be parsed."""
+        """Return the head of these lines, or None if it has to be parsed. lines: as many lines as this head has."""
         found = self._read(lines, self._varied)
         if found is None:
             self._varied = tuple(compress(range(len(lines)), map(ne, lines, self._lines)))
@@ -48,7 +48,7 @@ class _KnownHead(Generic[T]):
         return found
 
     def _read(self, lines: list[bytes], varied: tuple[int, ...]) -> tuple[Head, T] | None:
-        """Return the head of the lines where only those of `varied` differ; None otherwise."""
+        """Return the head of the lines if only the lines with the numbers `varied` differ; None otherwise."""
         others = lines.copy()
         head, attached = self._found
         headers = head.headers.copy()
@@ -68,7 +68,7 @@ def _beginning(line: bytes, name: str) -> bytes:
 
 
 class KnownHeads(Generic[T]):
-    """Heads, each with a T that depends on its request line alone."""
+    """Parsed heads. Each has a T, such as its route, that depends only on the request line."""
 
     def __init__(self) -> None:
         self._exact: BoundedCache[bytes, tuple[Head, T]] = BoundedCache(LIMIT)
@@ -76,7 +76,7 @@ class KnownHeads(Generic[T]):
         self._heads: BoundedCache[tuple[bytes, int], _KnownHead[T]] = BoundedCache(LIMIT)
 
     def find(self, data: bytes) -> tuple[Head, T] | None:
-        """Return the head in `data`, which ends with its empty line, and its T; None where it has to be parsed."""
+        """Return the head in `data` and its T; None if `data` has to be parsed. data: a head up to its empty line."""
         found = self._exact.get(data)
         if found is not None or len(data) > LONGEST:
             return found

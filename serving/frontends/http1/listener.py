@@ -1,4 +1,4 @@
-"""A listening HTTP socket with its connections: the base of the HTTP and the metrics frontend."""
+"""Listening HTTP sockets and their connections: the base of the HTTP frontend and of the metrics frontend."""
 
 import asyncio
 import socket
@@ -14,7 +14,7 @@ from serving.frontends.shared.client_limits import BACKLOG
 
 
 class Listener:
-    """One bound address. Made on the event loop that it runs on."""
+    """Listening sockets and their connections. It has to be made on the event loop that it runs on."""
 
     def __init__(self, routes: RouteTable, context: Context) -> None:
         self._routes = routes
@@ -35,7 +35,7 @@ class Listener:
         return str(host), int(bound)
 
     async def start_unix(self, path: Path) -> None:
-        """Listen on a Unix socket, in place of one that is left of an earlier server. Raises OSError."""
+        """Listen on a Unix socket; a socket that an earlier server has left there is replaced. Raises OSError."""
         if path.is_socket():
             path.unlink()
         loop = asyncio.get_running_loop()
@@ -51,14 +51,14 @@ class Listener:
             )
 
     async def serve(self, connected: socket.socket) -> None:
-        """Serve a connection that was accepted elsewhere like one of the listening sockets. OSError where it has ended."""
+        """Serve a connection that was accepted elsewhere, as if a listening socket had it. OSError if it has ended."""
         loop = asyncio.get_running_loop()
         await loop.connect_accepted_socket(self._connection, connected, **listener_options(self._tls))
 
     async def adopt(
         self, connected: socket.socket, made: "Callable[[Context, RouteTable, Connections], Connection]"
     ) -> None:
-        """Serve one connection that came another way than by the listening socket."""
+        """Serve one connection that did not come from a client directly. made: makes the Connection that serves it."""
         await asyncio.get_running_loop().connect_accepted_socket(
             lambda: made(self._context, self._routes, self._connections), connected
         )
@@ -73,7 +73,7 @@ class Listener:
         await self._connections.all_closed()
 
     async def close(self) -> None:
-        """Accept no more, and end every connection at once."""
+        """Stop accepting, and abort every connection."""
         self._stop_listening()
         self._connections.abort()
         await self._connections.all_closed()

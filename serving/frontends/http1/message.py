@@ -1,8 +1,8 @@
-"""One HTTP/1.1 request head and one reply, apart from any connection. connection.py bounds the bytes of a head.
+"""HTTP/1.1 request heads and replies, independent of a connection. connection.py limits the size of a head.
 
 parse_head(bytes) -> Head           httptools (llhttp, strict) on exactly the bytes up to the empty line
 Reply                               status, body and headers of an answer; `encode` makes the bytes
-error_reply(exception) -> Reply     the one table from neutral codes to HTTP statuses
+error_reply(exception) -> Reply     the error as JSON; STATUS maps neutral codes to HTTP statuses
 HttpError                           a refusal that belongs to HTTP itself (404 route, 405, 408, 411, 413, 415, 431)
 
 Source: RFC 9112 (HTTP/1.1) and RFC 9110 (HTTP semantics).
@@ -63,11 +63,11 @@ class BodyTooLarge(HttpError):
 
 
 class Head:
-    """A parsed request head. `headers` has lower-case names; repeated ones are joined with ", ". `names` has those that the
-    client has written otherwise.
+    """A parsed request head. `headers` has lower-case names; the values of a repeated name are joined with ", ".
 
-    content_length: -1 for a chunked body. header_length: Inference-Header-Content-Length. encoding: of the body.
-    accept: "gzip" or "deflate" where the client takes compressed answers. query: what follows the path's "?", as it was sent.
+    names: lower-case name -> the name as the client wrote it, if that is different. content_length: -1 for a chunked body.
+    header_length: the value of Inference-Header-Content-Length. encoding: the Content-Encoding of the body. accept: "gzip" or
+    "deflate" if the client takes compressed answers. query: the text after the "?" of the path, as it was sent.
     """
 
     __slots__ = (
@@ -110,7 +110,7 @@ class Head:
         self.accept = _accepted_encoding(headers.get("accept-encoding", ""))
 
     def with_headers(self, headers: dict[str, str], other_lengths: bool) -> "Head":
-        """Return this head with other headers, of which only the lengths are read anew, if `other_lengths`."""
+        """Return this head with other headers. Nothing is read from them again, except the lengths if `other_lengths`."""
         other = Head.__new__(Head)
         other.method = self.method
         other.path = self.path
@@ -162,7 +162,7 @@ class _Collector:
     def on_headers_complete(self) -> None:
         assert self.parser is not None
         self.complete = True
-        self.keep_alive = self.parser.should_keep_alive()  # llhttp forgets it once a message without a body is over
+        self.keep_alive = self.parser.should_keep_alive()  # llhttp forgets it when a message without a body ends
 
 
 def parse_head(data: bytes) -> Head:
@@ -172,7 +172,7 @@ def parse_head(data: bytes) -> Head:
     try:
         parser.feed_data(data)
     except httptools.HttpParserUpgrade:
-        pass  # an upgrade is not taken: the request is answered as HTTP/1.1
+        pass  # upgrades are not supported: the request is answered as HTTP/1.1
     except httptools.HttpParserError:
         raise HttpError(400, "the request is not valid HTTP/1.1") from None
     if not collector.complete:
@@ -223,8 +223,8 @@ def _header_length(headers: dict[str, str]) -> int | None:
 
 
 def _accepted_encoding(header: str) -> str:
-    """Return which of our encodings an Accept-Encoding header prefers, the first among equals; "" for identity or none.
-    Source: RFC 9110, section 12.5.3."""
+    """Return the one of ENCODINGS that an Accept-Encoding header prefers, the first among equals; "" if it prefers identity, or
+    names none of them. Source: RFC 9110, section 12.5.3."""
     best, best_weight = "", 0.0
     for item in header.lower().split(","):
         name, _, parameters = item.partition(";")
@@ -235,7 +235,7 @@ def _accepted_encoding(header: str) -> str:
 
 
 def _weight(parameters: str) -> float:
-    """Return the quality value of `q=0.5`, 1 where there is none, and 0 for what is no number from 0 to 1."""
+    """Return the quality value, such as 0.5 for `q=0.5`; 1 if there are no parameters, 0 for a malformed one."""
     if not parameters:
         return 1.0
     match = _WEIGHT.fullmatch(parameters.strip())
@@ -246,7 +246,7 @@ def _weight(parameters: str) -> float:
 class Reply:
     """An answer of known length. The chunks of `body` are written in order; large ones are not joined.
 
-    closes: the connection ends after it, and after the answers to requests that have come already.
+    closes: the connection closes after this answer, and after the answers to requests that have come already.
     """
 
     status: int = 200
@@ -256,9 +256,9 @@ class Reply:
     closes: bool = False
 
     def encode(self, head: Head, closing: bool, standing: str = "") -> list[Chunk]:
-        """Return status line, headers and body; for HEAD without the body, for 204 without its length too.
+        """Return the status line, headers and body. The answer to HEAD has no body; an answer with 204 has no length either.
 
-        standing: the header lines of all answers of the listener."""
+        standing: the header lines that all answers of the listener have."""
         lines = [status_line(self.status)]
         if self.content_type:
             lines.append(f"Content-Type: {self.content_type}\r\n")
@@ -292,9 +292,9 @@ def plain_error(error: Exception, status: int, message: str) -> object:
 
 
 def error_reply(error: Exception, body: Callable[[Exception, int, str], object] = plain_error) -> Reply:
-    """Return the answer to an exception; an unforeseen one is 500 without its text.
+    """Return the answer to an exception; an unexpected exception becomes 500 without its text.
 
-    body: exception, status and message -> the body of the answer, as JSON."""
+    body: exception, status and message -> the value that becomes the JSON body of the answer."""
     status, message, headers = _described(error)
     return json_reply(body(error, status, encodable(message)), status, headers)
 

@@ -1,9 +1,9 @@
 """The table of an HTTP listener's routes.
 
 A route is one line: method, pattern, API group (serving/frontends/shared/authorisation.py), handler. The method ANY stands for
-every method. In a pattern {name} is one path segment, {name*} all that follow, and [...] may be missing. A handler
-is called with (frontend, exchange): the object behind the routes, such as the inference server, and the request. It returns an
-answer as exchange.Exchange says.
+every method. In a pattern, {name} stands for one path segment, {name*} for all that follow, and a part in [...] is optional. A
+handler is called with (frontend, exchange): the object behind the routes, such as the inference server, and the request. The
+module `exchange` says how a handler answers.
 """
 
 import re
@@ -39,11 +39,12 @@ class RouteTable:
         max_body: int,
         error_replies: Mapping[str, ErrorReply] | None = None,
     ) -> None:
-        """max_body: bytes of a body on a route for large ones. error_replies: beginning of a path -> the form of errors there,
-        also where no route leads; {"error": message} elsewhere. That of "" is for requests without a valid head, too."""
+        """max_body: bytes of the largest body on a route with `large`. error_replies: beginning of a path -> the function that
+        makes the error replies of such paths, known or unknown; errors of other paths are {"error": message}. The function for
+        the beginning "" also answers requests without a valid head."""
         self._max_body = max_body
         self._error_replies = dict(error_replies or {})
-        self.unknown = RouteMatch(error_reply=self._error_replies.get("", error_reply))  # without a valid head
+        self.unknown = RouteMatch(error_reply=self._error_replies.get("", error_reply))  # for invalid heads
         self._large = {route.pattern for route in routes if route.large}
         self._encoded = {route.pattern for route in routes if route.encoded}
         self._patterns = {route.pattern: _compile(route.pattern) for route in routes}

@@ -1,7 +1,7 @@
-"""POST .../generate and .../generate_stream: JSON by names in, JSON by names out.
+"""POST .../generate and .../generate_stream: inputs and outputs are JSON values under their names.
 
-A key that names an input of the model becomes that tensor, any other a request parameter. A value is one element; a list
-holds the elements in row-major order. Source: Triton, docs/protocol/extension_generate.md.
+A key that names an input of the model becomes that tensor; any other key becomes a request parameter. A single value is one
+element; a list has the elements in row-major order. Source: Triton, docs/protocol/extension_generate.md.
 """
 
 import math
@@ -29,7 +29,7 @@ from serving.server.inference_server import InferenceServer
 with_names_once = partial(with_json, names_once=True)
 
 _SCALARS = (str, int, float, bool)
-_KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # the type that JSON must have
+_KINDS = {TYPE_STRING: ("string", str), TYPE_BOOL: ("boolean", bool)}  # datatype -> the type that its JSON must have
 
 
 @with_names_once
@@ -91,12 +91,13 @@ def _request(server: InferenceServer, exchange: Exchange, body: JsonObject) -> I
 
 
 def start(server: InferenceServer, exchange: Exchange, *requests: InFlightRequest) -> None:
-    """Hand over requests, decoded now, whose answers go to this exchange."""
+    """Hand requests that have just been decoded to the server; their answers go to this exchange."""
     submit(server, exchange, exchange.received() if server.tracing else None, *requests)
 
 
 def by_name(config: ModelConfig, values: JsonObject) -> tuple[dict[str, Tensor], Parameters]:
-    """Return tensors for the values that name inputs, and parameters for the others; None is left out."""
+    """Return tensors for the values that have the names of inputs, and parameters for the others. A value of None is left
+    out."""
     known = {tensor.name: tensor for tensor in config.input}
     inputs: dict[str, Tensor] = {}
     parameters: Parameters = {}

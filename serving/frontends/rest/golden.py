@@ -1,4 +1,4 @@
-"""The load parameter `slipway.golden`, as repository.core.golden has it: examples that the loaded version has to answer."""
+"""The load parameter `slipway.golden`: examples that the loaded version has to answer, as repository.core.golden reads them."""
 
 from repository.core.errors import InvalidExample
 from repository.core.golden import GoldenRequest, read_golden
@@ -13,7 +13,7 @@ PARAMETER = "slipway.golden"
 
 
 def read_checks(text: str, model: str) -> list[GoldenCheck]:
-    """Return the golden requests for that model. INVALID_ARG for a wrong one, with its name."""
+    """Return the golden requests for that model. INVALID_ARG for a wrong request; the error names it."""
     try:
         golden = read_golden(text)
     except InvalidExample as error:

@@ -52,7 +52,7 @@ def model_config(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def model_statistics(server: InferenceServer, exchange: Exchange) -> Reply:
-    """Answer with Triton's message; the row of a version also has its release, where there is one."""
+    """Answer with Triton's message; the row of a version also has its release, if it has one."""
     found = server.version_statistics(*_model(exchange))
     rows = []
     for statistics in found:
@@ -82,7 +82,7 @@ def _index_row(row: IndexRow) -> JsonObject:
 
 @with_json
 async def load_model(server: InferenceServer, exchange: Exchange, body: JsonObject) -> Reply:
-    """Load a model and answer with the steps of the load; stock clients read the status alone."""
+    """Load a model and answer with the steps of the load; stock clients read only the status."""
     _default_repository(exchange)
     exchange.body = b""
     parameters = _parameters(body)
@@ -125,7 +125,7 @@ async def unload_model(server: InferenceServer, exchange: Exchange) -> Reply:
 
 
 def _ready_reply(ready: bool, otherwise: str) -> Reply:
-    """Return an empty answer, or 400 with the reason, as Triton says "not ready"."""
+    """Return an empty answer if ready, otherwise 400 with the reason: 400 is Triton's status for "not ready"."""
     return Reply() if ready else json_reply({"error": otherwise}, 400)
 
 
@@ -147,7 +147,7 @@ def _parameters(body: JsonObject) -> JsonObject:
 
 
 def _base64(key: str, value: str) -> bytes:
-    """Decode a load parameter in pieces, between which other threads have their turn."""
+    """Decode a load parameter in pieces, so that other threads can run between them."""
     content = bytearray()
     try:
         for start in range(0, len(value), _BASE64_PIECE):

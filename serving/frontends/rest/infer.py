@@ -1,4 +1,4 @@
-"""POST .../infer: decode, and hand over to the server; InferResponder answers when it calls back."""
+"""POST .../infer: decodes the request and hands it to the server. InferResponder answers when the server calls it."""
 
 import asyncio
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from serving.server.inference_server import InferenceServer
 def infer(
     server: InferenceServer, exchange: Exchange, on_error: Callable[[Exchange, Exception], None] = Exchange.fail
 ) -> None:
-    """Infer once; the responder of the request answers the exchange. on_error: called with an error after the return."""
+    """Infer once; the responder of the request answers the exchange. on_error: called with an error that comes later."""
     received = exchange.received() if server.tracing else None
     if len(exchange.body) < LARGE:
         _submit_checked(server, exchange, _decode(server, exchange), received)
@@ -64,11 +64,11 @@ def _submit_checked(
 
 
 def submit(server: InferenceServer, exchange: Exchange, received: ReceiveTimes, *requests: InFlightRequest) -> None:
-    """Hand over requests whose answers go to this exchange. received: when they came, if they are traced."""
-    exchange.body = exchange.binary = b""  # the tensors hold what they need
+    """Hand requests to the server; their answers go to this exchange. received: when they came, if they are traced."""
+    exchange.body = exchange.binary = b""  # the tensors refer to the bytes that they need
     exchange.requests = requests
     for request in requests:
-        if exchange.done:  # one before it has failed already
+        if exchange.done:  # an earlier request has failed already
             return
         try:
             server.infer(request, "http", exchange.pipeline.transport, exchange.head.headers, received)

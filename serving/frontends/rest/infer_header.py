@@ -1,8 +1,8 @@
-"""The JSON of a V2 inference request without the elements of its tensors: Triton's inference header, checked.
+"""Checks the JSON of a V2 inference request, without the elements of its tensors: Triton's inference header.
 
-Most clients send the same header again and again, with another `id` and other flat arrays under "data". Those are cut out, and
-the rest, the outline, is parsed once. It has marks in their places, which no client can guess: unless the parser returns each
-mark as the id or as the data of an input, the body is parsed whole.
+Most clients send the same header again and again, with another `id` and other arrays under "data". The id and the arrays are
+cut out, and the rest, the outline, is parsed once. A mark that no client can guess replaces each part that was cut out. If the
+parser does not return each mark as the id or as the data of an input, the body is parsed whole.
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_{binary_data,parameters,schedule_policy,sequence}.md.
 """
@@ -39,9 +39,9 @@ from serving.frontends.shared.bounded_cache import BoundedCache
 MAX_DIMS = 32
 CACHED_OUTLINES = 512
 CACHED_SIZE = 4096  # bytes of an outline
-_ID = re.compile(rb'"id": ?"([^"\\\x00-\x1f]*)"')  # the first string of that name, where it has no escapes
+_ID = re.compile(rb'"id": ?"([^"\\\x00-\x1f]*)"')  # the first id, if it has no escapes
 _ID_MARK = b'"id":' + MARK_TEXT
-# numpy's code of a dtype -> that of `struct`, for those that have numbers in JSON
+# numpy's code of a dtype -> the code of `struct`, for datatypes that are numbers in JSON
 _STRUCT_CODES = {
     "i1": "b",
     "i2": "h",
@@ -60,11 +60,11 @@ JsonMembers = Mapping[str, object]
 
 
 class InputHeader:
-    """One input as announced.
+    """The declaration of one input.
 
-    binary_size: its bytes in the binary part, -1 where its data is in the JSON or in `region`. plain: its binary form
-    is numpy's. pack: makes that form of as many Python numbers as the input has elements, and raises where they are of another
-    kind or out of range; None for too many elements, and for a datatype without numbers.
+    binary_size: bytes of the input in the binary part; -1 if its data is in the JSON or in `region`. plain: numpy has the same
+    binary form. pack: makes the binary form from the elements, which are Python numbers, and raises if one is of another kind
+    or out of range; None for too many elements, and for a datatype that is not numbers in JSON.
     """
 
     __slots__ = ("binary_size", "dtype", "elements", "name", "pack", "plain", "region", "row", "shape")
@@ -94,9 +94,9 @@ class InputHeader:
 
 @dataclass
 class InferHeader:
-    """A request's JSON, checked. It is shared between requests with equal outlines, and never written to.
+    """The checked JSON of a request. Requests with equal outlines share it; only `outlines` changes.
 
-    given: the inputs whose data stands in the JSON. binary_size: the bytes of all inputs in the binary part together.
+    given: the inputs whose data is in the JSON. binary_size: the bytes of all inputs in the binary part together.
     outlines: model -> the outline of its last response to this header.
     """
 
@@ -104,14 +104,14 @@ class InferHeader:
     given: list[InputHeader] = field(default_factory=list)
     binary_size: int = 0
     requested: tuple[str, ...] = ()
-    binary: dict[str, bool] = field(default_factory=dict)  # requested output -> as binary data
+    binary: dict[str, bool] = field(default_factory=dict)  # requested output -> whether it is sent as binary data
     binary_default: bool = False
     id: str = ""
     parameters: Parameters = field(default_factory=dict)
     priority: int = 0
     timeout_us: int = 0
     sequence: SequencePosition = NO_SEQUENCE
-    rules: dict[str, OutputRule] = field(default_factory=dict)  # for outputs to classify or to put into shared memory
+    rules: dict[str, OutputRule] = field(default_factory=dict)  # outputs to classify or to put into shared memory
     all_binary: bool = False  # no output is asked for as JSON
     outlines: BoundedCache[str, ResponseOutline] = field(default_factory=lambda: BoundedCache(8))
 
@@ -124,8 +124,8 @@ _known: BoundedCache[bytes, InferHeader] = BoundedCache(CACHED_OUTLINES)
 
 
 def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
-    """Return the header, the request's id, and the texts of the arrays that are the data of the inputs `given`, each with its
-    brackets and still to be parsed. NotFlatError for a body that is to be parsed whole."""
+    """Return the header, the request's id, and the data of each input in `given`, as the text of an array with its brackets,
+    which is not parsed yet. NotFlatError if the body has to be parsed whole."""
     if len(body) >= LARGE:
         outline, texts = cut_large_arrays(body)
     else:
@@ -155,8 +155,8 @@ def read_outline(body: Chunk) -> tuple[InferHeader, str, list[Chunk]]:
 
 
 def _learn(outline: bytes, arrays: int) -> InferHeader | None:
-    """Return the header of an outline; None where a mark is at a wrong place, because an array or the id would become the value
-    of another field."""
+    """Return the header of an outline; None if a mark is at a wrong place: an array or the id is the value of another field
+    then."""
     try:
         header, data = check_header(load_json(outline))
     except ServingError:
@@ -171,7 +171,7 @@ def _learn(outline: bytes, arrays: int) -> InferHeader | None:
 
 # -- checks ------------------------------------------------------------------------------------------------------------
 def check_header(value: object) -> tuple[InferHeader, list[object]]:
-    """Return the checked form of a request's JSON, and the data of its `given` inputs, unchecked."""
+    """Return the checked form of a request's JSON, and the data of its `given` inputs, which is not checked."""
     if not isinstance(value, dict):
         raise invalid("expected the request to be a JSON object")
     inputs = value.get("inputs")
@@ -229,7 +229,7 @@ def _shape(name: str, row: Datatype, value: object) -> tuple[tuple[int, ...], in
         raise invalid(f"input '{name}': expected at most {MAX_DIMS} dimensions, got {len(value)}")
     shape = tuple(value)
     count = math.prod(shape)
-    # numpy bounds the product of the dims even where one of them is 0
+    # numpy limits the product of the other dims even if one dim is 0
     if (count or math.prod(filter(None, shape))) * max(row.itemsize, 8) >= 1 << 62:
         raise invalid(f"input '{name}': shape {list(shape)} has too many elements")
     return shape, count
@@ -291,7 +291,7 @@ def _parameters(value: JsonMembers) -> JsonMembers:
 
 
 def _checked(name: str, value: object, kind: type[T]) -> T:
-    """Return the value, which must be of this kind."""
+    """Return the value; INVALID_ARG unless it is of this type."""
     if not isinstance(value, kind):
         raise _wrong_type(name, kind)
     return value

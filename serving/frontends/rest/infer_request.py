@@ -1,9 +1,9 @@
-"""The V2 inference request: JSON, Triton's inference header, followed by the binary data of tensors.
+"""The V2 inference request: JSON (Triton's inference header), followed by the binary data of tensors.
 
-decode(body, binary, ...) -> (InferenceRequest, InferHeader)      tensors are views of `binary` where they can be
+decode(body, binary, ...) -> (InferenceRequest, InferHeader)      tensors are views of `binary` where possible
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
-Nothing is allocated by a shape that a client claims before the data for it is there.
+No memory is allocated for a shape that a client only claims: the data has to be there first.
 """
 
 import math
@@ -32,10 +32,10 @@ _T, _F = b"tf"
 def decode(
     body: Chunk, binary: Chunk, model: str, version: str, memory: SharedMemory
 ) -> tuple[InferenceRequest, InferHeader]:
-    """Return the request for `model` in its `version`, and its header, by which the response is encoded.
+    """Return the request for `model` in its `version`, and its header, which says how to encode the response.
 
-    body: the JSON. binary: the data of the inputs that announce a size in bytes, one after the other. memory: where inputs in
-    shared memory are looked up. INVALID_ARG for a wrong request, NOT_FOUND for an unknown region; the server
+    body: the JSON. binary: the data of the inputs that announce a size in bytes, one after the other. memory: the registered
+    shared memory, for inputs that lie in it. INVALID_ARG for a wrong request, NOT_FOUND for an unknown region; the server
     checks later whether the inputs fit the model.
     """
     try:
@@ -54,14 +54,14 @@ def read_whole(body: Chunk) -> tuple[InferHeader, str, list[Array]]:
 
 
 def _from_text(spec: InputHeader, text: Chunk) -> Array:
-    """Return the tensor whose data is `text`. NotFlatError where it is not the text of one whole array."""
+    """Return the tensor whose data is `text`. NotFlatError if `text` is not one whole array."""
     if len(text) > SMALL_TEXT:
         return _from_json(spec, numbers(text, spec.row))
     try:
         values = orjson.loads(text)
     except ValueError:
         raise NotFlatError from None
-    # Booleans are numbers to Python. A byte is looked for as a number: as bytes it takes ten times as long.
+    # A text with "t" or "f" may have booleans, which `pack` would take as numbers. `in` is ten times faster with an integer.
     if spec.pack is not None and _T not in text and _F not in text:
         if values and type(values[0]) is list:
             values = flattened(spec.name, values)
@@ -98,7 +98,7 @@ def _make_request(
     version: str,
     memory: SharedMemory | None = None,
 ) -> InferenceRequest:
-    """arrays: the tensors of the inputs `given`."""
+    """Return the request. arrays: the tensors of the inputs in `header.given`."""
     if len(binary) != header.binary_size:
         raise _wrong_size(header, len(binary))
     inputs: dict[str, Array] = {}

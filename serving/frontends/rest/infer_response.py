@@ -1,6 +1,6 @@
 """The V2 inference response: JSON followed by the binary data of tensors, as the answer to an exchange.
 
-encode(response, header) -> (JSON, binary parts)      header: that of the request
+encode(response, header) -> (JSON, binary parts)      header: the header of the request
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
 """
@@ -23,7 +23,7 @@ SMALL = 2048  # bytes; shorter answers are compressed with little memory
 
 
 class InferResponder:
-    """Answers the exchange when the response comes. `header` is the request's."""
+    """Answers the exchange when the response comes. header: the header of the request."""
 
     __slots__ = ("exchange", "header")
     flow: ResponseFlow | None = None  # a model that answers once is never held back
@@ -66,8 +66,7 @@ async def _answer_large(exchange: Exchange, response: InferenceResponse, header:
 
 
 def encode(response: InferenceResponse, header: InferHeader) -> tuple[bytes, list[Chunk]]:
-    """Return the JSON, and the binary data of the outputs asked for in that form, in order. INVALID_ARG for an output that
-    JSON cannot hold."""
+    """Return the JSON, and the data of the binary outputs in order. INVALID_ARG for an output that JSON cannot hold."""
     usual = not response.in_shared_memory and not response.parameters
     if usual:
         outline = header.outlines.get(response.model_name)
@@ -111,7 +110,7 @@ def _answer(exchange: Exchange, json_part: bytes, parts: list[Chunk]) -> None:
 
 
 def _answer_in_full(exchange: Exchange, json_part: bytes, parts: list[Chunk], size: int) -> None:
-    """Answer with the headers that the fast path leaves out: Connection, Content-Encoding, those of the listener."""
+    """Answer with the headers that the fast path leaves out: Connection, Content-Encoding and the listener's own headers."""
     headers = [("Inference-Header-Content-Length", str(len(json_part)))] if parts else []
     kind = "application/octet-stream" if parts else "application/json"
     body: list[Chunk] = [json_part, *parts]

@@ -1,4 +1,4 @@
-"""Bodies that are one JSON object and no V2 inference request. Large ones are parsed on another thread than the loop's."""
+"""Bodies that are one JSON object, except V2 inference requests. Large bodies are parsed on a worker thread."""
 
 import json
 import re
@@ -20,9 +20,9 @@ JsonHandler = Callable[[InferenceServer, Exchange, JsonObject], HandlerResult]
 
 
 def with_json(handle: JsonHandler, names_once: bool = False) -> Callable[[InferenceServer, Exchange], HandlerResult]:
-    """Make a handler that gets the body as an object, which is parsed on another thread where it is large.
+    """Return a route's handler that parses the body for `handle`, on a worker thread if the body is large.
 
-    names_once: a name that is given twice is refused; otherwise the last one counts."""
+    names_once: a name that is given twice is refused; otherwise its last value counts."""
     parse = _with_names_once if names_once else json_object
 
     def handler(server: InferenceServer, exchange: Exchange) -> HandlerResult:
@@ -52,11 +52,11 @@ def json_object(exchange: Exchange) -> JsonObject:
 
 
 def _with_names_once(exchange: Exchange) -> JsonObject:
-    """Return the body as an object. INVALID_ARG also where a name stands twice in it, or among its parameters."""
+    """Return the body as an object. INVALID_ARG also if a name is given twice in the object, or in its "parameters"."""
     value = json_object(exchange)
     body = bytes(exchange.body)
     names = _NAME.findall(body)
-    if len(set(names)) < len(names) or b"\\" in body:  # some object has one twice, or a name may be written in two ways
+    if len(set(names)) < len(names) or b"\\" in body:  # an object may have a name twice, perhaps written in two ways
         _refuse_twice(body)
     return value
 
@@ -74,4 +74,4 @@ def _refuse_twice(body: bytes) -> None:
 
 
 class _Pairs(list[tuple[str, object]]):
-    """The members of a JSON object, with names that stand in it twice."""
+    """The members of a JSON object, including repeated names."""

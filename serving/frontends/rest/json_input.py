@@ -1,12 +1,12 @@
-"""Requests as JSON, and the tensors in it: lists of numbers, booleans or strings, flat or nested in row-major order.
+"""Reads requests in JSON, and their tensors: lists of numbers, booleans or strings, flat or nested in row-major order.
 
-A body is read in one of two ways. `cut_arrays` cuts the flat arrays out of it: the rest, the outline, is the same for each
-request of most clients and need not be parsed again. `load_json` parses any other body whole: large ones by simdjson, whose
-arrays give their numbers as one buffer without a Python object for each.
+A body is read in one of two ways. `cut_arrays` cuts the arrays out of it: the rest, the outline, is the same for each request
+of most clients and need not be parsed again. `load_json` parses any other body whole. It parses large bodies by simdjson, which
+gives the numbers of an array as one buffer, without a Python object for each number.
 
-A parser in C holds the interpreter's lock until it is done: 6 ms for each megabyte, for which the event loop stands still, on
-any thread that the parser runs on. Large arrays are therefore read in pieces, between which the loop gets its turn.
-JSON has no NaN or infinity; like Triton this reads the tokens NaN, Infinity and -Infinity.
+A parser in C holds the interpreter's lock until it is done: 6 ms for each megabyte. In this time the event loop stands still,
+even if the parser runs on another thread. Large arrays are therefore read in pieces, so that the loop can run between them.
+JSON has no NaN or infinity; like Triton, this module reads the tokens NaN, Infinity and -Infinity.
 """
 
 import itertools
@@ -26,9 +26,9 @@ from serving.core.errors import ServingError, invalid
 from serving.frontends.http1.message import Chunk
 from serving.frontends.shared.worker_threads import checkpoint
 
-LARGE = 256 << 10  # bytes of a body; below, a parser takes less than 2 ms
-_WINDOW = 128 << 10  # bytes looked at or parsed at a time
-# Stands where an array was cut out of a body; no client can guess it.
+LARGE = 256 << 10  # bytes of a body; a parser takes less than 2 ms for a smaller one
+_WINDOW = 128 << 10  # bytes that are searched or parsed in one step
+# The mark in the place of an array that was cut out of a body; no client can guess it.
 MARK = secrets.token_hex(8)
 MARK_TEXT = f'"{MARK}"'.encode()
 _DATA = b'"data":'
@@ -40,14 +40,14 @@ _OPENING = re.compile(rb" ?(\[{1,%d})" % MAX_DEPTH)
 _END = re.compile(b"]")
 _KEY_SIZE = 6
 MAX_ARRAYS = 4096  # arrays of one request
-# Kind of numpy's dtype -> simdjson's name of a buffer, and the dtype that it has.
+# Kind of a numpy dtype -> simdjson's name for a buffer of such numbers, and the dtype of that buffer.
 _BUFFER_KINDS: dict[str, tuple[Literal["d", "i", "u"], np.dtype[Any]]] = {
     "f": ("d", np.dtype(np.float64)),
     "i": ("i", np.dtype(np.int64)),
     "u": ("u", np.dtype(np.uint64)),
 }
-SIMDJSON_FROM = 2048  # bytes; below, orjson is faster
-SMALL_TEXT = 1024  # bytes of an array; below, Python objects are faster than numpy's checks of all elements
+SIMDJSON_FROM = 2048  # bytes; for a smaller body orjson is faster
+SMALL_TEXT = 1024  # bytes of an array; for a smaller one Python objects are faster than numpy's checks of all elements
 MAX_TENSORS = 4096  # inputs or outputs of one request
 MAX_PARAMETERS = 4096  # parameters of a request, or of one of its tensors
 MAX_PARAMETERS_TEXT = 1 << 20  # bytes
@@ -67,15 +67,15 @@ _LIMITS = {
 
 # -- flat arrays, apart from the rest ----------------------------------------------------------------------------------
 class NotFlatError(Exception):
-    """The body has to be parsed whole: it may be wrong, or have other arrays than flat ones."""
+    """The body has to be parsed whole: it may be wrong, or have arrays that are not flat."""
 
 
 def cut_arrays(body: bytes) -> tuple[bytes, list[Chunk]]:
     """Return the outline, with MARK in place of each array under a key "data", flat or nested, and the texts of the arrays.
 
-    Both have to be parsed: a text may be anything that ends with a bracket, and the caller checks that each mark is the data of
-    an input. Whatever is found is a key, if the body is JSON at all, because quotes inside of a string would be escaped.
-    NotFlatError for too many arrays.
+    The caller has to parse both: a text may be anything that ends with a bracket, and each mark has to be the data of an input.
+    If the body is JSON, each "data" that is found is a key, because quotes inside of a string would be escaped. NotFlatError
+    for too many arrays.
     """
     pieces = body.split(_DATA)
     texts: list[Chunk] = []
@@ -97,7 +97,8 @@ def cut_arrays(body: bytes) -> tuple[bytes, list[Chunk]]:
 
 
 def _end_of_nested(piece: bytes) -> int:
-    """Return where an evenly nested array ends: after as many closing brackets in a row as it begins with opening ones."""
+    """Return where an evenly nested array ends: after as many closing brackets in a row as there are opening ones at its
+    beginning."""
     found = _OPENING.match(piece)
     closing = b"]" * (len(found[1]) if found else 1)
     stop = piece.find(closing)
@@ -107,8 +108,8 @@ def _end_of_nested(piece: bytes) -> int:
 
 
 def cut_large_arrays(body: Chunk) -> tuple[bytes, list[Chunk]]:
-    """Do the same without holding the interpreter's lock for long. NotFlatError where there is anything else than a flat array
-    under a key "data"."""
+    """Do the same as `cut_arrays`, without holding the interpreter's lock for long. NotFlatError if the value of a key "data"
+    is not a flat array."""
     pieces: list[Chunk] = []
     texts: list[Chunk] = []
     position = 0
@@ -124,7 +125,7 @@ def cut_large_arrays(body: Chunk) -> tuple[bytes, list[Chunk]]:
 
 
 def _find(body: Chunk, token: re.Pattern[bytes], position: int) -> int:
-    """Return where the token is next, or -1. Reads no further than the token, and copies nothing."""
+    """Return the position of the next such token, or -1. This reads no further than the token, and copies nothing."""
     while position < len(body):
         checkpoint()
         found = token.search(body, position, position + _WINDOW)
@@ -144,11 +145,11 @@ def _after(body: Chunk, position: int, token: bytes) -> int:
 
 
 def from_buffer(row: Datatype, data: simdjson.Array) -> NDArray[Any] | None:
-    """Return the numbers of a simdjson array, flattened; None where they are not all of the kind that the datatype needs."""
+    """Return the numbers of a simdjson array, flattened; None if they are not all of the kind that the datatype needs."""
     kind = _BUFFER_KINDS.get(row.dtype.kind)
     if kind is None:
         return None
-    # simdjson's annotation says bytes, which a compiled module would insist on; it is another object with a buffer.
+    # simdjson annotates the buffer as bytes, and a compiled module would check that; but the buffer is another object.
     array: Any = data
     try:
         return np.frombuffer(array.as_buffer(of_type=kind[0]), kind[1])
@@ -157,8 +158,8 @@ def from_buffer(row: Datatype, data: simdjson.Array) -> NDArray[Any] | None:
 
 
 def numbers(text: Chunk, row: Datatype) -> NDArray[Any]:
-    """Return the numbers in an array's text, flat: large floats in the datatype asked for; integers in a wide one, so that
-    their range can be checked. NotFlatError for any other text."""
+    """Return the numbers in an array's text as a flat array. The floats of a long text are converted to the datatype of `row`;
+    integers are not, so that their range can be checked. NotFlatError for any other text."""
     if len(text) <= _WINDOW:
         return _parsed(bytes(text), row)
     parts = []
@@ -174,7 +175,7 @@ def _parsed(text: bytes, row: Datatype) -> NDArray[Any]:
     try:
         elements = simdjson.Parser().parse(text)
         found = from_buffer(row, elements) if isinstance(elements, simdjson.Array) else None
-    except (ValueError, RuntimeError):  # the latter for integers beyond 64 bits and for deep nesting
+    except (ValueError, RuntimeError):  # RuntimeError for integers beyond 64 bits, and for deep nesting
         raise NotFlatError from None
     if found is None or not found.size:
         raise NotFlatError  # other elements, a comma too many, or an empty array
@@ -198,8 +199,8 @@ def _pieces(text: Chunk) -> Iterator[bytes]:
 
 # -- whole bodies -------------------------------------------------------------------------------------------------------
 def load_json(body: Chunk) -> object:
-    """Return the parsed body: of a large one an inference request's fields, each "data" of `inputs` as a simdjson array.
-    INVALID_ARG where it is no JSON."""
+    """Return the parsed body. A large body has to be an inference request; only its known fields are returned, and each "data"
+    of `inputs` as a simdjson array. INVALID_ARG if the body is not JSON."""
     try:
         return _load_large(body) if len(body) >= SIMDJSON_FROM else orjson.loads(body)
     except (ValueError, TypeError, RuntimeError) as error:  # RecursionError too
@@ -207,7 +208,7 @@ def load_json(body: Chunk) -> object:
 
 
 def _load_large(body: Chunk) -> dict[str, object]:
-    # A parser refuses to be reused while a value of it lives; making one costs little beside a large body.
+    # A parser refuses to be reused while one of its values lives; a new parser costs little compared with a large body.
     document = simdjson.Parser().parse(bytes(body) if isinstance(body, memoryview) else body)
     found = _members(document, _REQUEST)
     for name in ("inputs", "outputs"):
@@ -223,8 +224,8 @@ def _tensor(item: object) -> dict[str, object]:
 
 
 def _members(value: object, names: tuple[str, ...]) -> dict[str, object]:
-    """Return those of these members that an object has. simdjson finds one by a walk over all keys, so that a lookup for each
-    key of the client would take quadratic time."""
+    """Return the members with these names that an object has. simdjson finds a member by a walk over all keys, so that a lookup
+    of each key that the client sent would take quadratic time."""
     if not isinstance(value, simdjson.Object):
         raise invalid("expected the request, and each of its inputs and outputs, to be a JSON object")
     return {name: member for name in names if (member := value.get(name, _MISSING)) is not _MISSING}
@@ -241,13 +242,14 @@ def _plain(value: object) -> object:
 
 
 def check_count(what: str, members: Sized, limit: int) -> None:
-    """Raise INVALID_ARG where there are more members than `limit`."""
+    """Raise INVALID_ARG if there are more members than `limit`."""
     if len(members) > limit:
         raise invalid(f"expected at most {limit} members in {what}, got {len(members)}")
 
 
 def _load_leniently(body: Chunk, error: Exception) -> object:
-    """Parse a body that a fast parser refuses and Triton's takes: NaN and Infinity, for simdjson integers beyond 64 bits."""
+    """Parse a body that a fast parser refuses but Triton's accepts: one with NaN or Infinity, or with integers beyond 64 bits,
+    which simdjson refuses."""
     content = bytes(body)
     load = json.loads if b"NaN" in content or b"Infinity" in content else orjson.loads
     try:
@@ -261,7 +263,7 @@ def _load_leniently(body: Chunk, error: Exception) -> object:
 def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int, data: object) -> NDArray[Any]:
     """Return the tensor of an input's `data`: a list, a simdjson array, or numbers already read as a flat array.
 
-    row: the input's datatype. count: the elements that `shape` has. INVALID_ARG for data of another datatype or shape."""
+    row: the input's datatype. count: the number of elements of `shape`. INVALID_ARG for data of another datatype or shape."""
     if row.name in ("FP16", "BF16"):
         raise invalid(f"input '{name}': {row.name} has no JSON form, send it as binary data")
     flat: NDArray[Any] | None
@@ -281,8 +283,8 @@ def array_from_json(name: str, row: Datatype, shape: tuple[int, ...], count: int
 
 
 def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDArray[Any]:
-    """Return numbers that come as Python objects. Other elements are refused before numpy gets them: from a list with one text
-    it would make an array of texts, all as wide as the longest."""
+    """Return the array of numbers that are Python objects. Other elements are refused before numpy gets them: from a list with
+    one text numpy would make an array of texts, all as wide as the longest."""
     elements = flattened(name, data)
     if not _SCALARS.issuperset(map(type, elements)):
         raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")
@@ -291,7 +293,7 @@ def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDAr
     except OverflowError:
         raise invalid(f"input '{name}': a number in 'data' is too large") from None
     if row.name == "UINT64" and flat.dtype.kind == "f":
-        flat = _wide_integers(flat, elements)  # numpy makes a float of small and huge integers together
+        flat = _wide_integers(flat, elements)  # numpy makes floats of small and huge integers together
     allowed = {"b": "b", "f": "fiu"}.get(row.dtype.kind, "iu")
     if flat.size and flat.dtype.kind not in allowed:
         raise invalid(f"input '{name}': expected {row.name} elements in 'data', got something else")
@@ -299,8 +301,8 @@ def _numbers(name: str, row: Datatype, data: list[Any] | simdjson.Array) -> NDAr
 
 
 def flattened(name: str, data: list[Any] | simdjson.Array) -> list[Any]:
-    """Return the elements, of any type, in row-major order. INVALID_ARG unless arrays of one depth are of equal length and all
-    elements stand at one depth."""
+    """Return the elements, of any type, in row-major order. INVALID_ARG unless all arrays at the same depth have the same
+    length, and all elements are at the same depth."""
     if isinstance(data, simdjson.Array):
         return list(_elements(name, data))
     for _ in range(MAX_DEPTH):
@@ -314,7 +316,7 @@ def flattened(name: str, data: list[Any] | simdjson.Array) -> list[Any]:
 
 
 def _elements(name: str, data: simdjson.Array) -> Iterator[object]:
-    """Yield the elements of a large array, between which the work may be given up."""
+    """Yield the elements of a large array. The work may be abandoned between two elements."""
     lengths: dict[int, int] = {}
     depth_of_elements = 0
     pending = [iter(data)]

@@ -1,7 +1,7 @@
-"""Answers as JSON: tensors as flat lists in row-major order, large ones written in pieces.
+"""Writes answers as JSON: tensors become flat lists in row-major order; large tensors are written in pieces.
 
-A writer in C holds the interpreter's lock until it is done; between two pieces the event loop gets its turn, where the work
-runs on another thread. JSON has no NaN or infinity; like Triton this writes the tokens NaN, Infinity and -Infinity.
+A writer in C holds the interpreter's lock until it is done. If the work is on a worker thread, the event loop can run between
+two pieces. JSON has no NaN or infinity; like Triton, this module writes the tokens NaN, Infinity and -Infinity.
 """
 
 import json
@@ -20,7 +20,7 @@ _ELEMENTS = 8 << 10  # written at a time
 
 
 def json_writer(name: str, row: Datatype, size: int) -> Callable[[NDArray[Any]], bytes]:
-    """Return a function that writes the flat `data` of an output of `size` elements, or raises INVALID_ARG where it cannot."""
+    """Return a function that writes the flat `data` of an output of `size` elements, or raises INVALID_ARG if it cannot."""
     if row.name in ("BYTES", "FP16", "BF16"):
         return lambda array: orjson.dumps(flat_values(name, row, array))
     return _numbers if size < LARGE_ARRAY else _many_numbers
@@ -62,7 +62,7 @@ def _numbers(array: NDArray[Any]) -> bytes:
 
 
 def _many_numbers(array: NDArray[Any]) -> bytes:
-    """Do the same in pieces."""
+    """Do the same as `_numbers`, in pieces."""
     flat = array.ravel()
     pieces = []
     for start in range(0, len(flat), _ELEMENTS):

@@ -1,7 +1,8 @@
 """GET and DELETE /v2/slipway/models/{model}/traffic/mismatches?after=N: the worst mismatches of a rollout's shadow.
 
-[{"id", "at", "score", "detail", "inputs", "stable", "candidate"}], tensors as in golden requests (repository.core.tensors),
-those of more than LISTED elements in base64: lists of many numbers take seconds to write and to read.
+The answer is [{"id", "at", "score", "detail", "inputs", "stable", "candidate"}]. Tensors are as in golden requests
+(repository.core.tensors). Tensors of more than LISTED elements are in base64, because long lists of numbers take seconds to
+write and to read.
 """
 
 import base64

@@ -1,7 +1,7 @@
 """The JSON of a V2 inference response without its id and the elements of its tensors.
 
-It is made once for all responses of a model's version that answer equal request headers and have outputs of the same shapes,
-and cut where the elements belong.
+It is made once for all responses of a model's version that answer equal request headers and have outputs of the same shapes. It
+is cut at the places where the elements belong.
 
 Source: KServe V2 REST, Inference; Triton docs/protocol/extension_binary_data.md.
 """
@@ -25,12 +25,12 @@ _MARK_TEXT = f'"{_MARK}"'.encode()
 
 
 class ResponseOutline:
-    """Made for one response; `fill` fills it with each response that is like it."""
+    """The outline of one response. `fill` fills it with that response, or with another one of the same form."""
 
     __slots__ = ("_forms", "_start", "_version")
 
     def __init__(self, response: InferenceResponse, is_binary: Callable[[str], bool]) -> None:
-        """is_binary: whether an output goes out as binary data. INVALID_ARG for a dtype that has no datatype."""
+        """is_binary: returns whether an output is sent as binary data. INVALID_ARG for a dtype that has no datatype."""
         elsewhere = response.in_shared_memory or ()
         self._version = response.model_version
         outputs: list[dict[str, object]] = []
@@ -38,7 +38,7 @@ class ResponseOutline:
         for name, array in response.outputs.items():
             row = datatype_of(array)
             output: dict[str, object] = {"name": name, "datatype": row.name, "shape": array.shape}
-            if name in elsewhere:  # without parameters, in which NVIDIA's C++ client would want a binary_data_size
+            if name in elsewhere:  # no parameters: NVIDIA's C++ client would expect a binary_data_size in them
                 writers.append((None, None, False))
             elif not is_binary(name):
                 output["data"] = _MARK
@@ -46,7 +46,7 @@ class ResponseOutline:
             else:
                 sized = row.itemsize > 0
                 output["parameters"] = {"binary_data_size": array.nbytes if sized else _MARK}
-                small = sized and array.nbytes <= COPIED_BYTES and array.shape  # an empty shape may be that of a scalar
+                small = sized and array.nbytes <= COPIED_BYTES and array.shape  # an empty shape may be a scalar's
                 writers.append((np.ndarray.tobytes if small else raw_bytes, None, not sized))
             outputs.append(output)
         value: dict[str, object] = {"model_name": response.model_name, "model_version": str(response.model_version)}
@@ -56,16 +56,16 @@ class ResponseOutline:
         start, *others = dump_json(value).split(_MARK_TEXT)
         self._start = start
         rest = iter(others)
-        # Of each output: name, dtype and shape; the function that makes its binary data or its JSON; and the JSON after its
-        # elements or its number of bytes; empty where neither stands in the JSON.
+        # For each output: name, dtype and shape; the function that makes its binary data, or the one that makes its JSON; and
+        # the JSON that follows its elements or its number of bytes, empty if neither is in the JSON.
         self._forms = [
             (name, array.dtype, array.shape, to_binary, to_json, next(rest) if cut else b"")
             for (name, array), (to_binary, to_json, cut) in zip(response.outputs.items(), writers, strict=True)
         ]
 
     def fill(self, response: InferenceResponse) -> tuple[bytes, list[Chunk]] | None:
-        """Return the JSON, and the outputs' binary data in order; None where the response has another outline. INVALID_ARG
-        for values that JSON cannot hold."""
+        """Return the JSON, and the outputs' binary data in order; None if the response has another outline. INVALID_ARG for
+        values that JSON cannot hold."""
         outputs = response.outputs
         forms = self._forms
         if len(outputs) != len(forms) or response.model_version != self._version:
