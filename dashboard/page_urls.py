@@ -1,4 +1,4 @@
-"""Addresses of pages: those that views declare in the modules of pages, and those of signing in and out."""
+"""Addresses of pages: views declare their addresses in the modules of pages; signing in and out are added here."""
 
 from django.contrib.auth.views import LogoutView
 from django.urls import path

@@ -310,7 +310,7 @@ SPECTACULAR_SETTINGS = {
     "SERVE_PERMISSIONS": ["dashboard.web.rest.permissions.HasRight"],
     "SCHEMA_PATH_PREFIX": "/api/v1",
     "COMPONENT_SPLIT_REQUEST": True,
-    # Names for fields that share a name but have other choices.
+    # Names for fields that share a name but have different choices.
     "ENUM_NAME_OVERRIDES": {
         "ReleaseKind": "dashboard.shared.choices.ReleaseKind",
         "ReleaseState": "dashboard.shared.choices.ReleaseState",
