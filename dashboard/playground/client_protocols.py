@@ -1,4 +1,4 @@
-"""Other protocols than Triton's in which clients ask the bundled server, for the code that the playground shows."""
+"""Protocols other than Triton's in which clients can call the bundled server, for the code that the playground shows."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -11,8 +11,8 @@ from repository.config.document import Document
 
 
 class ClientProtocol(ABC):
-    """A protocol. name: of its address. snippet: the kind of code in snippets.js that speaks it, with its label. streams: how
-    it sends the responses of a stream, in words."""
+    """A protocol. name: the key of its address. snippet: the kind of its code in snippets.js. label: the name of that code on
+    the page. streams: a phrase for how it sends the responses of a stream."""
 
     name: str
     snippet: str
@@ -21,11 +21,11 @@ class ClientProtocol(ABC):
 
     @abstractmethod
     def address(self) -> str:
-        """Return the server's address in this protocol; "" where the server does not speak it, or on no port."""
+        """Return the server's address in this protocol; "" if the server does not serve it on a port."""
 
     @abstractmethod
     def facts(self, document: Document) -> Mapping[str, bool]:
-        """Return what its code must know of a model; a true one says that it can ask the model, as it can every handler."""
+        """Return facts about a model that the code needs. If one is true, the protocol can call the model, as all handlers."""
 
 
 @functools.cache

@@ -27,14 +27,14 @@ from dashboard.shared.model_logs import model_log_tail
 from dashboard.web.addresses import get
 from dashboard.web.pages import SELECTABLE, page_of, respond
 
-EXAMPLES = 100  # on one page
-LOG_LINES = 200  # beside an answer
+EXAMPLES = 100  # the most examples on one page
+LOG_LINES = 200  # lines of the log that are shown next to an answer
 SNIPPETS = (("curl", "curl"), ("http", "Python, HTTP"), ("grpc", "Python, gRPC"))
 DEFAULT = "default"  # in an address: the version that the server chooses
 
 
 class Choice(NamedTuple):
-    """A version that a request can choose. name: in the request; "" for the server's choice."""
+    """A version that a request can choose. name: the version's name in the request; "" for the server's choice."""
 
     name: str
     label: str
@@ -96,7 +96,7 @@ def model_playground(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _offered(request: HttpRequest, numbers: list[int]) -> list[int]:
-    """Return the newest published versions, and those that the address names."""
+    """Return the newest published versions, and the versions that the address names."""
     named = request.GET.get("versions", request.GET.get("version", "")).split(",")
     return [one for place, one in enumerate(numbers) if place < SELECTABLE or str(one) in named]
 
@@ -104,7 +104,7 @@ def _offered(request: HttpRequest, numbers: list[int]) -> list[int]:
 def _choices(numbers: list[int], live: list[int], aliases: dict[str, int], own: Mapping[int, str]) -> list[Choice]:
     """Return the choices: the server's own choice, every published version, and every alias except DEFAULT.
 
-    own: the archives' own versions, by the number.
+    own: the archives' own versions, by version number.
     """
     serves = aliases.get(DEFAULT, max(live, default=None))
     labels = {number: f"{number} ({own[number]})" if number in own else str(number) for number in numbers}
@@ -121,7 +121,7 @@ def _choices(numbers: list[int], live: list[int], aliases: dict[str, int], own: 
 
 
 def _chosen(request: HttpRequest, choices: list[Choice]) -> list[str]:
-    """Return the name in ?version=3, or the two to compare in ?versions=3,champion, without unknown ones."""
+    """Return the name in ?version=3, or the two names to compare in ?versions=3,champion, without unknown names."""
     known = {choice.name for choice in choices}
     given = request.GET.get("versions", request.GET.get("version", "")).split(",")
     names = [name for name in ("" if one.strip() == DEFAULT else one.strip() for one in given) if name in known]
@@ -129,7 +129,7 @@ def _chosen(request: HttpRequest, choices: list[Choice]) -> list[str]:
 
 
 def _version(published: list[Version], name: str, live: list[int], aliases: dict[str, int]) -> Version | None:
-    """Return the version of a name; the newest if that is not published."""
+    """Return the version of a name; the newest version if that version is not published."""
     number = int(name) if name.isdecimal() else aliases.get(name or DEFAULT, max(live, default=None))
     return next((row for row in published if row.number == number), published[0] if published else None)
 
