@@ -1,5 +1,5 @@
-"""What packages add to the dashboard beside its own rooms: readers of archives, flags of the server, protocols of clients.
+"""The parts that packages add to the dashboard's own rooms: readers of archives, flags of the server, protocols of clients.
 
-`table.py` names the packages; each is a Django app that declares what it adds in its module `plugin`, as a `Plugin`. A package
-that is not there adds nothing, and no other room misses it.
+`table.py` names the packages. Each is a Django app whose module `plugin` declares its parts as a `Plugin`. A package that is
+not installed adds nothing, and no other room needs it.
 """

@@ -1,11 +1,11 @@
-"""What a plugin declares."""
+"""The declaration that each plugin makes."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
 class ModelSource(NamedTuple):
-    """A page that brings models from elsewhere, for people who may upload code. address: its name for `reverse`."""
+    """A page that brings models from elsewhere, for people who may upload code. address: the page's name for `reverse`."""
 
     address: str
     label: str
@@ -13,10 +13,11 @@ class ModelSource(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plugin:
-    """What a package adds. Tuples of texts name objects, "package.module.NAME", that are imported when they are first needed.
+    """The parts that a package adds. The tuples name objects as "package.module.NAME", which are imported on their first use.
 
-    archive_readers: each a dashboard.catalog.archives.ArchiveReader. server_additions: each a
-    dashboard.servers.additions.ServerAddition. client_protocols: each a dashboard.playground.client_protocols.ClientProtocol.
+    archive_readers: objects of dashboard.catalog.archives.ArchiveReader. server_additions: objects of
+    dashboard.servers.additions.ServerAddition. client_protocols: objects of
+    dashboard.playground.client_protocols.ClientProtocol.
     """
 
     archive_readers: tuple[str, ...] = ()
