@@ -1,8 +1,8 @@
 """Django's backend for PostgreSQL, with at most `max_sessions` (in OPTIONS) sessions of one process.
 
 Under ASGI each request runs on its own thread, and each thread that queries the database opens a session. Without a bound, 100
-requests at once (the most sessions that PostgreSQL takes) would leave none for the other processes. A thread waits for a
-session; if none becomes free in time, its request is answered that the database does not answer.
+simultaneous requests (the most sessions that PostgreSQL takes) would leave no session for the other processes. A thread waits
+for a session. If none becomes free in time, the answer to its request says that the database does not answer.
 """
 
 import threading
@@ -16,7 +16,7 @@ WAIT_S = 10.0
 
 
 class Sessions:
-    """Counts the sessions of the process. Safe on any thread."""
+    """Counts the sessions of the process. Any thread may call the methods."""
 
     def __init__(self) -> None:
         self._free: threading.BoundedSemaphore | None = None
