@@ -1,3 +1,4 @@
-"""What a model is wanted to serve, what it serves, and the way back: releases, the facts of their lives, and the managed
-repository that the wanted one lies in. It imports `servers`, `access` and what is below; the catalog and all rooms above ask
-here what is live. Nothing else writes config.pbtxt, a release, or a fact of its life."""
+"""Releases: the versions and the configuration that a model should serve, when each release served, and the way back. The
+managed repository, which holds the text of the newest release, belongs to the room too. It imports `servers`, `access` and the
+rooms below; the catalog and all rooms above ask it which versions are live. Only this room writes config.pbtxt, releases and
+their facts."""

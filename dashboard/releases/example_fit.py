@@ -14,9 +14,9 @@ def unfit_examples(model: Model, signature: Signature) -> dict[str, str]:
 
 
 def misfit(example: Example, signature: Signature) -> str:
-    """Return why a version with these tensors cannot answer an example as expected; "" where it can.
+    """Return why a version with these tensors cannot answer an example as expected; "" if it can.
 
-    A clause without a full stop. An unknown datatype or shape fits.
+    The reason is a clause without a full stop. An unknown datatype or shape fits.
     """
     kept = example.signature
     problems = [

@@ -1,4 +1,4 @@
-"""Previews going back to a release: the changes, and whether it can work. The service asks again when it goes back."""
+"""Previews going back to a release: the changes, and whether it is possible. The service checks again when it goes back."""
 
 from dataclasses import dataclass
 
@@ -13,9 +13,9 @@ from repository.config.lines import unified
 class GoingBack:
     """The changes of going back to `release`.
 
-    refusals: why it cannot work, as sentences without a full stop; [] where it can. last: the number of its last text, which
-    comes back. pinned: whether that text has to name its versions. diff: of the texts, unified. effect: how a server takes it
-    (repository.config.reload_rule.Effect).
+    refusals: the reasons why it is impossible, as sentences without a full stop; [] if it is possible. last: the number of the
+    release's last text, which is used again. pinned: whether that text must name its versions explicitly. diff: a unified diff
+    of the texts. effect: how a server applies the change (repository.config.reload_rule.Effect).
     """
 
     release: Release
@@ -36,7 +36,7 @@ class GoingBack:
 
 
 def going_back(model: Model, release: Release) -> GoingBack:
-    """Return what going back to an earlier release of a model would change, and why it cannot work."""
+    """Return the changes of going back to an earlier release of a model, and the reasons if it is impossible."""
     newest, refusals = newest_release(model), _refusals(model, release)
     now = current_document(model)
     last = _last_text(release)
@@ -57,11 +57,11 @@ def going_back(model: Model, release: Release) -> GoingBack:
 
 
 def document_to_return(model: Model, release: Release) -> Document:
-    """Return the configuration by which a release serves its versions again, whatever versions came since.
+    """Return the configuration with which a release serves its versions again, whatever versions were published since.
 
-    Where "the latest" selects another version now, the document names the versions. The traffic policy of a rollout does not
-    come back: its stable version answers all. Of several texts of the release the last is taken, which may have more settings
-    for versions that it does not serve.
+    If the policy "latest" selects another version now, the document names the versions. The traffic policy of a rollout is left
+    out: its stable version answers all requests. If the release has several texts, the last one is used, which may have more
+    settings for versions that it does not serve.
     """
     document, there = _last_text(release).document.without_traffic(), model.published_numbers()
     return document if document.versions(there) == release.versions else document.pinned(release.versions, there)
@@ -82,7 +82,7 @@ def _refusals(model: Model, release: Release) -> list[str]:
 
 
 def _mistakes(model: Model, release: Release) -> list[str]:
-    """Return why a server of today would refuse its text, because rules may have been added since."""
+    """Return the reasons why a server would refuse the release's text now, because rules may have been added since."""
     document = _last_text(release).document
     if document.mistake is not None:
         return [f"its configuration is not valid: {document.mistake.message}"]

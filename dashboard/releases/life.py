@@ -19,11 +19,11 @@
          v
        SERVED   of the newest release, while the model is not loaded: IDLE
 
-A further text of a release, of which clients notice nothing, has no life of its own: it shares that of the release. Going back
-to a release makes another release with the same text and versions. No act of a person changes a state: it makes the next
-release, and these facts follow from a server's answers.
+A further text of a release changes nothing for clients and has no life of its own: it shares the life of the release. Going
+back to a release makes another release with the same text and versions. Acts of people change no state: they make the next
+release, and these facts follow from the answers of servers.
 
-    fact                     row                                        told by
+    fact                     row                                        written because of
     wanted since             Release.created_at; the newest one,        release_make
                              while the model is to be loaded
     is being checked         ReleaseCheck RUNNING, with the steps       `watch` began a load; `loading` of the index rows
@@ -33,10 +33,11 @@ release, and these facts follow from a server's answers.
     served from ... to ...   ReleaseSpan with an end                    the index rows, or that the server is lost
 
 A SIGKILL of `watch` may leave a check at RUNNING: `end_abandoned_checks` ends it when `watch` begins to watch the server again.
-A span that is open then is ended or kept by the first index that the server answers.
+A span that is open then is ended or kept when the server first answers with its index.
 
-A span records what `watch` saw. Where two looks at a server are so far apart that it may have stopped between them, the span
-ends with the first and another begins with the second: `watch` was down, the machine slept, or its clock was set.
+A span records what `watch` saw. If two observations of a server are so far apart that the server may have stopped in between,
+the span ends at the first one and another span begins at the second. The reason may be that `watch` was down, the machine
+slept, or its clock was set.
 """
 
 from collections.abc import Mapping, Sequence
@@ -52,14 +53,14 @@ from dashboard.models import Release, ReleaseCheck, ReleaseSpan, Server
 from dashboard.models.release import CheckStep
 from dashboard.shared.choices import CheckState, ReleaseState
 
-# A release that serves at two looks no further apart than this served in between.
+# If a release serves at two observations that are no further apart than this, it served in between.
 UNSEEN = timedelta(seconds=10)
 
 _BROKEN_OFF = "The check was broken off."
 
 
 class Facts(NamedTuple):
-    """The facts of one release on one server. newest: no later one was made. loaded: the model should be loaded."""
+    """The facts of one release on one server. newest: whether no later one was made. loaded: whether the model should load."""
 
     newest: bool
     loaded: bool
@@ -88,7 +89,7 @@ def state_of(facts: Facts) -> ReleaseState:
 def began(*, release: Release, server: Server, again: bool = False) -> ReleaseCheck | None:
     """Record that a load of the release begins. Return the check of an earlier load, for `not_begun`.
 
-    again: `watch` repeats a failed load by itself, so that the release stays failed until it passes.
+    again: whether `watch` repeats a failed load; then the release stays failed until it passes.
     """
     release = release.begun
     before = ReleaseCheck.objects.filter(release=release, server=server).first()
@@ -119,14 +120,14 @@ def passed(*, release: Release, server: Server, steps: Sequence[CheckStep] = ())
 
 
 def failed(*, release: Release, server: Server, error: str, steps: Sequence[CheckStep] = ()) -> None:
-    """Record that the server has not loaded the release; the one before goes on serving."""
+    """Record that the server failed to load the release; the release before it goes on serving."""
     known = ReleaseCheck.objects.filter(release=release.begun, server=server)
     before = known.values_list("attempts", flat=True).first()
     _end(release, server, CheckState.FAILED, steps, error, attempts=(before or 0) + 1)
 
 
 def end_abandoned_checks(*, server: Server) -> None:
-    """End the checks that an earlier `watch` began, and whose results never came: a release that has served had passed."""
+    """End the checks of an earlier `watch` whose results never came. A release that has served counts as passed."""
     running, now = ReleaseCheck.objects.filter(server=server, state=CheckState.RUNNING), timezone.now()
     served = ReleaseSpan.objects.filter(server=server).values("release")
     running.filter(release__in=served).update(state=CheckState.PASSED, ended_at=now)
@@ -173,6 +174,6 @@ def _begun(serving: Mapping[int, int]) -> dict[int, int]:
 
 
 def lost(*, server: Server, at: datetime) -> None:
-    """End all spans of a server that does not answer, or that nobody watched: it was seen last at that time."""
+    """End all spans of a server that does not answer or was not watched. at: the time when it was last seen."""
     open_spans = ReleaseSpan.objects.filter(server=server, ended_at=None)
     open_spans.update(ended_at=Greatest("started_at", Value(at)))

@@ -11,17 +11,17 @@ from dashboard.releases.storage import on_disk, write_config
 from dashboard.shared.choices import CheckState
 from repository.config.document import NOTHING
 
-_CANDIDATES = 3  # of what served well
+_CANDIDATES = 3  # the most releases that are tried of those that served well
 
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
     """The releases of a model to load, and their order.
 
-    wanted: None for a model that never had a release. override: the configuration of its load, "" for the folder's own.
-    good: the last good releases, to be loaded where no version of the model serves. good_first: they are loaded before the
-    wanted one, because the model stopped with its server and the wanted one has not passed there. passed: the wanted one has
-    passed on this server, so that it needs no golden requests after a restart.
+    wanted: the wanted release; None for a model that never had a release. override: the configuration that its load sends; ""
+    for the folder's own. good: the last good releases, to be loaded if no version of the model serves. good_first: whether they
+    are loaded before the wanted release, because the model stopped with its server and the wanted release has not passed there.
+    passed: whether the wanted release has passed on this server, so that it needs no golden requests after a restart.
     """
 
     wanted: Release | None
@@ -32,14 +32,14 @@ class LoadPlan:
 
 
 def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None:
-    """Return the plan; None where the model was deleted meanwhile. serves: some version of it serves on the server."""
+    """Return the plan; None if the model was deleted meanwhile. serves: whether any version of it serves on the server."""
     model = Model.objects.filter(pk=model_id).first()
     if model is None:
         return None
     wanted = newest_release(model)
     if wanted is None:
         return LoadPlan(None, "", [], False, False)
-    # A server that is new has served nothing yet: then what the bundled one served counts.
+    # A new server has served nothing yet: then the releases that the bundled server served count.
     served = [] if serves else last_good(model, server) or last_good(model)
     good = [one for one in served if not same_content(one, wanted)][:_CANDIDATES]
     passed = ReleaseCheck.objects.filter(release=wanted.begun, server=server, state=CheckState.PASSED).exists()
@@ -49,10 +49,11 @@ def load_plan(*, model_id: int, server: Server, serves: bool) -> LoadPlan | None
 
 
 def needs_another_load(*, model_id: int, loading: Release | None) -> bool:
-    """Whether the wanted release needs another load than the one under way, which began for an earlier release.
+    """Return whether the wanted release needs a load of its own while a load for an earlier release is under way.
 
-    It does not where the versions stay and the change needs no reload, such as other names or one more version: the next load
-    brings that, after this one, which may have taken long already. A new request for the same release needs another load.
+    It needs none if the versions stay and the change needs no reload, such as other names or one more version. The next load
+    applies such a change, after the present one, which may have taken long already. A new request for the same release needs
+    another load.
     """
     model = Model.objects.filter(pk=model_id).first()
     wanted = newest_release(model) if model else None
@@ -67,11 +68,11 @@ def needs_another_load(*, model_id: int, loading: Release | None) -> bool:
 
 
 def folder_renew(*, model_id: int, server: Server) -> None:
-    """Write the text of the wanted release again where its stamp is missing or wrong, or where a server serves an override.
+    """Write the text of the wanted release again if its stamp is missing or wrong, or if a server serves an override.
 
     A server reports its release by the stamp. It keeps an override until the model's files change, as Triton does. A text that
-    somebody changed by hand stays. The model is locked only where there is something to write, because the holder of the lock
-    may hang while a server that came back waits for this.
+    somebody changed by hand stays. The model is locked only if there is something to write, because the holder of the lock may
+    hang while a restarted server waits for this function.
     """
     overridden = ModelSync.objects.filter(server=server, model=model_id, override=True).exists()
     if not _to_renew(Model.objects.filter(pk=model_id).first(), overridden):
@@ -84,7 +85,7 @@ def folder_renew(*, model_id: int, server: Server) -> None:
 
 
 def _to_renew(model: Model | None, overridden: bool) -> Release | None:
-    """Return the newest release where its text has to be written again."""
+    """Return the newest release if its text must be written again, else None."""
     newest = newest_release(model) if model is not None else None
     if model is None or newest is None:
         return None

@@ -1,4 +1,4 @@
-"""Turns a server's report of its versions into the facts of releases: which serve, and how far their checks have come."""
+"""Turns a server's report of its versions into the facts of releases: which releases serve, and how far their checks are."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from dashboard.servers.server_state import VersionStatus
 
 
 def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> None:
-    """Record which releases serve, by a server's report of all its versions.
+    """Record which releases serve, from a server's report of all its versions.
 
     A server of another make, or one that serves a text without a stamp, does not report the release of a version; then the
     release that was loaded there last counts.
@@ -34,7 +34,7 @@ def releases_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> N
 
 
 def checks_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> None:
-    """Record how far the loads of a server have come."""
+    """Record the progress of the loads on a server."""
     loading = {status.name: status.loading for status in statuses if status.loading is not None}
     for name, at in loading.items():
         if at["release"] is not None:
@@ -43,8 +43,8 @@ def checks_observed(*, server: Server, statuses: Iterable[VersionStatus]) -> Non
 
 
 def _applied(server: Server, names: list[str]) -> dict[int, int]:
-    """Return the releases of these models that were loaded last; the newest ones on a server in step since before that was
-    recorded."""
+    """Return the release of each of these models that was loaded last. If a server is in sync since before that was recorded,
+    the newest release counts."""
     newest = Release.objects.filter(model=OuterRef("model")).order_by("-number").values("pk")[:1]
     rows = ModelSync.objects.filter(server=server, model__name__in=names)
     in_step = rows.filter(release=None, applied_generation=F("model__generation"))
@@ -58,7 +58,7 @@ def _step(at: Loading) -> CheckStep:
 
 
 def _serving_releases(serving: Iterable[VersionStatus]) -> dict[str, int]:
-    """Return the number of the release that serves, by model name: the highest of its versions', 0 where none is reported."""
+    """Return the number of the serving release by model name: the highest that its versions report, 0 if they report none."""
     releases: dict[str, int] = {}
     for status in serving:
         releases[status.name] = max(releases.get(status.name, 0), status.release)

@@ -1,4 +1,4 @@
-"""The configuration that a load request brings in place of the folder's: that of a release that is not on disk."""
+"""The configuration that a load request sends in place of the folder's, for a release that is not on disk."""
 
 from google.protobuf import json_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -12,13 +12,13 @@ from repository.config.release import set_release
 def override_of(release: Release) -> str:
     """Return the configuration of a release, as JSON, with its versions named, so that later versions are not served.
 
-    "" for a text with mistakes.
+    The result is "" if the text has mistakes.
     """
     return _override(release, release.versions)
 
 
 def wanted_override(release: Release) -> str:
-    """Return the configuration that a load of the wanted release brings; "" where that release is on disk.
+    """Return the configuration that a load of the wanted release sends; "" if that release is on disk.
 
     After config.pbtxt was edited or a version was added by hand, a server that restarts serves the release as it did before.
     Files of a version that were changed in place stay changed.
@@ -34,7 +34,7 @@ def wanted_override(release: Release) -> str:
 
 
 def _override(release: Release, versions: list[int]) -> str:
-    """Return the configuration with the release's number; it names the versions, where there are any."""
+    """Return the configuration with the release's number; it names `versions` if there are any."""
     if release.document.mistake:
         return ""
     config = ModelConfig()

@@ -1,4 +1,4 @@
-"""Rules for other releases while a rollout shares a model's requests: they keep its policy and its arms."""
+"""Rules for releases that are made while a rollout splits a model's requests: they keep its policy and its arms."""
 
 from dashboard.models import Model, Rollout
 from dashboard.releases.rollout_states import under_way
@@ -10,14 +10,14 @@ from repository.core.json_types import JsonObject
 def traffic_kept(model: Model, before: Document, document: Document) -> Document:
     """Return a document that will replace `before`, with the present weight of the rollout under way.
 
-    Conflict: it changes the policy of the rollout, or brings back that of a rollout that is over.
+    Conflict: the document changes the policy of the rollout, or has the policy of a rollout that is over.
     """
     rollout, now, given = under_way(model), before.traffic, document.traffic
     if rollout is None:
         if given is not None and given != now and Rollout.objects.filter(name=str(given.get("rollout"))).exists():
             raise Conflict(f"slipway.traffic is that of rollout {given['rollout']}, which is over: take it out")
         return document
-    # It may have been edited while the rollout took a step.
+    # The document may have been edited while the rollout took a step, so the weights of earlier steps are accepted.
     taken = [one["weight"] for one in rollout.plan["steps"][: rollout.step + 1]]
     if given is None or now is None or _but_weight(given) != _but_weight(now) or given.get("weight") not in taken:
         raise Conflict(
@@ -29,9 +29,10 @@ def traffic_kept(model: Model, before: Document, document: Document) -> Document
 
 
 def traffic_adopted(model: Model, before: Document, document: Document) -> Document:
-    """Return a document that was written by hand, as it can be adopted while a rollout is under way.
+    """Return a document that was written by hand in the form in which it can be adopted while a rollout is under way.
 
-    The policy stays as the rollout has it. Where another version answers by default, the policy goes, which ends the rollout.
+    The policy stays as the rollout has it. If another version answers by default, the policy is removed, which ends the
+    rollout.
     """
     rollout, given = under_way(model), document.traffic
     if rollout is None or given is None or given.get("rollout") != rollout.name:
@@ -41,7 +42,7 @@ def traffic_adopted(model: Model, before: Document, document: Document) -> Docum
 
 
 def refuse_other_default(model: Model, before: Document, document: Document) -> None:
-    """Raise Conflict where another version would become the stable one of the rollout under way."""
+    """Raise Conflict if another version would become the stable one of the rollout under way."""
     rollout, there = under_way(model), model.published_numbers()
     if rollout is not None and before.answers(there) != document.answers(there):
         raise Conflict(
@@ -51,7 +52,7 @@ def refuse_other_default(model: Model, before: Document, document: Document) -> 
 
 
 def same_but_weight(one: Document, other: Document) -> bool:
-    """Whether two texts are the same but for the weight in the policy of one rollout: steps of it are no edits."""
+    """Return whether two texts differ at most in the weight of one rollout, because its steps do not count as edits."""
     first, second = one.traffic, other.traffic
     if first is not None and second is not None and first.get("rollout") == second.get("rollout"):
         one = one.with_traffic(second)

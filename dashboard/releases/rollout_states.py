@@ -17,20 +17,20 @@
                  abort: somebody goes back to stable; from RUNNING, PAUSED, HOLDING           to ABORTED
                  roll back: a guardrail, or a candidate that does not load; RUNNING, PAUSED   to ROLLED_BACK
 
-What there is in each state. Everything but the row follows from the newest release, which is written in the same transaction.
+The contents of each state. Everything except the row follows from the newest release, which is written in the same transaction.
 
     state        newest release                             on the server                    after a SIGKILL
     RUNNING      both versions, `default` at stable, the    as the text; weight 0 after a    the server keeps to the text and
-                 policy with the weight of a step           breach, of which it tells        its breaches; `watch` reads what
-    PAUSED       the same                                   the same; no step by itself      is told, and goes on from the row
-    HOLDING      both versions, `default` at the candidate  the old version, unasked         `watch` looks at hold_until again
+                 policy with the weight of a step           breach, which it reports         its breaches; `watch` reads its
+    PAUSED       the same                                   the same; no automatic step      report, and goes on from the row
+    HOLDING      both versions, `default` at the candidate  the old version, unused          `watch` looks at hold_until again
     DONE         the candidate; the old version gone, or    as any model
                  kept for its name
     ABORTED,     as before the rollout                      as any model
     ROLLED_BACK
 
 Text, release and state are written in one transaction, the text last. A process that is killed in between leaves a text that
-`text_take_back` takes back, and a row that is still true.
+`text_take_back` overwrites, and a row that is still true.
 """
 
 from collections.abc import Mapping
@@ -46,7 +46,7 @@ from dashboard.shared.exceptions import WrongState
 from dashboard.shared.transitions import Transition, move
 from repository.core.json_types import JsonObject
 
-# Those in which requests are shared, and those that are not over.
+# The states in which requests are split between the arms, and the states in which a rollout is not over.
 UNDER_WAY = (State.RUNNING, State.PAUSED)
 UNFINISHED = (*UNDER_WAY, State.HOLDING)
 
@@ -82,23 +82,23 @@ def advance(rollout: Rollout, release: Release) -> None:
 
 
 def pause(rollout: Rollout, *, baked_s: float) -> None:
-    """Pause the rollout at its weight; the time of its step stops. baked_s: how long the step has served."""
+    """Pause the rollout at its weight; the time of its step stops counting. baked_s: the seconds that the step has served."""
     _move(rollout, "pause", {"baked_s": baked_s})
 
 
 def resume(rollout: Rollout) -> None:
-    """Let steps come by themselves again, after the rest of the present step's time."""
+    """Resume the rollout: steps are taken automatically again, after the rest of the present step's time."""
     _move(rollout, "resume", {"resumed_at": timezone.now()})
 
 
 def promote(rollout: Rollout, *, by: str, days: float) -> None:
-    """Record that the candidate answers everything. days: how long the old version stays loaded; 0 where none is held."""
+    """Record that the candidate answers everything. days: how long the old version stays loaded; 0 if none is held."""
     until = timezone.now() + timedelta(days=days) if days else None
     _move(rollout, "promote", {"hold_until": until, "ended_by_name": by, "trouble": ""})
 
 
 def keep(rollout: Rollout, *, until: datetime) -> None:
-    """Change until when the old version stays loaded."""
+    """Change the time until which the old version stays loaded."""
     _move(rollout, "keep", {"hold_until": until})
 
 
@@ -133,28 +133,28 @@ def unfinished(model: Model) -> Rollout | None:
 
 
 def under_way(model: Model) -> Rollout | None:
-    """Return the rollout by which requests of a model are shared."""
+    """Return the rollout that splits the requests of a model now; None if there is none."""
     return Rollout.objects.filter(model=model, state__in=UNDER_WAY).first()
 
 
 def taken_out(model: Model) -> dict[int, int]:
-    """Return the versions that guardrails have taken out, each with the number of the release that did so last."""
+    """Return the versions that guardrails have taken out, each with the number of the last release of its rollout."""
     rows = Rollout.objects.filter(model=model, state=State.ROLLED_BACK).annotate(last=Max("releases__number"))
     found = rows.order_by("last").values_list("candidate", "last")
     return {candidate: last for candidate, last in found if isinstance(candidate, int) and last is not None}
 
 
 def kept_by(model: Model, policy: Mapping[str, object] | JsonObject | None) -> Rollout | None:
-    """Return the rollout under way whose policy a text has."""
+    """Return the rollout under way whose policy a text contains; None if there is none."""
     if policy is None:
         return None
     return Rollout.objects.filter(model=model, state__in=UNDER_WAY, name=str(policy.get("rollout"))).first()
 
 
 def overtaken(*, release: Release, answers: int, by: str) -> None:
-    """End the unfinished rollout where a release that is no step of it takes over its versions.
+    """End the unfinished rollout if a release that is not one of its steps conflicts with it.
 
-    answers: the version that answers by that release where a request names none.
+    answers: the version with which that release answers requests that name no version.
     """
     rollout = unfinished(release.model)
     if rollout is None:

@@ -17,7 +17,7 @@ from dashboard.shared.exceptions import NotFound
 from repository.config.document import NOTHING, Document
 
 _CANDIDATES = 20
-_LOOKED_BACK = 500  # releases among which the way back is looked for
+_LOOKED_BACK = 500  # the most releases that are searched for the way back
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class ReleaseLife:
 
     @property
     def error(self) -> str:
-        """Why it failed; "" where it did not."""
+        """The reason of its failure; "" if it has not failed."""
         return self.check.error if self.check is not None and self.state == ReleaseState.FAILED else ""
 
     @property
@@ -44,12 +44,12 @@ class ReleaseLife:
 
 
 def reporting_server(server: Server | None = None) -> Server | Subquery:
-    """Return the server whose reports count, as a filter takes it: the bundled one where none is named."""
+    """Return the server whose reports count, in a form for filters: by default the bundled server."""
     return server or Subquery(Server.objects.values("pk")[:1])
 
 
 def releases(model: Model) -> QuerySet[Release]:
-    """Return a model's releases, the newest first; that one is wanted while the model should be loaded."""
+    """Return a model's releases, the newest first; the newest one is wanted while the model should be loaded."""
     return texts(model).filter(continues=None)
 
 
@@ -59,7 +59,7 @@ def texts(model: Model) -> QuerySet[Release]:
 
 
 def release_get(model: Model, number: int) -> Release:
-    """Return a release, or a further text of one; NotFound where the model has none of that number."""
+    """Return a release, or a further text of one. NotFound: the model has none of that number."""
     try:
         return texts(model).get(number=number)
     except Release.DoesNotExist:
@@ -84,7 +84,7 @@ def wanted_versions(model: Model) -> list[int]:
 
 
 def current_document(model: Model) -> Document:
-    """Return the configuration of the newest release; an empty one where there is none."""
+    """Return the configuration of the newest release; an empty one if there is none."""
     newest = model.releases.first()
     return newest.document if newest else NOTHING
 
@@ -96,15 +96,15 @@ def serving_release(model: Model, server: Server | None = None) -> Release | Non
 
 
 def last_good(model: Model, server: Server | None = None) -> list[Release]:
-    """Return the releases that have served and whose versions are still there, each once, the last one first."""
+    """Return the releases that have served and whose versions are still published, each once, the last one first."""
     return list(islice(_good(model, server), _CANDIDATES))
 
 
 def way_back(model: Model, server: Server | None = None) -> Release | None:
-    """Return the last release that served well and differs from the wanted one; None where there is none.
+    """Return the last release that served well and differs from the wanted one; None if there is none.
 
-    While the wanted release has failed, this one serves in its place. A release is left out where guardrails have since taken
-    out the version that answers by it.
+    While the wanted release has failed, this one serves in its place. A release is left out if guardrails have since taken out
+    the version that answers its requests.
     """
     newest = model.releases.first()
     if newest is None:
@@ -115,16 +115,16 @@ def way_back(model: Model, server: Server | None = None) -> Release | None:
 
 
 def same_content(one: Release, other: Release) -> bool:
-    """Whether clients notice no difference between two releases: the same versions, served in the same way."""
+    """Return whether clients notice no difference between two releases: the same versions, served in the same way."""
     if one.begun.pk == other.begun.pk:
         return True
     return one.versions == other.versions and one.document.same_meaning(other.document, one.versions)
 
 
 def releases_begun(*, server: Server, since: datetime, until: datetime, model_name: str = "") -> QuerySet[ReleaseSpan]:
-    """Return the spans with which another release than before began to serve, of all models or of one; the newest first.
+    """Return the spans in which a model began to serve another release than before, the newest first. model_name: "" for all.
 
-    A release that serves again after its server came back is left out.
+    Spans in which the same release serves again after a restart of its server are left out.
     """
     earlier = ReleaseSpan.objects.filter(
         model=OuterRef("model"), server=OuterRef("server"), started_at__lt=OuterRef("started_at")
@@ -147,7 +147,7 @@ def releases_served(model: Model, count: int) -> list[ReleaseSpan]:
 
 
 def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[ReleaseLife]:
-    """Return releases with the facts of their lives, in the same order, in a handful of queries however many there are.
+    """Return releases with the facts of their lives, in the same order, in a fixed number of queries.
 
     A further text of a release has the life of that release.
     """
@@ -178,7 +178,7 @@ def lives_of(rows: Iterable[Release], server: Server | None = None) -> list[Rele
 def protected_versions(model: Model, back: Release | None = None) -> dict[int, str]:
     """Return the versions that cannot be archived, each with a sentence that says why.
 
-    back: the way back, where it is known.
+    back: the way back, if the caller knows it.
     """
     why: dict[int, str] = {}
     for number, sentence in _protected(model, back or way_back(model)):
@@ -187,7 +187,7 @@ def protected_versions(model: Model, back: Release | None = None) -> dict[int, s
 
 
 def _protected(model: Model, back: Release | None) -> Iterable[tuple[int, str]]:
-    """Yield versions with a reason each, the strongest first."""
+    """Yield versions with a reason each, the strongest reason first."""
     name, newest = model.name, newest_release(model)
     yield from _needed_by_rollout(model)
     spans = ReleaseSpan.objects.filter(model=model, ended_at=None).select_related("release")
@@ -226,23 +226,23 @@ def _needed_by_rollout(model: Model) -> Iterable[tuple[int, str]]:
 
 
 def fitting_document(version: Version, server: Server | None = None) -> Document:
-    """Return the configuration with which a version served last, else the one proposed for its file; an empty one where nothing
-    is known."""
+    """Return the configuration with which a version served last, else the one proposed for its file; an empty one if neither is
+    known."""
     served = (one for one in _served(version.model, server) if version.number in one.versions)
     last = next(served, None)
     return last.document.without_traffic() if last is not None else Document.read(version.config)
 
 
 def _good(model: Model, server: Server | None) -> Iterator[Release]:
-    """Yield the releases that can serve again. Steps of a rollout are left out; the release before it is not."""
+    """Yield the releases that can serve again. Steps of a rollout are left out, but not the release before the rollout."""
     there = set(model.published_numbers())
     served = (one for one in _served(model, server) if not (one.rollout_id and one.traffic))
     return (one for one in served if one.versions and set(one.versions) <= there)
 
 
 def _served(model: Model, server: Server | None) -> Iterator[Release]:
-    """Yield the releases of a model that have served on a server, by default the bundled one, each once, the last one first:
-    in the order in which the spans were written, for a clock may have been set back."""
+    """Yield the releases of a model that have served on a server (by default the bundled one), each once, the last one first.
+    The order is that in which the spans were written, because a clock may have been set back."""
     spans = (
         ReleaseSpan.objects.filter(release=OuterRef("pk"), server=reporting_server(server)).order_by().values("release")
     )
@@ -256,7 +256,7 @@ def _spans(model: Model, server: Server | None) -> QuerySet[ReleaseSpan]:
 
 
 def missing_versions(release: Release) -> list[str]:
-    """Return why a release cannot serve with the versions that are in the repository, one sentence each; [] where it can."""
+    """Return a sentence for each version that a release needs and that is not in the repository."""
     states = dict(release.model.versions.filter(number__in=release.versions).values_list("number", "state"))
     hints = {
         VersionState.ARCHIVED: "is archived; restore it first",

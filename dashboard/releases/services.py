@@ -1,7 +1,7 @@
 """Makes releases. Nothing else writes config.pbtxt and the rows of releases.
 
 The text is written before the transaction is committed, so that a text that cannot be written makes no release. A process that
-is killed in between leaves a text whose release was never made; `text_take_back` takes it back.
+is killed in between leaves a text whose release was never made; `text_take_back` overwrites it.
 """
 
 import hashlib
@@ -34,14 +34,15 @@ def release_make(
     stamp: bool = True,
     begins: bool = False,
 ) -> Release:
-    """Make the next release, and write its text; in the caller's transaction, which holds a lock on `model`.
+    """Make the next release and write its text, in the caller's transaction, which holds a lock on `model`.
 
-    document: checked by the caller. action: of the audit entry, "" for none.
-    rollout: the one whose step this is; any other release ends the rollout under way, unless it keeps the rollout's policy.
-    Where clients notice no change, the row is another text of the release before. begins: it begins a release all the same,
-    because something beside the text has changed.
-    write: False where the text with the number of this release is on disk already. stamp: False for a folder without a text,
-    which gets none.
+    document: the configuration, which the caller has checked. action: the action of the audit entry; "" for no entry.
+    rollout: the rollout of which this release is a step; any other release ends the rollout under way, unless it keeps the
+    rollout's policy.
+    begins: make a release of its own even if clients notice no change of the text, because something else has changed.
+    Otherwise such a row is a further text of the release before it.
+    write: False if the text with the number of this release is already on disk. stamp: False for a folder without a text, which
+    gets none.
     """
     before = model.releases.first()
     number = before.number + 1 if before else 1
@@ -82,16 +83,16 @@ def release_make(
 
 
 def _continued(before: Release | None, document: Document, versions: list[int]) -> Release | None:
-    """Return the release that continues with this text, where clients notice no change."""
+    """Return the release that this text continues, because clients notice no change; None if they notice one."""
     if before is None or before.versions != versions or not before.document.same_meaning(document, versions):
         return None
     return before.begun
 
 
 def text_take_back(model: Model) -> bool:
-    """Write the newest release's text over that of a release that was never made; return whether there was one.
+    """Overwrite the text of a release that was never made with the newest release's; return whether there was such a text.
 
-    Numbers are consecutive, so a text on disk with the next number is one whose transaction was rolled back. The caller's
+    Numbers are consecutive, so a text on disk with the next number belongs to a transaction that was rolled back. The caller's
     transaction holds a lock on `model`, so that nobody makes that release now. The model is loaded again, because a server may
     have read the text meanwhile; the audit entry keeps the text that was overwritten.
     """
@@ -119,7 +120,7 @@ def _take_back(model: Model, newest: Release, found: OnDisk) -> None:
 
 
 def changed_by_hand(model: Model, *, take_back: bool = False) -> str:
-    """Return a clause that says that config.pbtxt was changed since it was adopted, and what to do; "" where it was not.
+    """Return a clause that says that config.pbtxt was changed by hand, and what to do; "" if it was not.
 
     The text of a release that was never made does not count. take_back: overwrite it, as `text_take_back` does.
     """
@@ -138,9 +139,9 @@ def changed_by_hand(model: Model, *, take_back: bool = False) -> str:
 
 
 def refuse_drift(model: Model) -> None:
-    """Raise Conflict where config.pbtxt was changed since it was adopted, because only a person may have it overwritten.
+    """Raise Conflict if config.pbtxt was changed since it was adopted, because only a person may decide to overwrite it.
 
-    The caller's transaction holds a lock on `model`. The text of a release that was never made is taken back.
+    The caller's transaction holds a lock on `model`. The text of a release that was never made is overwritten.
     """
     if problem := changed_by_hand(model, take_back=True):
         raise Conflict(problem)
@@ -153,7 +154,7 @@ def _never_made(found: OnDisk, newest: Release) -> bool:
 def generation_bump(model: Model) -> None:
     """Raise the model's generation, by which `watch` sees that the servers need an update.
 
-    Failures of the generation before are forgotten.
+    Failures of earlier generations are forgotten.
     """
     Model.objects.filter(pk=model.pk).update(generation=F("generation") + 1)
     ModelSync.objects.filter(model=model).exclude(error="").update(error="", attempts=0)

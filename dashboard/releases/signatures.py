@@ -1,4 +1,4 @@
-"""Compares the tensors of another version with those of the version that answers now: what changes for clients."""
+"""Compares the tensors of another version with those of the version that answers now, to find the changes for clients."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,13 +9,13 @@ from dashboard.releases.selectors import serving_release, wanted_release
 
 
 def answering_version(model: Model) -> Version | None:
-    """Return the version that answers where a request names none: of the release that serves, else of the wanted one."""
+    """Return the version that answers requests that name no version, by the serving release, else by the wanted one."""
     release = serving_release(model) or wanted_release(model)
     return model.versions.filter(number=release.answers if release is not None else 0).first()
 
 
 def tensor_changes(before: Signature, after: Signature) -> list[str]:
-    """Return what changes for clients when a model with other tensors answers, one sentence each without a full stop.
+    """Return the changes for clients if a model with other tensors answers, as sentences without a full stop.
 
     Inputs or outputs that are unknown count as unchanged.
     """
@@ -28,9 +28,9 @@ def tensor_changes(before: Signature, after: Signature) -> list[str]:
 
 
 def refused_requests(before: Signature, after: Signature) -> list[str]:
-    """Return why a model with other tensors refuses what clients send and ask of one with `before`, one clause each.
+    """Return the reasons why a model with the tensors `after` refuses requests that fit one with `before`, as clauses.
 
-    Unknown inputs or outputs refuse nothing; the server checks shapes.
+    Unknown inputs or outputs give no reason. Shapes are not compared, because the server checks them.
     """
     found: list[str] = []
     then, now = _by_name(before, "inputs"), _by_name(after, "inputs")
@@ -68,7 +68,7 @@ def _changes(kind: str, before: dict[str, TensorRow], after: dict[str, TensorRow
 
 
 def _known(row: TensorRow) -> bool:
-    """Whether the datatype is known: the file of a Python model may tell names alone."""
+    """Return whether the datatype is known: the file of a Python model may declare only names."""
     return bool(row["datatype"])
 
 

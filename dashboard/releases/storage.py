@@ -1,4 +1,4 @@
-"""The managed repository, where the settings place it, and the fingerprints that are recorded of its files."""
+"""The managed repository at the place in the settings, and the recorded fingerprints of its files."""
 
 import hashlib
 from collections.abc import Iterable
@@ -34,7 +34,7 @@ def _repository(root: Path, staging: Path, archive: Path, reserve: int) -> Model
 
 
 class OnDisk(NamedTuple):
-    """config.pbtxt as it is now, with its stamp. text: None without a file, or for `problem`, a clause."""
+    """config.pbtxt as it is now, with its stamp. text: None if there is no file, or if `problem`, a clause, is set."""
 
     text: str | None
     problem: str = ""
@@ -82,7 +82,7 @@ def remember_version(model: Model, number: int, manifest: Manifest) -> None:
 
 
 def remember_publication(model: Model, *, number: int, manifest: Manifest, text: str, beside: Iterable[str]) -> None:
-    """Record a version that was just published, its config.pbtxt, and the files beside the versions: labels, a vocabulary."""
+    """Record a version that was just published, its config.pbtxt, and the files in the model's folder, such as labels."""
     folder = managed_repository().model_dir(model.name)
     entries = {name: hash_file(folder / name) for name in beside}
     entries |= {f"{number}/{name}": entry for name, entry in manifest.files.items()}
