@@ -1,3 +1,3 @@
-"""Rollouts: requests move from one version of a model to another by a plan. Starting, steps, promotion, going back, with their
-figures, pages and REST, and what `watch` does for them by itself. It imports `configuration`, `metrics` and what is below. The
-states are drawn in `releases.rollout_states`, for any release may end a rollout."""
+"""Rollouts, which move requests from one version of a model to another by a plan: their start, steps, promotion and rollback,
+with figures, pages and REST, and the steps that `watch` takes automatically. The room imports `configuration`, `metrics` and
+the rooms below. The states are drawn in `releases.rollout_states`, because any release may end a rollout."""

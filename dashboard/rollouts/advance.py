@@ -1,9 +1,9 @@
-"""What `watch` does for rollouts by itself: keeps what a server tells, takes the next step when its time has come, goes back
-where a guardrail was breached, and unloads what was held long enough.
+"""The automatic work of `watch` for rollouts: it stores the reports of servers, takes the next step when it is due, goes back
+after a breach, and unloads a version that was held long enough.
 
-A server decides nothing but a breach, by which it has taken the candidate out already when it tells: on any server that is
-watched it ends the rollout on all of them. Each act is a service in one
-transaction that looks where the rollout stands, so that it can be killed anywhere, and done twice.
+A server decides only about a breach: when it reports one, it has already taken the candidate out. A breach on any watched
+server ends the rollout on all of them. Each act is a service that checks the state of the rollout in one transaction, so that
+it can be killed at any point and repeated.
 """
 
 import logging
@@ -37,7 +37,7 @@ from dashboard.shared.exceptions import DashboardError, WrongState
 
 logger = logging.getLogger(__name__)
 
-# For a candidate that does not load: the first failure may have been the server's own.
+# For a candidate that does not load: the first failure may have been a fault of the server.
 LOADS_TRIED = 2
 
 
@@ -48,15 +48,15 @@ def rollouts_open() -> list[Rollout]:
 
 
 def rollout_look(*, rollout: Rollout, server: Server, report: TrafficReport | None, instance: str) -> None:
-    """Store a server's report of a rollout, and take the step that is due. report: None where nothing is new.
+    """Store a server's report of a rollout, and take the step that is due. report: None if nothing is new.
 
-    A step that cannot be taken is noted on the rollout, and tried again with the next look.
+    A step that cannot be taken is noted on the rollout, and tried again with the next call.
     """
     try:
         if report is not None:
             figures_store(rollout=rollout, server=server, report=report, instance=instance)
         _act(rollout, server)
-    except WrongState as error:  # a person was quicker
+    except WrongState as error:  # a person changed the rollout first
         logger.info("%s", error.message)
     except DashboardError as error:
         if states.troubled(rollout, error.message):
@@ -82,7 +82,7 @@ def _act(rollout: Rollout, server: Server) -> None:
 
 
 def _due(rollout: Rollout) -> bool:
-    """Whether the next step, or the end of the hold, is due."""
+    """Return whether the next step, or the end of the hold, is due."""
     if rollout.state == RolloutState.HOLDING:
         return rollout.hold_until is not None and rollout.hold_until <= timezone.now()
     return rollout.state == RolloutState.RUNNING and bake_left(rollout, served_by(rollout)) == 0
@@ -101,7 +101,7 @@ def _next(rollout: Rollout) -> None:
 
 
 def last_request_in_words(rollout: Rollout) -> str:
-    """Return when the old version was asked last, on any server, as a clause; "" where that is on a server of others."""
+    """Return a clause about the last request of the old version on any server; "" if stable is a model on another server."""
     if not isinstance(rollout.stable, int):
         return ""
     name, version = rollout.model.name, rollout.stable
@@ -115,7 +115,7 @@ def last_request_in_words(rollout: Rollout) -> str:
 
 
 def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
-    """Record a breach, after which the server has taken the candidate out already."""
+    """Record a breach; the server has already taken the candidate out."""
     drift_give_way(model=rollout.model, actor=SYSTEM)
     with transaction.atomic():
         reason = f"{'' if server.bundled else f'on server {server.name}: '}{reason.rstrip('.')}"
@@ -125,7 +125,7 @@ def _roll_back(rollout: Rollout, server: Server, reason: str) -> None:
 
 
 def _not_loaded(rollout: Rollout, server: Server) -> ReleaseCheck | None:
-    """Return the check by which a server refused the newest release of a rollout; None while it serves, or is tried yet."""
+    """Return the failed check of the newest release of a rollout on a server; None if it serves or its load has not failed."""
     newest = rollout.releases.filter(continues=None).order_by("-number").values("pk")[:1]
     failed = ReleaseCheck.objects.filter(release=Subquery(newest), server=server, state=CheckState.FAILED)
     check = failed.select_related("release").defer("release__text").first()
@@ -135,7 +135,7 @@ def _not_loaded(rollout: Rollout, server: Server) -> ReleaseCheck | None:
 
 
 def _end_or_wait(rollout: Rollout, server: Server, failed: ReleaseCheck) -> None:
-    """Go back where the candidate never served; else the server serves what it did before, until the release can be loaded."""
+    """Roll back if the candidate never served; else note the failure while the server goes on serving the step before."""
     release, error = failed.release, failed.error.rstrip(".")
     begun = rollout.step > 0 or ReleaseSpan.objects.filter(release__rollout=rollout, server=server).exists()
     if begun:

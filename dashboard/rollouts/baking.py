@@ -1,4 +1,4 @@
-"""How long the present step of a rollout has served, and when the next one comes by itself."""
+"""Computes how long the present step of a rollout has served, and when the next step begins automatically."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,21 +14,22 @@ from dashboard.releases.rollout_states import UNDER_WAY
 from dashboard.servers.selectors import answers, servers
 from dashboard.shared.choices import RolloutKind, RolloutState
 
-Span = tuple[datetime, datetime | None]  # from when to when, None while it goes on
+Span = tuple[datetime, datetime | None]  # its begin and end; the end is None while it goes on
 
 
 class Served(NamedTuple):
-    """For how many seconds a server has been seen to serve the present step, pauses left out; whether it serves it now."""
+    """The seconds that a server has served the present step, without pauses, and whether it serves the step now."""
 
     seconds: float
     serves: bool
 
 
 def bake_left(rollout: Rollout, served: Mapping[Server, Served]) -> float | None:
-    """Return the seconds until the next step comes by itself, 0 where it is due; None where none will, or it is not known when.
+    """Return the seconds until the next step begins automatically, 0 if it is due; None if none will or the time is unknown.
 
-    served: of `served_by`. A step's time counts while every server serves it, and ends when no guardrail waits for samples any
-    more. Of a paused rollout it is what will be left when it is resumed.
+    served: the result of `served_by`. The time of a step counts while every server serves the step; the step ends when that
+    time is over and no guardrail waits for samples any more. For a paused rollout, the result is the time that is left when it
+    is resumed.
     """
     if rollout.state not in UNDER_WAY or not comes_by_itself(rollout):
         return None
@@ -40,12 +41,12 @@ def bake_left(rollout: Rollout, served: Mapping[Server, Served]) -> float | None
 
 
 def least(served: Mapping[Server, Served]) -> float:
-    """Return for how many seconds all servers have served the present step."""
+    """Return the seconds for which every server has served the present step."""
     return min((one.seconds for one in served.values()), default=0.0)
 
 
 def served_by(rollout: Rollout) -> dict[Server, Served]:
-    """Return how the present step serves, by server: on the bundled one, which is the first, and on others that answer.
+    """Return how long each server has served the present step: the bundled server, which is first, and others that answer.
 
     A server that is cut off is left out, because it would hold up the rollout.
     """
@@ -74,7 +75,7 @@ def _seconds(rollout: Rollout, server: Server, spans: list[Span]) -> float:
 
 
 def comes_by_itself(rollout: Rollout) -> bool:
-    """Whether something follows the present step without a person."""
+    """Return whether something follows the present step without a person."""
     if rollout.kind == RolloutKind.AB:
         return False
     if rollout.kind == RolloutKind.SHADOW:
@@ -84,7 +85,7 @@ def comes_by_itself(rollout: Rollout) -> bool:
 
 
 def _waits(rollout: Rollout) -> bool:
-    """Whether no server reports yet that every guardrail holds at this step. One is enough: it may get all requests."""
+    """Return whether no server reports yet that all guardrails hold at this step. One is enough: it may get all requests."""
     if not rollout.plan["guardrails"]:
         return False
     rows = RolloutFigures.objects.filter(rollout=rollout)
@@ -92,7 +93,7 @@ def _waits(rollout: Rollout) -> bool:
 
 
 def _holds(rollout: Rollout, report: TrafficReport) -> bool:
-    """Whether every guardrail holds by a server's report of the present step."""
+    """Return whether all guardrails hold, by a server's report of the present step."""
     judged = report["guardrails"]
     all_reported = report["asked_weight"] == rollout.weight and len(judged) >= len(rollout.plan["guardrails"])
     return all_reported and all(one["state"] == "holds" for one in judged)

@@ -8,14 +8,14 @@ from dashboard.rollouts.tensor_pictures import picture_of
 from repository.core.errors import InvalidExample
 from repository.core.tensors import Element, Tensor, read_tensor
 
-SHOWN = 40  # elements of a tensor, and pairs of an output
-_LONGEST = 200  # characters of an element that is a text
+SHOWN = 40  # the most elements of a tensor, and pairs of an output, that are shown
+_LONGEST = 200  # the most characters that are shown of an element that is a text
 
 
 @dataclass(frozen=True, slots=True)
 class ShownTensor:
-    """The first elements of a tensor, as text. more: the number of elements not shown. picture: the URL of an image, "" without
-    one."""
+    """The first elements of a tensor, as text. more: the number of elements not shown. picture: the URL of an image; "" if
+    there is none."""
 
     name: str
     datatype: str
@@ -27,7 +27,7 @@ class ShownTensor:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One element of both answers. place: its index, such as "[0, 3]". difference: None where an element is no number."""
+    """One element of both answers. place: its index, such as "[0, 3]". difference: None if an element is not a number."""
 
     place: str
     stable: str
@@ -39,8 +39,8 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class OutputDifference:
-    """One output of both answers. wrong: why its elements cannot be compared, a sentence. pairs: of elements, the largest
-    difference first, equal ones last. differing: the number of unequal elements, of `count`."""
+    """One output of both answers. wrong: a sentence that says why its elements cannot be compared. pairs: unequal elements, the
+    largest difference first. differing: the number of unequal elements, of `count`."""
 
     name: str
     stable: ShownTensor | None
@@ -57,7 +57,7 @@ def shown_tensors(rows: object) -> list[ShownTensor]:
 
 
 def differences_of(stable: object, candidate: object) -> list[OutputDifference]:
-    """Return every output of two answers, in the stable one's order."""
+    """Return every output of two answers, in the order of the stable answer."""
     one, other = _tensors(stable), _tensors(candidate)
     return [_difference(name, one.get(name), other.get(name)) for name in dict.fromkeys([*one, *other])]
 
@@ -109,10 +109,10 @@ def _pair(stable: Tensor, candidate: Tensor, place: int, *, largest: bool) -> Pa
 
 
 def _apart(one: Element, other: Element) -> float:
-    """Return the difference of two elements; infinity where it is no number."""
+    """Return the difference of two elements; infinity if the difference is not a number."""
     if isinstance(one, bytes) or isinstance(other, bytes):
         return math.inf
-    whole = isinstance(one, int) and isinstance(other, int)  # doubles may round both to one value
+    whole = isinstance(one, int) and isinstance(other, int)  # as floats, both may be rounded to one value
     apart = float(abs(one - other)) if whole else abs(float(one) - float(other))
     return math.inf if math.isnan(apart) else apart
 

@@ -1,8 +1,8 @@
-"""Stores what servers report of a rollout: the last report of each, a coarse history of both arms, the worst mismatches.
+"""Stores the reports of servers about a rollout: the last report of each, a coarse history of both arms, the worst mismatches.
 
-Everything a server counts begins anew with its process; what earlier ones counted is added, so that figures only grow. The
-history is readings of these sums, one every few seconds at first: where there are too many, every second one goes, and later
-ones are further apart.
+The counts of a server begin at zero with its process; the counts of earlier processes are added, so that sums only grow. The
+history consists of readings of these sums, at first one every few seconds. If there are too many readings, every second one is
+removed, and later ones are taken further apart.
 """
 
 import time
@@ -22,8 +22,8 @@ from repository.config.traffic import Keep, policy_of
 from repository.core.json_types import JsonObject
 
 FIRST_EVERY_S = 10
-MOST_SAMPLES = 600  # of one rollout on one server
-KEPT_DAYS = 30  # for the history of a rollout, after its end
+MOST_SAMPLES = 600  # the most samples of one rollout on one server
+KEPT_DAYS = 30  # the history of a rollout is kept so long after its end
 
 ARMS = ("stable", "candidate")
 _WORST = 1e300  # the score of an infinite difference
@@ -39,7 +39,7 @@ class ArmSums(TypedDict):
 
 
 class ShadowSums(TypedDict):
-    """Counts of the shadow since the rollout began, over all processes of the server. sum_absolute: of each pair's mean."""
+    """Counts of the shadow since the rollout began, over all processes of the server. sum_absolute: the sum of the means."""
 
     compared: int
     disagreed: int
@@ -56,7 +56,7 @@ class ShadowSums(TypedDict):
 
 
 class Sums(TypedDict):
-    """RolloutSample.data. weight: per cent of the requests, at that moment. arms: by name."""
+    """RolloutSample.data. weight: the weight at that moment, in per cent. arms: the counts by the name of the arm."""
 
     weight: float
     arms: dict[str, ArmSums]
@@ -65,7 +65,7 @@ class Sums(TypedDict):
 
 # -- the last report ---------------------------------------------------------------------------------------------------
 def figures_store(*, rollout: Rollout, server: Server, report: TrafficReport, instance: str) -> RolloutFigures:
-    """Store a server's report of a rollout, and from time to time a sample of the history. instance: the server's process."""
+    """Store a server's report of a rollout, and from time to time a sample of the history. instance: the id of its process."""
     now = int(time.time())
     with transaction.atomic():
         row = RolloutFigures.objects.filter(rollout=rollout, server=server).first()
@@ -80,7 +80,7 @@ def figures_store(*, rollout: Rollout, server: Server, report: TrafficReport, in
 
 
 def breached(rollout: Rollout) -> tuple[Server, str] | None:
-    """Return a server that has taken the candidate out, and its reason; None where no server has."""
+    """Return a server that has taken the candidate out, and its reason; None if no server has."""
     rows = RolloutFigures.objects.filter(rollout=rollout).select_related("server")
     return next(
         ((row.server, row.report["breach"]["reason"]) for row in rows if row.report["breach"] is not None), None
@@ -88,7 +88,7 @@ def breached(rollout: Rollout) -> tuple[Server, str] | None:
 
 
 def _began_anew(before: TrafficReport, now: TrafficReport) -> bool:
-    """Whether a process has restarted its counts: the model was unloaded meanwhile, or an arm became another version."""
+    """Return whether a process restarted its counts: the model was unloaded meanwhile, or an arm became another version."""
     return any(now["arms"][name]["requests"] < before["arms"][name]["requests"] for name in ARMS)
 
 
@@ -156,7 +156,7 @@ def _counts_added(one: Mapping[str, int], other: Mapping[str, int]) -> dict[str,
 
 # -- the history -------------------------------------------------------------------------------------------------------
 def _sample(row: RolloutFigures, at: int) -> None:
-    """Store a sample where the span has none yet, and thin out the history where it is full."""
+    """Store a sample if the present span has none yet, and thin out the history if it is full."""
     samples = RolloutSample.objects.filter(rollout_id=row.rollout_id, server_id=row.server_id)
     last = samples.aggregate(at=Max("at"))["at"]
     if last is not None and last > at + row.every_s:  # the clock was set back
@@ -174,7 +174,7 @@ def _sample(row: RolloutFigures, at: int) -> None:
 
 # -- mismatches --------------------------------------------------------------------------------------------------------
 def keep_of(rollout: Rollout) -> Keep | None:
-    """Return the bounds for stored mismatches of a rollout; None where none are stored, or nothing is compared."""
+    """Return the bounds for stored mismatches of a rollout; None if none are stored, or nothing is compared."""
     shadow = rollout.plan.get("shadow")
     if shadow is None:
         return None
@@ -183,12 +183,12 @@ def keep_of(rollout: Rollout) -> Keep | None:
 
 
 def mismatches_store(*, rollout: Rollout, server: Server, rows: Iterable[Mismatch]) -> None:
-    """Store the worst mismatches, of these and the stored ones, within the bounds of the plan."""
+    """Store the worst of these and the stored mismatches, within the bounds of the plan."""
     keep = keep_of(rollout)
     if keep is None:
         return
     with transaction.atomic():
-        # A request to forget them changes this row first.
+        # A request to forget the mismatches changes this row first.
         forgotten_at = Rollout.objects.select_for_update().values_list("forgotten_at", flat=True).get(pk=rollout.pk)
         since = max(timezone.now() - timedelta(days=keep.days), forgotten_at or datetime.min.replace(tzinfo=UTC))
         made = [row for row in (_mismatch(rollout, server, row) for row in rows) if row.at > since]

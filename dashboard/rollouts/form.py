@@ -1,6 +1,7 @@
 """The form that starts a rollout: the typed text of each field, and the plan that they make.
 
-What is wrong stands beside its field, and everything that was typed stays. A row of a list whose first field is empty is none.
+A mistake is shown next to its field, and everything that was typed stays. A row of a list whose first field is empty is
+ignored.
 """
 
 import json
@@ -86,7 +87,7 @@ class Row:
 
 @dataclass(slots=True)
 class Form:
-    """The contents of the form. values: of single fields; remotes: of each arm; errors: by field, "" for the whole form."""
+    """The contents of the form. values: by single field. remotes: by arm and field. errors: by field, "" for the whole form."""
 
     kind: str
     values: dict[str, str]
@@ -97,7 +98,7 @@ class Form:
 
     @classmethod
     def fresh(cls, kind: str, candidate: str = "") -> "Form":
-        """Return the form with the defaults of a kind, and maybe a candidate."""
+        """Return the form with the defaults of a kind, and with a candidate if one is given."""
         plan, keep, shadow = default_plan(kind), Keep(), Shadow()
         values = dict.fromkeys(_TEXTS, "") | {
             "candidate": candidate,
@@ -134,7 +135,7 @@ class Form:
 
     # -- changes before it is sent -----------------------------------------------------------------------------------------
     def choose(self, kind: str) -> None:
-        """Change the kind; guardrails and a shadow's share that had the old kind's defaults get those of the new one."""
+        """Change the kind; guardrails and a shadow's share with the old kind's defaults get the defaults of the new kind."""
         if kind not in RolloutKind.values or kind == self.kind:
             return
         before, after = Form.fresh(self.kind), Form.fresh(kind)
@@ -153,7 +154,7 @@ class Form:
 
     # -- the plan ----------------------------------------------------------------------------------------------------------
     def arms(self) -> tuple[int | JsonObject | None, JsonObject | None]:
-        """Return the candidate (None where none is chosen), and stable where it is on another server."""
+        """Return the candidate (None if none is chosen), and stable if it is on another server, else None."""
         chosen: int | JsonObject | None = None
         with self._beside("candidate"):
             if self.values["candidate"] == REMOTE:
@@ -168,7 +169,7 @@ class Form:
         return chosen, stable
 
     def plan(self) -> dict[str, object]:
-        """Return the typed fields of the plan; those that cannot be read are in `errors`."""
+        """Return the typed fields of the plan; fields that cannot be read are in `errors`."""
         plan: dict[str, object] = {"promote": "hand" if self.values["by_hand"] else "auto", "steps": self._steps()}
         with self._beside("hold_days"):
             plan["hold_days"] = _between(_number(self.values["hold_days"]), 0, MAX_HOLD_DAYS)
@@ -186,7 +187,7 @@ class Form:
         return plan
 
     def refuse(self, error: DashboardError) -> None:
-        """Put the reason of a refusal beside its field."""
+        """Record the reason of a refusal at its field or row."""
         for problem in (error.problems if isinstance(error, Invalid) else []) or [
             Invalid.at("", error.message).problems[0]
         ]:
@@ -363,7 +364,7 @@ def _between(value: float, low: float, high: float) -> float:
 
 
 def _number(text: str) -> float:
-    """Return a typed number; a whole one as an int, because some fields take nothing else."""
+    """Return a typed number; a whole number as int, because some fields accept nothing else."""
     try:
         value = float(text.removesuffix("%").strip().replace(",", "."))
     except ValueError:
@@ -376,7 +377,7 @@ def _number(text: str) -> float:
 def _allowed(part: str, name: str, value: Json, label: str = "") -> Json:
     """Return a valid value of the policy (repository.config.traffic.wrong_value), else raise Invalid.
 
-    label: of its field, where several fields share one place for mistakes.
+    label: the label of its field, if several fields share one place for mistakes.
     """
     if wrong := wrong_value(part, name, value):
         typed_number = not label and isinstance(value, int | float)

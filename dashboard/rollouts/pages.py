@@ -1,4 +1,4 @@
-"""The pages of rollouts: the form, one rollout with its figures and story, all of a model, and mismatches."""
+"""The pages of rollouts: the form, one rollout with its figures and story, all rollouts of a model, and mismatches."""
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -27,9 +27,9 @@ from dashboard.web.addresses import get, get_and_post, post
 from dashboard.web.pages import act, page_of, respond
 from repository.config.remote_protocols import REMOTE_PROTOCOLS
 
-_ENDS = ("rollout.abort", "rollout.roll_back", "rollout.unload_old")  # their summaries say why it ended
-_OPEN = 200  # rollouts under way that are listed
-_NUMBERS = 50  # versions that may be chosen, the newest
+_ENDS = ("rollout.abort", "rollout.roll_back", "rollout.unload_old")  # actions whose summaries say why a rollout ended
+_OPEN = 200  # the most rollouts under way that are listed
+_NUMBERS = 50  # the most versions that may be chosen, the newest ones
 
 
 @get_and_post("models/<str:name>/rollouts/new", Right.OPERATE)
@@ -144,7 +144,7 @@ def _found(name: str, rollout: str) -> Rollout:
 
 
 def _step(request: HttpRequest) -> int | None:
-    """Return the step that the page showed, so that an old page does not take two."""
+    """Return the step that the page showed, so that an outdated page does not take a second step."""
     typed = request.POST.get("step", "")
     return int(typed) if typed.isdecimal() and len(typed) < 6 else None
 
@@ -233,7 +233,7 @@ def rollout_mismatches(request: HttpRequest, name: str, rollout: str) -> HttpRes
 
 @get("models/<str:name>/rollouts/<str:rollout>/unlike/<int:pk>", CLIENT_DATA)
 def rollout_mismatch(request: HttpRequest, name: str, rollout: str, pk: int) -> HttpResponse:
-    """One request with both answers. It takes the right to operate, because it shows a client's inputs."""
+    """Show one request with both answers. The page needs the right to operate, because it shows a client's inputs."""
     head = model_context(name, "releases")
     found = select.rollout_get(head["model"], rollout)
     mismatch = select.mismatch_get(found, pk)

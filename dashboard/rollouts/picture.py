@@ -22,13 +22,13 @@ _EDGE = 1.5  # per cent, so that a mark at either end is whole
 _STORY = 200  # entries
 _MOST_RUNGS = 8  # side by side
 QUIET_AFTER = timedelta(seconds=15)  # a server reports changes each second
-SHOWN_AFTER = timedelta(hours=24)  # for an ended rollout on the page of releases
+SHOWN_AFTER = timedelta(hours=24)  # an ended rollout stays on the page of releases so long
 
 
 @dataclass(frozen=True, slots=True)
 class Rung:
     """A step of the ladder, or `folded` steps in one. state: done, now, next, stopped. done: seconds of its bake time that
-    are over."""
+    have passed."""
 
     weight: float
     bake_s: float
@@ -48,18 +48,18 @@ class DrawnGuardrail:
 
     @property
     def by_chance(self) -> bool:
-        """Whether the candidate is beyond the limit by no more than chance explains."""
+        """True if the candidate is beyond the limit by no more than chance explains."""
         value, limit = self.line.candidate, self.line.limit
         return self.line.state == "holds" and value is not None and limit is not None and value > limit
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """All values that the part of a page about one rollout shows. due: when the next step comes by itself, or None.
+    """All values that the part of a page about one rollout shows. due: the time of the next automatic step, or None.
 
-    outage: what is down, a sentence; "" for nothing. next: what the button for the next step does, in words; "" where
-    there is no such step. quiet: whether nothing was asked for a while. person: why nothing goes on before somebody presses
-    which button, a sentence; "" where it goes on by itself.
+    outage: a sentence about a server or process that is down; "" if none is. next: the label of the button for the next step;
+    "" if there is no such step. quiet: whether the server has reported no request for a while. person: a sentence that says
+    which button somebody must press to continue; "" if the rollout continues automatically.
     """
 
     standing: RolloutStanding
@@ -87,7 +87,7 @@ class Picture:
 
     @property
     def last(self) -> bool:
-        """Whether the step is a canary's last one, after which the promotion comes."""
+        """True if the step is a canary's last one, after which the promotion comes."""
         canary = self.rollout.kind == RolloutKind.CANARY
         return self.under_way and self.rollout.next_weight is None and canary
 
@@ -112,7 +112,7 @@ def picture_of(rollout: Rollout) -> Picture:
 
 
 def outage() -> str:
-    """Return a sentence about a server or `watch` that is down; "" where both are up."""
+    """Return a sentence about a server or `watch` that is down; "" if both are up."""
     for server in all_down():
         state = getattr(server, "state", None)
         why = state.last_reason.rstrip(".") if state is not None else "it has not answered yet"
@@ -131,7 +131,7 @@ def rollout_on_releases(recent: Sequence[Rollout]) -> Rollout | None:
 
 
 def story(rollout: Rollout) -> QuerySet[AuditEntry]:
-    """Return the audit entries of a rollout, the first first. A model has at most one unfinished rollout at a time."""
+    """Return the audit entries of a rollout, the oldest first. A model has at most one unfinished rollout at a time."""
     rows = AuditEntry.objects.filter(model=rollout.model_id, action__startswith="rollout.", at__gte=rollout.started_at)
     if rollout.ended_at is not None:
         rows = rows.filter(at__lte=rollout.ended_at + timedelta(seconds=1))
@@ -156,7 +156,7 @@ def _ladder(found: RolloutStanding) -> list[Rung]:
 
 
 def _folded(rungs: list[Rung]) -> list[Rung]:
-    """Return the steps around the present one, and the last; each stretch of others becomes one folded step."""
+    """Return the steps around the present one, and the last; each group of other steps becomes one folded step."""
     at = next((place for place, rung in enumerate(rungs) if rung.state in ("now", "stopped")), len(rungs) - 1)
     shown = {at - 1, at, at + 1, at + 2, len(rungs) - 1}
     found: list[Rung] = []

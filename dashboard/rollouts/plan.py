@@ -1,4 +1,4 @@
-"""The plan of a rollout: a person's fields, completed and checked; and the traffic policy of each step."""
+"""Makes the plan of a rollout from a person's fields, and the traffic policy of each step from the plan."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ MAX_HOLD_DAYS = 365
 PROMOTE = ("auto", "hand")
 
 _BAKE_S = 600.0
-_DIGITS = 4  # of a weight, so that sentences can show all of them: only 0 and 100 read as 0 and 100
+_DIGITS = 4  # the decimals of a weight: sentences show all of them, so that only 0 and 100 read as 0 and 100
 _GUARDRAILS: list[JsonObject] = [
     {"metric": "errors", "margin": 0.01},
     {"metric": "latency", "quantile": 0.5, "ratio": 1.5},
@@ -51,7 +51,7 @@ def default_plan(kind: str) -> Plan:
 
 
 def plan_of(kind: str, given: Mapping[str, object]) -> Plan:
-    """Return the default plan with a person's fields. Invalid, with what to write: a field is wrong."""
+    """Return the default plan with a person's fields in it. Invalid, with a hint what to write: a field is wrong."""
     if kind not in RolloutKind.values:
         raise Invalid.at("kind", f"expected 'kind' to be one of {', '.join(RolloutKind.values)}, not '{kind[:80]}'")
     for name in given:
@@ -69,7 +69,7 @@ def plan_of(kind: str, given: Mapping[str, object]) -> Plan:
 
 
 def policy_checked(policy: JsonObject) -> TrafficPolicy:
-    """Return the policy itself. Invalid: a server would refuse it."""
+    """Return the parsed policy. Invalid: a server would refuse it."""
     if wrong := traffic_problem(policy, ModelConfig()):
         field = next((name for name in ("stable", "candidate", *_POLICY) if f"'{name}" in wrong), "")
         raise Invalid.at(field, wrong)
@@ -85,7 +85,7 @@ def policy_at(rollout: Rollout, weight: float) -> JsonObject:
 def policy_of_plan(
     name: str, plan: Plan, candidate: int | JsonObject, stable: JsonObject | None, weight: float
 ) -> JsonObject:
-    """Return the traffic policy of a plan. stable: a model on another server, None for the version that answers."""
+    """Return the traffic policy of a plan. stable: a model on another server; None if stable is the version that answers."""
     arms: JsonObject = {"rollout": name, "candidate": candidate, "weight": weight}
     if stable is not None:
         arms["stable"] = stable
@@ -94,7 +94,7 @@ def policy_of_plan(
 
 
 def stopped_policy(rollout: Rollout) -> JsonObject | None:
-    """Return the policy by which stable answers all; None where stable is a version of the model, which needs no policy."""
+    """Return the policy by which stable answers all; None if stable is a version of the model, which needs no policy."""
     if not isinstance(rollout.stable, dict):
         return None
     return {"rollout": rollout.name, "candidate": rollout.candidate, "stable": rollout.stable, "weight": 0}

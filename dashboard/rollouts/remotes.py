@@ -9,7 +9,7 @@ from repository.core.errors import RepositoryError
 
 
 def remotes_listed() -> list[str]:
-    """Return the addresses that the server may call; [] without a file, or for an invalid one."""
+    """Return the addresses that the server may call; [] if there is no file or it is invalid."""
     try:
         return list(_listed())
     except RepositoryError:
@@ -17,7 +17,7 @@ def remotes_listed() -> list[str]:
 
 
 def refuse_unlisted(policy: TrafficPolicy) -> None:
-    """Raise Invalid, beside the arm or guardrail, where the bundled server may not call what a policy names."""
+    """Raise Invalid, at the arm or guardrail, if the bundled server may not call an address that a policy names."""
     urls = {name: getattr(arm, "url", "") for name, arm in (("stable", policy.stable), ("candidate", policy.candidate))}
     urls |= {f"guardrails[{index}]": guardrail.url for index, guardrail in enumerate(policy.guardrails)}
     for field, url in urls.items():

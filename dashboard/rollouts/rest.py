@@ -1,4 +1,4 @@
-"""Rollouts over REST: start, the list, one of them with its figures, each act, what both arms answered unlike."""
+"""Rollouts over REST: starting one, the list, one rollout with its figures, each act, and the mismatches of both arms."""
 
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework.request import Request
@@ -34,7 +34,7 @@ class AllRollouts(Endpoint):
         responses=serializers.RolloutOfModelSerializer(many=True),
     )
     def get(self, request: Request) -> Response:
-        """The rollouts of all models, newest first; with `state` those in one."""
+        """The rollouts of all models, newest first; with `state` only those in that state."""
         rows = select.rollouts_of_all(state=request.query_params.get("state", ""))
         return self.page(rows, serializers.RolloutOfModelSerializer)
 
@@ -62,7 +62,7 @@ class RolloutDetail(Endpoint):
 
     @extend_schema(responses=serializers.RolloutDetailSerializer)
     def get(self, request: Request, name: str, rollout: str) -> Response:
-        """How a rollout stands: its step, both arms side by side, each guardrail with its limit, what comes next and when."""
+        """The state of a rollout: its step, both arms side by side, each guardrail with its limit, and the next step."""
         return _detail(select.rollout_get(model_get(name), rollout))
 
 
@@ -72,7 +72,7 @@ class RolloutFigures(Endpoint):
 
     @extend_schema(responses=serializers.FiguresSerializer)
     def get(self, request: Request, name: str, rollout: str) -> Response:
-        """What both arms have done: in all, in the guardrails' window, on each server, and over time."""
+        """The figures of both arms: since the beginning, in the guardrails' window, on each server, and over time."""
         found = select.rollout_get(model_get(name), rollout)
         standing = select.standing(found)
         figures: dict[str, object] = {
@@ -103,7 +103,7 @@ class RolloutPause(Endpoint):
 
     @fieldless(responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
-        """Lets it stay at its weight; guardrails go on to hold."""
+        """Pauses a rollout at its weight; guardrails stay in force."""
         return _detail(rollout_pause(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
@@ -113,7 +113,7 @@ class RolloutResume(Endpoint):
 
     @fieldless(responses=serializers.RolloutDetailSerializer)
     def post(self, request: Request, name: str, rollout: str) -> Response:
-        """Lets steps come by themselves again."""
+        """Resumes a rollout: steps begin automatically again."""
         return _detail(rollout_resume(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor))
 
 
@@ -168,13 +168,13 @@ class MismatchList(Endpoint):
 
     @extend_schema(operation_id="models_rollouts_mismatches_list", responses=serializers.MismatchSerializer(many=True))
     def get(self, request: Request, name: str, rollout: str) -> Response:
-        """The requests that both arms answered, and not alike, the worst first, without their tensors."""
+        """The requests that both arms answered differently, the worst first, without their tensors."""
         found = select.rollout_get(model_get(name), rollout)
         return self.page(select.mismatches(found), serializers.MismatchSerializer)
 
     @fieldless(operation_id="models_rollouts_mismatches_forget", responses={204: None})
     def delete(self, request: Request, name: str, rollout: str) -> Response:
-        """Forgets them, with their inputs."""
+        """Deletes these requests, with their inputs."""
         mismatches_forget(rollout=select.rollout_get(model_get(name), rollout), actor=self.actor)
         return Response(status=204)
 
@@ -185,7 +185,7 @@ class MismatchDetail(Endpoint):
 
     @extend_schema(responses=serializers.MismatchDetailSerializer)
     def get(self, request: Request, name: str, rollout: str, pk: int) -> Response:
-        """One of them, with the client's inputs and both answers."""
+        """One request that both arms answered differently, with the client's inputs and both answers."""
         found = select.mismatch_get(select.rollout_get(model_get(name), rollout), pk)
         return Response(serializers.MismatchDetailSerializer(found).data)
 

@@ -28,17 +28,17 @@ from repository.core.histogram import Counts, quantiles_ms, subtract
 from repository.core.json_types import JsonObject
 
 _LAST_STEPS = 200
-_LOOKED_BACK = 20  # entries that are searched for the last change
+_LOOKED_BACK = 20  # the most entries that are searched for the last change
 RECENT_ENDS = timedelta(hours=24)
-MOST_POINTS = 200  # of a chart
+MOST_POINTS = 200  # the most points of a chart
 _CHARTED = ("rps", "errors", "p50", "p99")
-_GAP = 4  # times the usual distance of samples
+_GAP = 4  # samples that are this many times further apart than usual have a gap between them
 
 
 @dataclass(frozen=True, slots=True)
 class ArmFigures:
-    """Figures of an arm in a span of time. Times in ms; None where nothing was measured. share: of the clients' requests, 0 to
-    1. The candidate of a shadow answers no client: its figures are those of the copied requests."""
+    """Figures of an arm in a span of time. Times in ms; None if nothing was measured. share: its part of the clients' requests,
+    from 0 to 1. The candidate of a shadow answers no client: its figures are those of the mirrored requests."""
 
     name: str  # stable, candidate
     words: str  # "version 3"
@@ -54,7 +54,7 @@ class ArmFigures:
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """The candidate's figures minus stable's, since the rollout began; times in ms, None where nothing was measured."""
+    """The candidate's figures minus stable's, since the rollout began; times in ms, None if nothing was measured."""
 
     error_share: Estimate | None
     p50: Estimate | None
@@ -63,7 +63,7 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class ShadowFigures:
-    """Results of the comparison since the rollout began. Shares from 0 to 1, times in ms; None where nothing was compared.
+    """Results of the comparison since the rollout began. Shares from 0 to 1, times in ms; None if nothing was compared.
     trouble: the candidate's last error, "" for none; it may quote an input."""
 
     compared: int
@@ -86,8 +86,8 @@ class ShadowFigures:
 
 @dataclass(frozen=True, slots=True)
 class GuardrailLine:
-    """A guardrail with its value and limit. unit: "share" from 0 to 1, "ms", or "" for a metric of one's own. state: waiting,
-    holds, breached; "" before the first report."""
+    """A guardrail with its value and limit. unit: "share" from 0 to 1, "ms", or "" for a custom metric. state: waiting, holds,
+    breached; "" before the first report."""
 
     label: str
     unit: str
@@ -103,13 +103,14 @@ class GuardrailLine:
 
 @dataclass(frozen=True, slots=True)
 class RolloutStanding:
-    """The standing of a rollout, by the reports of the bundled server.
+    """The standing of a rollout, from the reports of the bundled server.
 
-    weight: per cent that the newest release gives the candidate. in_force: what the server gives it, None where it has not
-    told. serves: whether the newest release of the rollout serves. server: whose figures these are, "" where no other is
-    watched. bake_left: seconds until the next step comes by itself, or what is left of them while it is paused; None where none
-    will, or it waits (waits_for: for what, a clause). arms: since it began; recent: in the
-    guardrails' window, in which so many seconds are (recent_s); as arms where there is no window (None).
+    weight: the candidate's weight in the newest release, in per cent. in_force: the weight that the server applies; None if it
+    has not reported one. serves: whether the newest release of the rollout serves. server: the server that these figures are
+    from; "" if no other server is watched. bake_left: the seconds until the next step begins automatically, or the seconds that
+    are left while the rollout is paused; None if no step will begin, or it waits. waits_for: a clause that says what the step
+    waits for. arms: the figures since the rollout began. recent: the figures in the guardrails' window, which is recent_s
+    seconds long; equal to `arms` if there is no window (recent_s is None).
     """
 
     rollout: Rollout
@@ -162,9 +163,9 @@ class RolloutStanding:
 class LastChange:
     """The last change of a model, and how to undo it.
 
-    undo: "abort" (the rollout; also what was promoted, while the old version is held), "go_back" (to release `target`),
-    "return" (to the other server that the rollout has replaced), or "" where there is nothing to go back to, or a rollout
-    went back already. words: what undoing does, a sentence.
+    undo: "abort" (the rollout; after its promotion too, while the old version is held), "go_back" (to release `target`),
+    "return" (to the other server that the rollout has replaced), or "" if there is nothing to go back to, or the rollout was
+    undone already. words: a sentence about the effect of undoing.
     """
 
     happening: Happening | None
@@ -182,7 +183,7 @@ def rollouts(model: Model) -> QuerySet[Rollout]:
 
 
 def rollout_get(model: Model, name: str) -> Rollout:
-    """Return a rollout; NotFound where the model has none of that name."""
+    """Return a rollout. NotFound: the model has none of that name."""
     try:
         return rollouts(model).get(name=name)
     except Rollout.DoesNotExist:
@@ -190,12 +191,12 @@ def rollout_get(model: Model, name: str) -> Rollout:
 
 
 def rollout_now(model: Model) -> Rollout | None:
-    """Return the unfinished rollout of a model; None without one."""
+    """Return the unfinished rollout of a model; None if there is none."""
     return rollouts(model).filter(state__in=states.UNFINISHED).first()
 
 
 def rollouts_of_all(state: str = "") -> QuerySet[Rollout]:
-    """Return the rollouts of all models, newest first; only those in `state` where it is given."""
+    """Return the rollouts of all models, newest first; only those in `state` if it is given."""
     rows = Rollout.objects.select_related("model").defer("model__fingerprint")
     return rows.filter(state=state) if state else rows
 
@@ -283,9 +284,9 @@ def figures_by_server(rollout: Rollout) -> list[tuple[Server, list[ArmFigures]]]
 
 
 def history(rollout: Rollout, server: Server | None = None) -> JsonObject:
-    """Return both arms over time, for charts: `times` in Unix seconds, `weight`, and of each arm `rps`, `errors` (a second),
-    `p50` and `p99` in ms; None where it did nothing. Each value is of the time since the moment before; where that is long ago,
-    nothing was told, and a moment without values stands between, a gap."""
+    """Return both arms over time, for charts: `times` in Unix seconds, `weight`, and for each arm `rps`, `errors` (a second),
+    `p50` and `p99` in ms; None if the arm did nothing. Each value covers the time since the one before. If that is long ago,
+    nothing was reported in between, and a time without values marks the gap."""
     rows = RolloutSample.objects.filter(rollout=rollout, server=reporting_server(server))
     read = list(rows.values_list("at", flat=True))
     shown = read[:: -(-len(read) // MOST_POINTS) or 1]
@@ -317,7 +318,7 @@ def mismatches(rollout: Rollout) -> QuerySet[RolloutMismatch]:
 
 
 def mismatch_get(rollout: Rollout, pk: int) -> RolloutMismatch:
-    """Return one mismatch with its tensors; NotFound where it is no longer stored."""
+    """Return one mismatch with its tensors. NotFound: it is no longer stored."""
     found = RolloutMismatch.objects.filter(rollout=rollout, pk=pk).select_related("server").first()
     if found is None:
         raise NotFound("there is no such request; it may have made room for a worse one")
@@ -325,9 +326,9 @@ def mismatch_get(rollout: Rollout, pk: int) -> RolloutMismatch:
 
 
 def last_change(model: Model, *, release: Release | None, back: Release | None) -> LastChange:
-    """Return the last change of a model, and how to undo it. release: the newest. back: the way back (releases.selectors)."""
+    """Return the last change of a model and its undo. release: the newest one. back: the way back (releases.selectors)."""
     rollout = rollout_now(model)
-    # The entry of the rollback tells of a breach.
+    # A breach has two rows: an event, which is skipped, and the audit entry of the rollback.
     newest = changes(model=model)[:_LOOKED_BACK]
     happening = next((one for one in newest if alters_serving(one) and one.kind != EventKind.BREACHED), None)
     if rollout is not None:
@@ -361,7 +362,7 @@ def _arms(rollout: Rollout, sums: Sums | None) -> list[ArmFigures]:
 
 
 def _asked(rollout: Rollout, sums: Sums) -> dict[str, ArmSums]:
-    """Return the requests of both arms; those of a shadow's candidate are copies that the server sent."""
+    """Return the requests of both arms; those of a shadow's candidate are the mirrored requests that the server sent."""
     shadow = sums["shadow"]
     if rollout.kind != RolloutKind.SHADOW or shadow is None:
         return sums["arms"]
@@ -424,7 +425,7 @@ def _shadow(sums: ShadowSums, report: ShadowReport | None) -> ShadowFigures:
 
 
 def _recent_s(rollout: Rollout, report: TrafficReport | None) -> float | None:
-    """Return the length of the guardrails' window; None for a shadow, whose candidate no client asks."""
+    """Return the length of the guardrails' window; None for a shadow, whose candidate gets no requests of clients."""
     if report is None or rollout.kind == RolloutKind.SHADOW:
         return None
     windows = [report["arms"][name].get("window") for name in ARMS]
@@ -499,9 +500,9 @@ def _named(plan: JsonObject) -> tuple[str, str]:
 
 
 def _waits_for(rollout: Rollout, reports: list[GuardrailReport], served: Mapping[Server, Served]) -> str:
-    """Return what the next step waits for beside its time, as a clause; "" for nothing.
+    """Return a clause about what the next step waits for in addition to its time; "" for nothing.
 
-    Until all of its guardrails hold, the time alone brings no step.
+    The next step begins only when its time is over and all guardrails hold.
     """
     if rollout.state != RolloutState.RUNNING:
         return ""

@@ -152,7 +152,7 @@ class ShadowSerializer(serializers.Serializer[Any]):
 class GuardrailSerializer(serializers.Serializer[Any]):
     """rollouts.selectors.GuardrailLine"""
 
-    # `label` is a name of a serializer's own.
+    # The base class has an attribute `label`.
     name = serializers.CharField(source="label")
     unit = serializers.ChoiceField(["share", "ms", ""])
     stable = serializers.FloatField(allow_null=True)

@@ -1,6 +1,6 @@
 """Moves a model's requests from one version to another: start, next step, pause, promote, abort, unload the old version.
 
-Each makes the next release, whose text is the one truth of what serves; the row says why, and what comes next.
+Each act makes the next release, whose text alone decides what serves. The row of the rollout has the reason and the next step.
 """
 
 import json
@@ -67,10 +67,10 @@ def rollout_start(
 ) -> Rollout:
     """Begin to move requests to a candidate, by a plan whose missing fields have their defaults (rollouts.plan).
 
-    candidate: the number of a published version, or a model on another server as the policy has it. stable: such a model, where
-    it is what answers until now; by default the version that does. What an earlier rollout still held is unloaded first.
-    Invalid: the plan is wrong, the server would refuse the candidate or may not call what is named. Conflict: a rollout is
-    under way, the model is not loaded or what is wanted of it has failed, or the file was changed by hand.
+    candidate: the number of a published version, or a model on another server as in the policy. stable: a model on another
+    server if that has answered until now; by default the version that answers. A version that an earlier rollout still holds is
+    unloaded first. Invalid: the plan is wrong, the server would refuse the candidate, or it may not call an address. Conflict:
+    a rollout is under way, the model is not loaded, its wanted release has failed, or the file was changed by hand.
     """
     require(actor, Right.OPERATE)
     if not isinstance(plan, Mapping | None):
@@ -80,7 +80,7 @@ def rollout_start(
     whole = plan_of(kind, plan or {})
     refuse_unlisted(policy_checked(policy_of_plan("r", whole, candidate, stable, 0)))
     _startable(model, candidate, stable)
-    # This is a transaction of its own, because a kill after two releases in one would leave a text two numbers ahead.
+    # This has a transaction of its own: a kill after two releases in one transaction would leave a text two numbers ahead.
     if (held := states.unfinished(model)) is not None:
         rollout_unload_old(rollout=held, actor=actor, last_request="another rollout began")
     with transaction.atomic():
@@ -113,8 +113,8 @@ def rollout_start(
 def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) -> Rollout:
     """Take the next step now, even before its time.
 
-    step: where whoever asks has seen it, so that of two who ask one step comes; WrongState where it stands elsewhere by now.
-    Conflict: it stands at its last step, to be promoted, or the file was changed by hand.
+    step: the step that the caller has seen, so that two callers take only one step; WrongState if the rollout is at another
+    step by now. Conflict: it is at its last step and can only be promoted, or the file was changed by hand.
     """
     with _opened(rollout, actor) as at:
         rollout = at.rollout
@@ -133,7 +133,7 @@ def rollout_advance(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 
 @repository_errors()
 def rollout_pause(*, rollout: Rollout, actor: Actor) -> Rollout:
-    """Pause a rollout at its weight: no step comes by itself, and the time of this one stops. Guardrails stay active."""
+    """Pause a rollout at its weight: no step begins automatically, and its step's time stops. Guardrails stay active."""
     with _opened(rollout, actor) as at:
         states.pause(at.rollout, baked_s=least(served_by(at.rollout)))
         _record(at, actor, "rollout.pause", f"Paused rollout {at.rollout.name} at {_at_weight(at.rollout)}")
@@ -142,7 +142,7 @@ def rollout_pause(*, rollout: Rollout, actor: Actor) -> Rollout:
 
 @repository_errors()
 def rollout_resume(*, rollout: Rollout, actor: Actor) -> Rollout:
-    """Let steps come by themselves again, after the rest of the present step's time."""
+    """Resume a rollout: steps begin automatically again, after the rest of the present step's time."""
     with _opened(rollout, actor) as at:
         states.resume(at.rollout)
         _record(at, actor, "rollout.resume", f"Resumed rollout {at.rollout.name} at {_at_weight(at.rollout)}")
@@ -181,8 +181,8 @@ def rollout_promote(*, rollout: Rollout, actor: Actor, step: int | None = None) 
 def rollout_abort(*, rollout: Rollout, actor: Actor) -> Rollout:
     """Let stable answer everything again, as before the rollout; also after the promotion, while the old version is held.
 
-    A shadow, which answers nobody, is stopped by it: that is its regular end. It does not wait for a person to resolve what was
-    changed in the file by hand: that is written over, and the audit trail keeps it.
+    For a shadow, which answers nobody, this is the regular end. Changes of the file by hand do not prevent it: they are
+    overwritten, and the audit trail keeps them.
     """
     _drift_gives_way(rollout, actor)
     with _opened(rollout, actor) as at:
@@ -231,9 +231,9 @@ def rollout_keep_old(*, rollout: Rollout, actor: Actor, days: float) -> Rollout:
 
 @repository_errors()
 def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = "") -> Rollout:
-    """Unload the old version of a promoted rollout, unless it has a name by which clients ask for it.
+    """Unload the old version of a promoted rollout, unless an alias names it.
 
-    last_request: when it was asked last, as a clause.
+    last_request: a clause about its last request.
     """
     with _opened(rollout, actor) as at:
         rollout = at.rollout
@@ -255,7 +255,7 @@ def rollout_unload_old(*, rollout: Rollout, actor: Actor, last_request: str = ""
 
 
 def mismatches_forget(*, rollout: Rollout, actor: Actor) -> None:
-    """Forget the mismatches, with the clients' inputs."""
+    """Delete the mismatches, with the clients' inputs."""
     with _opened(rollout, actor) as at:
         Rollout.objects.filter(pk=rollout.pk).update(forgotten_at=timezone.now())
         count, _ = RolloutMismatch.objects.filter(rollout=rollout).delete()
@@ -280,9 +280,9 @@ def _opened(rollout: Rollout, actor: Actor) -> Iterator[_Open]:
 def _release(
     at: _Open, actor: Actor, document: Document, summary: str, action: str, *, with_files: bool = True
 ) -> Release:
-    """Make the release of a step. Conflict: the file was changed by hand, or the candidate could not be loaded again.
+    """Make the release of a step. Conflict: the file was changed by hand, or files of the candidate are missing.
 
-    with_files: whether the files of the versions may not fit, because the release before served others.
+    with_files: whether to check that the files of the versions fit, because the release before served other versions.
     """
     refuse_drift(at.model)
     candidate = at.rollout.candidate
@@ -391,7 +391,7 @@ def _refuse_candidate(model: Model, candidate: int, stable: int | None) -> None:
 
 
 def _may_leave(at: _Open) -> bool:
-    """Whether no name but `default` asks for the stable version."""
+    """Return whether the stable version may be unloaded: no alias except `default` names it."""
     names = (number for name, number in at.newest.aliases.items() if name != DEFAULT_ALIAS)
     return isinstance(at.rollout.stable, int) and at.rollout.stable not in names
 
@@ -399,7 +399,8 @@ def _may_leave(at: _Open) -> bool:
 def _document_before(at: _Open) -> Document:
     """Return the configuration by which stable answers all again.
 
-    That is the one of before the rollout, unless other releases came since: what they changed stays, without the candidate.
+    It is the configuration from before the rollout, unless other releases were made since. Then their changes stay, without the
+    candidate.
     """
     rollout, base = at.rollout, at.rollout.base
     stopped, published = stopped_policy(rollout), at.model.published_numbers()
@@ -424,7 +425,7 @@ def _document_before(at: _Open) -> Document:
 
 
 def _refuse_taken_out(rollout: Rollout) -> None:
-    """Raise WrongState where guardrails have ended the rollout, even before that is recorded."""
+    """Raise WrongState if guardrails have ended the rollout, even if that is not recorded yet."""
     if (breach := breached(rollout)) is not None:
         _, reason = breach
         raise WrongState(f"guardrails have taken {rollout.candidate_words} out of rollout {rollout.name}: {reason}")

@@ -1,4 +1,4 @@
-"""Tensors that hold a picture, as browsers show them: an encoded image as it is, numbers as grey or coloured points.
+"""Turns tensors that hold a picture into images: an encoded image stays as it is, numbers become grey or coloured points.
 
 Source: PNG (W3C), chunks IHDR, IDAT and IEND.
 """
@@ -11,15 +11,15 @@ from collections.abc import Sequence
 
 from repository.core.tensors import Tensor
 
-MOST_BYTES = 1 << 20  # of an encoded image
-MOST_POINTS = 200_000  # numbers of a picture
+MOST_BYTES = 1 << 20  # the largest encoded image
+MOST_POINTS = 200_000  # the most numbers of a picture
 _LEAST_SIDE = 8
-_LONGEST = 4  # times as long as wide: longer ones are tables of numbers
+_LONGEST = 4  # the most times that a picture is as long as wide; longer tensors are tables of numbers
 _ENCODED = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpeg", b"GIF8": "gif"}
 
 
 def picture_of(tensor: Tensor) -> str:
-    """Return the first picture of a tensor as the address of an image, "" where it holds none."""
+    """Return the first picture of a tensor as the address of an image; "" if the tensor holds none."""
     if tensor.datatype == "BYTES":
         return _encoded(tensor.elements[0]) if len(tensor.elements) == 1 else ""
     if len(tensor.shape) < 3 or tensor.datatype == "BOOL":
