@@ -1,4 +1,4 @@
-"""What plugins add to the bundled server: flags, listeners beside its own, and the folder in which it runs."""
+"""The parts that plugins add to the bundled server: flags, more listeners, and the folder in which it runs."""
 
 import functools
 from abc import ABC, abstractmethod
@@ -13,13 +13,13 @@ from dashboard.plugins.table import PLUGINS
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """Where the server listens beside its own ports. setting: decides its port, such as "grpc_port in config.properties"."""
+    """A listener of the server that a plugin adds. setting: the name of its port's setting."""
 
     title: str
     setting: str
     host: str
     port: int
-    scheme: str = ""  # of its address, "" for gRPC
+    scheme: str = ""  # the scheme of its address, "" for gRPC
 
 
 class ServerAddition(ABC):
@@ -29,11 +29,11 @@ class ServerAddition(ABC):
 
     @abstractmethod
     def listeners(self) -> list[Listener]:
-        """Return where the server will listen, but for Unix sockets. Invalid: what says so cannot be used."""
+        """Return the listeners that the server will have, except Unix sockets. Invalid: their settings cannot be used."""
 
     @abstractmethod
     def working_folder(self) -> Path | None:
-        """Return the folder in which the server runs, made where there is none; None leaves it in the project's."""
+        """Return the folder in which the server runs, and create it if needed; None for the project's folder."""
 
 
 @functools.cache
@@ -46,7 +46,7 @@ def listeners() -> list[Listener]:
 
 
 def ports_by_host(listeners: Iterable[Listener]) -> dict[str, dict[str, int]]:
-    """Return, for each host, what `check_ports` takes; without ports that the system chooses."""
+    """Return the ports of each host by setting, as `check_ports` takes them, without ports that the system chooses."""
     found: dict[str, dict[str, int]] = {}
     for one in listeners:
         ports = found.setdefault(one.host, {})

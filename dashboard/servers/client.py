@@ -51,7 +51,7 @@ WHOLE_S = 60.0  # the longest time from the beginning of an answer to its end
 # The bound of a server's answers about itself and its models. Answers to inference requests have no bound.
 ANSWER_BYTES = 64 << 20
 EVENT_BYTES = 16 << 20  # the bound of an event of the feed
-LINE_COST = 64  # bytes that a line takes beside its characters
+LINE_COST = 64  # bytes that a line takes in addition to its characters
 INFER_TIMEOUT_S = 300.0
 # A model may compile or download for a long time; the server goes on loading after the client has gone.
 LOAD_TIMEOUT_S = 3600.0
@@ -60,7 +60,7 @@ FEED_SILENCE_S = 5.0
 # A few compressed bytes may decompress to gigabytes before they are counted.
 _PLAIN = {"Accept-Encoding": "identity"}
 
-_SHOWN = 100  # characters of the path at which an answer is not understood
+_SHOWN = 100  # the most characters that are shown of the path at which an answer is not understood
 
 # Slipway's own load parameter with golden requests.
 GOLDEN = "slipway.golden"
@@ -302,8 +302,8 @@ class ServerClient(_Peer):
         return self._call(_infer(name, body, {**headers, **self._token}, version))
 
     def sample(self, name: str, count: int, seconds: float) -> TrafficSamples:
-        """Wait for the next requests of clients to a model, and return them with their answers: `count`, or fewer when the time
-        is over."""
+        """Wait for the next `count` requests of clients to a model, and return them with their answers; fewer after
+        `seconds`."""
         return self._call(_sample(name, count, seconds))
 
     def _call(self, call: Call[T]) -> T:

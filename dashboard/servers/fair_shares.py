@@ -129,7 +129,7 @@ def _no_slot_in_time(share: int) -> TooMany:
     )
 
 
-INFERENCE = FairShares()  # of this web process
+INFERENCE = FairShares()  # the slots of this web process
 
 
 @contextmanager

@@ -50,7 +50,7 @@ class VersionStatus:
 
     @property
     def serves(self) -> bool:
-        """Whether it answers requests; a request wakes a sleeping version."""
+        """True if the version answers requests; a request wakes a sleeping version."""
         return self.state == ModelStatus.READY or (self.condition == Condition.ASLEEP and not self.failed)
 
     @property
@@ -150,8 +150,8 @@ def model_sync_succeeded(
     event: tuple[str, str],
     release: Release | None = None,
 ) -> None:
-    """Record that the server has applied a generation. event: an EventKind and a sentence, "" for no event. release: the one
-    that it has loaded, None after an unload."""
+    """Record that the server has applied a generation. event: an EventKind and a sentence, "" for no event. release: the
+    release that it has loaded, None after an unload."""
     values = {"applied_generation": generation, "instance": instance, "release": release}
     _sync_write(server, model_id, **values, attempts=0, error="")
     kind, message = event
@@ -183,8 +183,8 @@ def model_sync_instead(*, server: Server, model_id: int, instance: str, release:
 
 
 def model_sync_overrides(*, server: Server, model_id: int, override: bool) -> None:
-    """Record, before a load, whether it sends a configuration in place of the folder's. A write may take long, so there is none
-    if the row says so already."""
+    """Record, before a load, whether it sends a configuration in place of the folder's. A write may take long, so nothing is
+    written if the row already says so."""
     if not ModelSync.objects.filter(server=server, model_id=model_id, override=override).exists():
         _sync_write(server, model_id, override=override)
 
