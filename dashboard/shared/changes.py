@@ -1,9 +1,9 @@
 """Change marks: one for each table, which every process of the dashboard sees, with any database.
 
-The marks are small files in the data folder. After each commit that changed a table, its mark is written anew. This needs no
-calls elsewhere: a wrapper around every database connection finds the tables that a statement writes, and the tables that a part
-of a page reads. If a process is killed between its commit and the mark, the change has no mark; readers of marks therefore also
-look at the tables from time to time.
+The marks are small files in the data folder. After each commit that changed a table, the table gets a new mark. No other code
+has to call this: a wrapper around every database connection finds the tables that a statement writes, and the tables that a
+part of a page reads. If a process is killed between its commit and the mark, the change has no mark; readers of marks therefore
+also look at the tables from time to time.
 """
 
 import logging
@@ -25,7 +25,7 @@ from django.db.backends.signals import connection_created
 
 logger = logging.getLogger(__name__)
 
-# The live feed tells browsers of the first, which gets a row each second; the second only counts attempts to sign in.
+# The first table gets a row each second, which the live feed sends to browsers; the second only counts attempts to sign in.
 UNMARKED = frozenset({"dashboard_metricsample", "dashboard_signincount"})
 HEARTBEATS = "heartbeats"  # a name like a table's for the files of shared.heartbeat
 KEPT_S = 5.0  # the longest that a result is kept, because a change may lack its mark
@@ -58,7 +58,7 @@ def quietly() -> Iterator[None]:
 
 @contextmanager
 def tables_read() -> Iterator[set[str]]:
-    """Give a set that holds every table that the block read, once the block has ended."""
+    """Yield a set that holds every table that the block read, after the block has ended."""
     found: set[str] = set()
     token = _reading.set(found)
     try:
@@ -74,7 +74,7 @@ def note_read(name: str) -> None:
 
 
 def kept_while_unchanged(read: Callable[[], Result]) -> Callable[[], Result]:
-    """Decorate a selector: this process caches its result until a table changes that it read, at most for KEPT_S.
+    """Decorate a selector: this process caches its result until a table that it read changes, at most for KEPT_S.
 
     Callers must not change the result. Inside a transaction, whose own writes others do not see, the cache is not used.
     """

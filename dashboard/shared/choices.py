@@ -19,7 +19,7 @@ class VersionState(TextChoices):
 
 
 class ReleaseKind(TextChoices):
-    """How a release came about."""
+    """The act that made a release."""
 
     PUBLISH = "publish", "Published"
     CONFIGURE = "configure", "Configured"

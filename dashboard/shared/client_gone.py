@@ -23,7 +23,7 @@ class ClientGone(DashboardError):
 
 
 def go_on() -> None:
-    """Raise ClientGone if the client of the present request has closed its connection. For work that writes nothing."""
+    """Raise ClientGone if the client of the present request has closed its connection. Work that writes must not call it."""
     gone = _gone.get()
     if gone is not None and gone.is_set():
         raise ClientGone("the client has closed its connection")

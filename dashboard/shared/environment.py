@@ -116,7 +116,7 @@ VARIABLES: dict[str, Variable] = {
     "SLIPWAY_REQUIRE_TOKENS": Variable(_flag, False, "1 lets the bundled server infer only for holders of a token."),
     "DATABASE_URL": Variable(_text, "", "Database address, e.g. postgres://...; SQLite in the data folder when empty."),
     "SLIPWAY_DATABASE_SESSIONS": Variable(_positive, 20, "Sessions of PostgreSQL that each process opens at most."),
-    # libpq takes 1 second for 2.
+    # libpq treats 1 second as 2 seconds.
     "SLIPWAY_DATABASE_CONNECT_TIMEOUT": Variable(
         _seconds(2), 5, "Seconds to wait for a session of PostgreSQL; 2 or more."
     ),

@@ -34,7 +34,7 @@ class DashboardError(Exception):
 class Problem:
     """One fault of a configuration, and its place.
 
-    field: of the form, "" for the whole. path, line: of the text; line 0 is unknown.
+    field: the field of the form, "" for the whole form. path, line: the place in the text; line 0 if it is unknown.
     """
 
     message: str
@@ -45,7 +45,7 @@ class Problem:
 
 
 class Invalid(DashboardError):
-    """The input is wrong. problems: point at the fields that are wrong, if the input has fields."""
+    """The input is wrong. problems: the faults at single fields, if the input has fields."""
 
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
@@ -72,7 +72,7 @@ class Conflict(DashboardError):
 class Outdated(Conflict):
     """Somebody else changed the text while this person edited it. The editor shows both texts, so nothing is lost.
 
-    base_text: the text that was edited; current_text: the newer one, of release `current_release`, made by `current_by`.
+    base_text: the text that was edited; current_text: the newer text, of release `current_release`, made by `current_by`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Outdated(Conflict):
 
 
 class NamesMoved(Conflict):
-    """Somebody moved the same names of versions meanwhile. merged: both changes together; this request's where they differ."""
+    """Somebody moved the same aliases meanwhile. merged: both changes together; where they differ, those of this request."""
 
     def __init__(self, message: str, *, merged: dict[str, int], current_release: int) -> None:
         super().__init__(message)

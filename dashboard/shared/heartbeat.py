@@ -37,7 +37,7 @@ def forget(name: str) -> None:
 
 
 def silent() -> list[str]:
-    """Return a sentence for each process whose last heartbeat is older than SILENT_AFTER_S; none for one that never ran."""
+    """Return a sentence for each process whose last heartbeat is older than SILENT_AFTER_S, unless it never ran."""
     return [
         f"The {title} has not answered for {_spell(_age(name))}: {consequence}."
         for name, (title, consequence) in PROCESSES.items()
@@ -51,7 +51,7 @@ def is_silent(name: str) -> bool:
 
 
 def heard_since_last(name: str) -> Callable[[], Awaitable[bool]]:
-    """Return a function that tells whether a heartbeat came since its previous call. It compares no clocks."""
+    """Return a function that returns whether a heartbeat came since its previous call. It compares no clocks."""
     seen = _modified(name)
 
     async def heard() -> bool:

@@ -22,12 +22,12 @@ class Estimate:
 
     @property
     def clear(self) -> bool:
-        """Whether the interval excludes zero."""
+        """True if the interval excludes zero."""
         return self.low > 0 or self.high < 0
 
 
 def share_of(count: int, of: int) -> Estimate | None:
-    """Return a share from 0 to 1; None where `of` is 0."""
+    """Return a share from 0 to 1; None if `of` is 0."""
     if not of:
         return None
     share, square = count / of, _DEVIATIONS**2
@@ -37,7 +37,7 @@ def share_of(count: int, of: int) -> Estimate | None:
 
 
 def quantile_of(counts: Counts, quantile: float) -> Estimate | None:
-    """Return a quantile (0 to 1) of a histogram in ms; None for an empty one."""
+    """Return a quantile (0 to 1) of a histogram in ms; None if the histogram is empty."""
     total = sum(counts.values())
     half = _DEVIATIONS * math.sqrt(quantile * (1 - quantile) / total) if total else 0.0
     low, value, high = quantiles_ms(counts, [max(0.0, quantile - half), quantile, min(1.0, quantile + half)])

@@ -49,7 +49,7 @@ class RotatingLog:
 
 
 def tail(path: Path, lines: int, max_bytes: int = 256 << 10) -> list[str]:
-    """Return the last `lines` lines of a log file as plain text; [] without a file."""
+    """Return the last `lines` lines of a log file as plain text; [] if there is no file."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
 """The inference server's log by model: each model has its own file, so that a model with many lines does not displace others.
 
-`up` writes the files as it copies the server's output; pages read them. Each file holds the newest LINES_BYTES to twice as
-much. Above MOST_MODELS files, the file that was not written for the longest time is removed.
+`up` writes the files as it copies the server's output; pages read them. A file and its predecessor together hold the newest
+LINES_BYTES to 2 * LINES_BYTES. Above MOST_MODELS files, the file that was not written for the longest time is removed.
 """
 
 from collections import OrderedDict

@@ -1,4 +1,4 @@
-"""Returns the space of deleted rows in a SQLite file to the disk; PostgreSQL does so by itself."""
+"""Returns the space of deleted rows in a SQLite file to the disk; PostgreSQL does this itself."""
 
 from django.db import connection
 
@@ -8,7 +8,7 @@ _PAGES_AT_ONCE = 256  # other processes write between two steps
 
 
 def enable_incremental_vacuum() -> None:
-    """Rewrite a file without the table that incremental_vacuum needs: once, while nothing else uses the file.
+    """Rewrite a file that lacks the table for incremental_vacuum. This happens once, while nothing else uses the file.
 
     For a new file this takes no time. The pragma is not set when connections open, because it would wait for writers.
 
