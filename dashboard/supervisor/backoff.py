@@ -1,6 +1,6 @@
 """The delay before the next start of a process that keeps ending."""
 
-# The first restarts begin at once, because most crashes are single ones.
+# The first restarts begin immediately, because most crashes are single ones.
 DELAYS_S = (0.0, 0.2, 0.5, 0.8, 2.0, 4.0, 8.0, 15.0, 30.0)
 STABLE_S = 20.0
 # The longest delay after a run in which the process answered.

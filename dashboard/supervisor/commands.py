@@ -153,7 +153,7 @@ def _python_path() -> str:
 
 
 def _server_stop_s() -> float:
-    """Return the seconds that the server may take to end by its flags, and some more for its work beside waiting."""
+    """Return the seconds that the server may take to stop, by its flags, and some more for work other than waiting."""
     try:
         given = max(0.0, float(flag("--drain-secs")))
     except ValueError:

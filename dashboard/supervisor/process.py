@@ -18,7 +18,7 @@ from repository.core.plain_text import PlainOutput
 # Bytes of a run's output that are kept for the reason of its end, because the stacks of a hundred threads are long.
 KEPT_OUTPUT = 256 << 10
 
-# Returns whether a process answers.
+# A probe returns whether a process answers.
 Probe = Callable[[], Awaitable[bool]]
 
 # Signals to send and seconds to wait for each; then the whole group is killed.
@@ -68,7 +68,7 @@ class Ending:
 
     @property
     def last_words(self) -> str:
-        """The last line of a process that failed, which is mostly the reason; "" without one."""
+        """The last line of a process that failed, which is mostly the reason; "" if there is none."""
         if self.code < 0:
             return crash_trace.last_words(self.output)
         lines = [line for line in self.output.splitlines() if line.strip()]
@@ -91,7 +91,7 @@ class Child:
         self.said_ready = not spec.says_ready
 
     async def start(self) -> int:
-        """Start it, and return its process id, which is also the id of its group."""
+        """Start the process, and return its id, which is also the id of its group."""
         # asyncio's own pipe would delay `wait` until every descendant of the child had closed it.
         self._output, write_end = os.pipe()
         os.set_blocking(self._output, False)
@@ -136,7 +136,7 @@ class Child:
             self._said_bytes -= len(self._said.popleft())
 
     async def ended(self) -> Ending:
-        """Wait for its end, and kill the rest of its group."""
+        """Wait until the process ends, and kill the rest of its group."""
         assert self._process is not None
         code = await self._process.wait()
         seconds = time.monotonic() - self._began
@@ -150,7 +150,7 @@ class Child:
         return Ending(code, seconds, b"".join(self._said).decode(errors="replace"))
 
     async def stop(self) -> None:
-        """Send the signals of its spec until it ends, and at last SIGKILL to its group. Await `ended` at the same time."""
+        """Send the signals of the spec until the process ends, and finally SIGKILL to its group. Await `ended` meanwhile."""
         assert self._process is not None
         for number, seconds in self.spec.stop:
             try:
@@ -165,6 +165,6 @@ class Child:
         self.kill()
 
     def kill(self) -> None:
-        """Kill the whole group at once."""
+        """Kill the whole group immediately."""
         if self._process is not None:
             send(self._process.pid, signal.SIGKILL)

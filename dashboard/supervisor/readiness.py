@@ -12,7 +12,7 @@ INTERVAL_S = 0.1
 
 
 async def wait_for_models(server: Server) -> bool:
-    """Return True once each wanted model is ready or has failed with a reason; False after PATIENCE_S."""
+    """Wait until each wanted model is ready or has failed with a reason. Return False if PATIENCE_S passed first."""
     wanted = {
         name async for name in Model.objects.filter(desired_state=DesiredState.LOADED).values_list("name", flat=True)
     }
