@@ -21,7 +21,7 @@ _REMEDY = "run `make compiled`"
 
 
 class Compiled:
-    """Return whether this process runs compiled modules, in a sentence; decided by `use`."""
+    """States whether this process runs compiled modules, in a sentence; `use` decides that."""
 
     used = False
     sentence = "interpreted"

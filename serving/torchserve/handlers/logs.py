@@ -7,7 +7,7 @@ _LETTERS = {logging.DEBUG: "V", logging.INFO: "I", logging.WARNING: "W"}
 
 
 class _ToServer(logging.Handler):
-    """Writes records as the server's OutputLog reads them (serving/backends/child/process.py)."""
+    """Writes records in the form that the server's OutputLog reads (serving/backends/child/process.py)."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:

@@ -5,15 +5,15 @@ from serving.backends.channel.messages import Initialize
 
 
 class InitializeTorchserve(Initialize):
-    """`folder` is that of the unpacked archive, with `model_file` and `settings_file`, "" for none.
+    """`folder` is the folder of the unpacked archive; it contains `model_file` and `settings_file`, "" for none.
 
-    inputs, outputs: the declared tensors; None for the one, `data`, that completion adds. as_parts: each declared input is of
-    bytes, and becomes a part of its name.
+    inputs, outputs: the declared tensors; None for the only one, `data`, that completing the configuration adds. as_parts:
+    whether each declared input is of bytes and becomes a part with its name.
     """
 
     packages: str  # the folder of the packages in the model's requirements.txt; "" for none
     decoupled: bool
-    name: str  # of the model
+    name: str  # the name of the model
     handler: str
     envelope: str
     manifest: dict[str, Json]

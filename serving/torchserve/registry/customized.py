@@ -1,4 +1,4 @@
-"""Asks a model's handler for its own description (`describe_handle`), by a request with the header `describe`."""
+"""Asks a model's handler for its own description (`describe_handle`), with a request that has the header `describe`."""
 
 import asyncio
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ from serving.server.inference_server import InferenceServer
 async def customized_metadata(
     server: InferenceServer, name: str, number: str, headers: Iterable[tuple[str, str]]
 ) -> dict[str, Any]:
-    """Return the JSON object of the handler's answer; {} for any other answer. ServingError where the handler fails.
+    """Return the JSON object in the handler's answer, {} for any other answer; raise ServingError if the handler fails.
 
-    number: of the version. headers: of the client's request.
+    number: the number of the version. headers: the headers of the client's request.
     """
     answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
     body = bytearray()

@@ -22,7 +22,7 @@ from serving.torchserve.registry import version_names
 from serving.torchserve.registry.errors import model_not_found, version_not_found
 from serving.torchserve.registry.registrations import Registration, Registrations
 
-PAGE = 100  # models of a list at most
+PAGE = 100  # the most models on one page of a list
 FIRST_WORKER = 9000
 
 Description = dict[str, Any]
@@ -41,7 +41,7 @@ class Descriptions:
 
     # -- the list --------------------------------------------------------------------------------------------------
     def page(self, limit: int, first: int) -> Description:
-        """Return a page of the models, each by its default version, sorted by name."""
+        """Return a page of the list of models, sorted by name; each model has the url of its default version."""
         token, rows = page_of(sorted(self._names_and_urls()), limit, first)
         return {**token, "models": [{"modelName": name, "modelUrl": url} for name, url in rows]}
 
@@ -53,7 +53,7 @@ class Descriptions:
 
     # -- one model -------------------------------------------------------------------------------------------------
     def describe(self, name: str, version: str | None) -> list[Description]:
-        """Return one version, by default the default one, or "all". TorchServeError for an unknown one."""
+        """Return the description of one version (None: the default one) or "all"; raise TorchServeError for an unknown one."""
         if self._registrations is not None:
             if version == "all":
                 if name not in self._registrations.models:
@@ -67,7 +67,7 @@ class Descriptions:
         return [self._from_repository(name, number) for number in numbers]
 
     def number(self, name: str, version: str | None) -> str | None:
-        """Return the number of a version in the repository; None for one without workers."""
+        """Return the number of a version in the repository; None if the version has no workers."""
         if self._registrations is not None:
             found = self._registrations.find(name, version)
             return str(found.number) if found.serving else None
@@ -138,7 +138,8 @@ class Descriptions:
         queue_size: int,
         wanted: int = 0,
     ) -> Description:
-        """number: of the version in the repository; None without workers. wanted: workers, also those being started."""
+        """number: the number of the version in the repository; None without workers. wanted: how many workers the version
+        should have, including workers that are being started."""
         processes, pending = self._live(name, number)
         on_gpu = archive_settings.device_type != "cpu" and gpu_count() > 0
         ids = list(archive_settings.device_ids)
@@ -184,7 +185,7 @@ class Descriptions:
         try:
             processes = self._server.model_processes(name, number)
             status = self._server.version_statistics(name, number)[0].status
-        except (ServingError, IndexError):  # it is being replaced
+        except (ServingError, IndexError):  # the version is being replaced
             return [], 0
         return processes, status.pending if status is not None else 0
 
@@ -204,7 +205,7 @@ class Descriptions:
         }
 
     def _coming_worker(self, later: int) -> Description:
-        """Return the row of a worker without a process yet, because clients poll the first row until it is READY."""
+        """Return the row of a worker that has no process yet: clients poll the first row until it is READY."""
         return {
             "id": str(FIRST_WORKER + len(self._workers) + later),
             "startTime": _time(datetime.datetime.now(datetime.UTC)),

@@ -11,7 +11,7 @@ _CODES = {400: Code.INVALID_ARG, 404: Code.NOT_FOUND, 409: Code.ALREADY_EXISTS, 
 
 
 class TorchServeError(ServingError):
-    """A refusal or failure that is answered with {"code": status, "type": type, "message": message}."""
+    """A refusal or failure that a client gets as {"code": status, "type": type, "message": message}."""
 
     def __init__(self, status: int, type: str, message: str) -> None:
         super().__init__(_CODES.get(status, Code.INTERNAL), message)
@@ -20,7 +20,7 @@ class TorchServeError(ServingError):
 
 
 class WorkersStarting(TorchServeError):
-    """The model's first workers are being started, and predictions wait: `started` is set when they run or have failed."""
+    """Raised while the model's first workers start, so that predictions wait. `started` is set once they run or have failed."""
 
     def __init__(self, refusal: TorchServeError, started: asyncio.Event) -> None:
         super().__init__(refusal.status, refusal.type, refusal.message)
@@ -38,7 +38,7 @@ def version_not_found(name: str, version: str) -> TorchServeError:
 
 
 def no_worker(name: str, version: str | None = None) -> TorchServeError:
-    """Return the error of a prediction for a model that is registered with 0 workers."""
+    """Return the error for a prediction with a model that is registered with 0 workers."""
     named = f'Model "{name}' + (f'" Version {version}' if version else "")
     return TorchServeError(
         503,
@@ -49,7 +49,7 @@ def no_worker(name: str, version: str | None = None) -> TorchServeError:
 
 
 def not_served(name: str) -> TorchServeError:
-    """Return the error of a prediction for a model of a repository that does not serve, and cannot be scaled."""
+    """Return the error for a prediction with a model in a repository that does not serve, and cannot be scaled."""
     return TorchServeError(
         503,
         "ServiceUnavailableException",

@@ -1,5 +1,5 @@
-"""Runs and describes workflows: those registered over the management API, or ensembles of a repository with a
-specification.
+"""Runs and describes workflows: workflows that are registered over the management API, or ensembles in a repository that have
+a workflow specification.
 
 Runs on the event loop's thread.
 """
@@ -41,7 +41,7 @@ class KnownWorkflows(ABC):
 
     @abstractmethod
     def find(self, name: str) -> KnownWorkflow:
-        """Return a workflow; TorchServeError without one of that name."""
+        """Return the workflow of that name; raise TorchServeError if there is none."""
 
     @abstractmethod
     def registered(self) -> dict[str, str]:
@@ -72,9 +72,9 @@ class KnownWorkflows(ABC):
     async def run(
         self, spec: WorkflowSpec, values: Sequence[bytes], parameters: Mapping[str, ParameterValue]
     ) -> dict[str, bytes]:
-        """Return the answer of each leaf to one request; TorchServeError where a node fails after all its retries.
+        """Return the answer of each leaf to one request; raise TorchServeError if a node fails after all its retries.
 
-        values, parameters: the parts of the request, as for a prediction.
+        values, parameters: the parts of the request and their description, as for a prediction.
         """
         try:
             response = await self._ask(spec, values, parameters)
@@ -111,7 +111,7 @@ class KnownWorkflows(ABC):
 
 
 class RepositoryWorkflows(KnownWorkflows):
-    """The workflows of a model repository, such as the dashboard's: its ensembles with a specification."""
+    """The workflows of a model repository, such as the dashboard's repository: its ensembles with a specification."""
 
     def find(self, name: str) -> Described:
         found = self._described(name)

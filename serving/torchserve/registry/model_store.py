@@ -1,19 +1,19 @@
-"""The store of archives: finds the archive of a registration's url in the store, or fetches it from an allowed address.
+"""The store of archives: finds the archive for the url of a registration in the store, or fetches it from an allowed address.
 
-    noop.mar, a folder's name             the archive of that name inside the store
+    noop.mar, a folder's name             the archive of that name in the store
     file://..., http://..., https://...   copied into the store, if allowed_urls match the address and every one that it
                                           redirects to
-    s3://..., gs://..., as://...          the same, with the credentials of model repositories in the cloud
+    s3://..., gs://..., as://...          copied in the same way, with the credentials of model repositories in the cloud
 
-Addresses are compared in their normal form (repository/core/addresses.py); that of a file is compared as given, and again with
-its links followed. A link in the store that leads out of it does not count as an archive.
+Addresses are compared in their normal form (repository/core/addresses.py). The address of a file is compared twice: as given,
+and with its links followed. A link in the store that leads out of it does not count as an archive.
 
-A copy is checked before it gets its name, so that only complete archives come into the store, and the store's own files are
-never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and its answers.
+A copy is checked before it gets its name, so that only complete archives get into the store; files that are already in the
+store are never replaced. Source: TorchServe 0.12, docs/configuration.md (allowed_urls), and its answers.
 
 Several servers may share a store. A server holds a shared lock (flock) on each file that it has registered, which the kernel
-releases when the server is killed. A file that another server fetched from the same address and still holds is used as it is;
-one that no server holds is fetched again; and the last server that releases a fetched file removes it.
+releases when the server is killed. A file that another server fetched from the same address and still holds is used unchanged.
+A fetched file that no server holds is fetched again. The last server that releases a fetched file removes it.
 """
 
 import contextlib
@@ -48,15 +48,15 @@ from serving.torchserve.registry.errors import TorchServeError, server_error
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES = 64 << 30  # of an archive that is fetched
-MAX_S = 3600.0  # for all of it
-STALL_S = 30.0  # for its next bytes
+MAX_BYTES = 64 << 30  # the largest archive that is fetched
+MAX_S = 3600.0  # how long fetching an archive may take
+STALL_S = 30.0  # how long the next bytes of an archive may take
 MAX_REDIRECTS = 5
 MAX_URL = 4096
 _CHUNK = 1 << 20
 _CLOUD = ("s3:", "gs:", "as:")
 _ARRIVING = ".slipway-arriving-"
-_ADDRESS_OF = ".slipway-fetched-"  # prefix of a file with a digest of a fetched file's address
+_ADDRESS_OF = ".slipway-fetched-"  # prefix of a file that contains a digest of a fetched file's address
 _SHARE_BLOCKS = 0x40049409  # FICLONE of linux/fs.h
 
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.ENOSYS)  # errors of mounted object stores and some other file systems
@@ -66,9 +66,9 @@ Check = Callable[[Path], object]  # raises RepositoryError for a file that is no
 
 @dataclass(frozen=True, slots=True)
 class StoredArchive:
-    """An archive of the store: a file, or the folder that it unpacks to. fetched: by a registration.
+    """An archive in the store: a file, or a folder with the content of one. fetched: whether a registration fetched it.
 
-    lock: the descriptor that locks the file until `ModelStore.release`; None for a folder, or where files cannot be locked.
+    lock: the descriptor that locks the file until `ModelStore.release`; None for a folder, or if files cannot be locked.
     """
 
     path: Path
@@ -77,20 +77,20 @@ class StoredArchive:
 
 
 class ModelStore:
-    """One folder. All methods read files or networks, and are called on worker threads."""
+    """A store in one folder. All methods use files or networks, and are called on worker threads."""
 
     def __init__(self, folder: Path, allowed_urls: Sequence[str]) -> None:
         self.folder = folder
         self._allowed = [re.compile(text, re.IGNORECASE) for text in allowed_urls]
-        self._allowed_files = [re.compile(text) for text in allowed_urls]  # names of files may differ in case alone
-        self._held: Counter[Path] = Counter()  # by this server
+        self._allowed_files = [re.compile(text) for text in allowed_urls]  # names of files may differ only in case
+        self._held: Counter[Path] = Counter()  # how often this server holds each file
         self._holding = threading.Lock()
         for leftover in folder.glob(f"{_ARRIVING}*"):
-            with contextlib.suppress(OSError):  # another server is fetching it; or the store may only be read
+            with contextlib.suppress(OSError):  # another server is fetching it, or the store is read-only
                 _remove_unless_locked(leftover)
 
     def find(self, url: str, check: Check) -> StoredArchive:
-        """Return the archive of an address, fetched if necessary, and hold it. TorchServeError without one.
+        """Return the archive for a url, fetched if necessary, and hold it; raise TorchServeError if there is none.
 
         check: raises RepositoryError for a file that is no archive.
         """
@@ -101,7 +101,7 @@ class ModelStore:
         return self._hold(place, lock=_shared_lock(place))
 
     def refuse_unless_allowed(self, url: str) -> None:
-        """Raise TorchServeError for a url that can never lead to an archive; reads no files, so that it needs no thread."""
+        """Raise TorchServeError for a url that can never lead to an archive. This reads no files, so any thread may call it."""
         if not url:
             raise _not_found("empty url")
         if ".." in url:
@@ -149,7 +149,7 @@ class ModelStore:
     def _stored(self, url: str) -> Path:
         name = file_name(url)
         place = self.folder / name
-        inside = Path(url)  # a folder of the store by its whole path
+        inside = Path(url)  # a folder in the store may be named by its whole path
         if name and not name.startswith(".") and (place.is_file() or place.is_dir()):
             if leads_into(place, self.folder):
                 return place
@@ -173,7 +173,7 @@ class ModelStore:
         lock: int | None = None
         try:
             with open(descriptor, "wb") as file:
-                # Locked from its first byte: else another server that starts meanwhile would remove it.
+                # Lock the file before its first byte: otherwise a server that starts meanwhile would remove it.
                 lock = os.dup(descriptor) if _lock(descriptor, fcntl.LOCK_SH) else None
                 self._copy(url, file)
                 file.flush()
@@ -193,8 +193,8 @@ class ModelStore:
             Path(arriving).unlink(missing_ok=True)
 
     def _share(self, place: Path, url: str) -> StoredArchive | None:
-        """Return a file that another server has fetched from this address and holds. Remove one that a killed server left, and
-        return None. TorchServeError for any other file of the name."""
+        """Return a file that another server has fetched from this address and still holds. If the file was left by a killed
+        server, remove it and return None. Raise TorchServeError for any other file of that name."""
         taken = server_error(f"Model file already exists {place.name}")
         try:
             known = self._address_of(place.name).read_text()
@@ -205,7 +205,7 @@ class ModelStore:
         if known != _digest(url) or held_here:
             raise taken
         lock = _shared_lock(place)
-        if lock is None:  # it has gone meanwhile, or no file can be locked here
+        if lock is None:  # the file has gone meanwhile, or files cannot be locked in this folder
             self._remove(place)
             return None
         held = self._hold(place, fetched=True, lock=lock)
@@ -218,7 +218,7 @@ class ModelStore:
         return None
 
     def _drop(self, archive: StoredArchive) -> None:
-        """Release a file that this server must not remove, or that has no name yet."""
+        """Release a file without removing it."""
         self.release(replace(archive, fetched=False))
 
     def _check_held(self, held: StoredArchive, url: str, check: Check) -> StoredArchive:
@@ -233,7 +233,7 @@ class ModelStore:
         return held
 
     def _give_name(self, arrived: Path, place: Path, url: str, check: Check, lock: int | None) -> StoredArchive:
-        """Give a fetched file its name, if it is an archive. FileExistsError where the name is taken."""
+        """Give a fetched file its name, if it is an archive; raise FileExistsError if the name is taken."""
         try:
             check(arrived)
         except RepositoryError as error:
@@ -248,7 +248,7 @@ class ModelStore:
         return StoredArchive(place, fetched=True, lock=lock)
 
     def _copy(self, url: str, file: IO[bytes]) -> None:
-        """Copy the content of an address, within bounds of size and time."""
+        """Copy the content of an address, within limits of size and time."""
         opener = urllib.request.OpenerDirector()
         for handler in (
             urllib.request.ProxyHandler(),
@@ -282,7 +282,7 @@ class ModelStore:
             raise _failed(url) from None
 
     def _copy_bounded(self, source: Any, file: IO[bytes], size: int | None) -> None:
-        """size: announced bytes; None if unknown."""
+        """size: how many bytes are announced; None if that is unknown."""
         storage.ensure_space(self.folder, size or 0)
         deadline = time.monotonic() + MAX_S
         copied = 0
@@ -297,7 +297,7 @@ class ModelStore:
             raise OSError("it ended before all of it had come")
 
     def _local(self, url: str) -> Path:
-        """Return the file of an address, links followed. OSError without one, TorchServeError for one that is not allowed."""
+        """Return the file of an address, links followed. Raise OSError if it is missing, TorchServeError if not allowed."""
         path = local_path(url).resolve()
         if not self._allows_file(path):
             raise _not_found(f"Given URL {url} is a link that leads out of any allowed URL(s)")
@@ -317,7 +317,7 @@ class ModelStore:
             normal = parts._replace(path=normal_path(parts.path)).geturl()
         except UnsafePath:
             return False
-        except ValueError:  # brackets that are not closed: fetching it will fail
+        except ValueError:  # brackets that are not closed: fetching the url will fail
             normal = url
         return any(pattern.fullmatch(normal) for pattern in self._allowed)
 
@@ -327,7 +327,7 @@ class ModelStore:
 
 
 class _Redirects(urllib.request.HTTPRedirectHandler):
-    """Follows a redirection to an address over HTTP or HTTPS that is allowed itself."""
+    """Follows a redirection only to an HTTP or HTTPS address that is itself allowed."""
 
     max_redirections = MAX_REDIRECTS
     max_repeats = 2
@@ -349,15 +349,15 @@ class _Redirects(urllib.request.HTTPRedirectHandler):
 
 
 def _remove_unless_locked(leftover: Path) -> None:
-    """Remove a file that a killed server was fetching; BlockingIOError where a server is still fetching it."""
+    """Remove a file that a killed server was fetching; raise BlockingIOError if a server is still fetching it."""
     with leftover.open("rb") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         leftover.unlink()
 
 
 def _shared_lock(place: Path) -> int | None:
-    """Return a descriptor with a shared lock on a file of the store; None for a folder, or where it cannot be locked."""
-    for _ in range(3):  # another server may put a file in its place meanwhile
+    """Return a descriptor with a shared lock on a file of the store; None for a folder, or if it cannot be locked."""
+    for _ in range(3):  # another server may replace the file meanwhile
         try:
             descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
@@ -395,7 +395,7 @@ def _is_at(descriptor: int, place: Path) -> bool:
 
 
 def _move(arrived: Path, place: Path) -> None:
-    """Give a complete file its name; FileExistsError where that is taken."""
+    """Give a complete file its name; raise FileExistsError if the name is taken."""
     try:
         os.link(arrived, place)
     except OSError as error:
@@ -410,7 +410,7 @@ def _digest(url: str) -> str:
 
 
 def _why(error: Exception) -> str:
-    """Return the reason without the address, which may have a key in it."""
+    """Return the reason of an error without the address, which may contain a key."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP status {error.code}"
     reason = getattr(error, "reason", None)
@@ -428,8 +428,8 @@ def _failed(url: str) -> TorchServeError:
 def copied(source: Path, destination: Path) -> None:
     """Copy an archive into a version's folder, so that the version keeps its content when the store's file is replaced.
 
-    Both share their blocks if the file system can; the files of a folder on the same disk are hard-linked. RepositoryError for
-    a folder with symbolic links, or a full disk.
+    If the file system can, both files share their blocks; the files of a folder on the same disk are hard-linked. Raise
+    RepositoryError for a folder with symbolic links, or if the disk is full.
     """
     if source.is_dir():
         same = storage.same_disk(source, destination.parent)

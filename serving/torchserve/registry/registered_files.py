@@ -1,10 +1,10 @@
-"""The model repository of registered models: a folder for each model, a numbered one for each of its versions.
+"""The model repository of registered models: a folder for each model, with a numbered folder for each of its versions.
 
 <model>/config.pbtxt           the versions with workers, and the default one
 <model>/<number>/model.mar     the archive
 <model>/<number>/slipway.pbtxt the settings of this version: batches, workers, time-outs
 
-It belongs to this server alone, and is made anew at every start from the store and the snapshot.
+It belongs to this server alone, and is created again at every start from the store and the snapshot.
 """
 
 import shutil
@@ -42,7 +42,7 @@ class RegisteredFiles:
         return self._version(model, number) / ARCHIVE
 
     def write(self, model: str, versions: Mapping[int, ModelConfig], default: int | None) -> None:
-        """Write the versions that serve, with the settings of each, and the default one."""
+        """Write which versions serve and which is the default one, and the settings of each."""
         for number, overlay in versions.items():
             storage.write_atomic(self._version(model, number) / layout.OVERLAY_FILE, _text(overlay))
         config = ModelConfig(backend="torchserve")

@@ -1,9 +1,9 @@
 """The models that are registered through TorchServe's APIs: register, scale, set the default version, unregister.
 
-A version is registered with a number of workers, which are the instances of our model; without workers requests for it are
-refused. Messages follow TorchServe 0.12: docs/management_api.md, and its answers.
+A version is registered with a number of workers: the instances of the model in this server. Requests to a version without
+workers are refused. Messages follow TorchServe 0.12: docs/management_api.md, and its answers.
 
-Runs on the event loop's thread; files and networks are used on others. Changes of one model are made one after another.
+Runs on the event loop's thread; files and networks are used on other threads. Changes to one model are made one after another.
 """
 
 import asyncio
@@ -54,9 +54,9 @@ from serving.torchserve.registry.registered_files import RegisteredFiles
 
 log = logging.getLogger(__name__)
 
-MAX_FETCHES = 4  # at a time
+MAX_FETCHES = 4  # archives that are fetched at a time
 RUNTIMES = ("python", "python3", "LSP")
-RETRIED_S = 300.0  # how long failing workers count as healthy without maxRetryTimeoutInSec
+RETRIED_S = 300.0  # how long failing workers count as healthy if maxRetryTimeoutInSec is not set
 LONGEST_PAUSE_S = 60.0  # between two tries to start workers that fail
 
 
@@ -69,7 +69,8 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Registration:
-    """One version of a model. number: its folder in the repository. workers: the wanted number. serving: the present number."""
+    """One version of a model. number: its number in the repository. workers: how many workers it should have. serving: how many
+    it has."""
 
     name: str
     version: str
@@ -77,13 +78,13 @@ class Registration:
     url: str
     archive: StoredArchive
     manifest: Manifest
-    archive_settings: ModelSettings  # of the archive
+    archive_settings: ModelSettings  # the settings in the archive
     settings: Settings
     min_workers: int = 0
     max_workers: int = 0
     workers: int = 0
     serving: int = 0
-    workflow: bool = False  # whether it is a node of one, which snapshots leave out
+    workflow: bool = False  # whether it is a node of a workflow: snapshots leave such nodes out
     failing_since: float | None = None  # when its first workers failed to start (monotonic); None once they run
     starting: asyncio.Event | None = None  # set when the first workers run or have failed
     retrying: "asyncio.Task[None] | None" = None
@@ -115,16 +116,16 @@ class Registrations:
         options: TorchServeOptions,
         folder: Path,
     ) -> None:
-        """folder: the server's model repository for them.
+        """folder: the server's model repository for the registered models.
 
-        UNAVAILABLE where an archive of a snapshot is not in the store, because the next snapshot would lack it.
+        Raise UNAVAILABLE if an archive in the snapshot is not in the store: the next snapshot would lack its model.
         """
         assert options.model_store is not None
-        self.models: dict[str, RegisteredModel] = {}  # with their versions
+        self.models: dict[str, RegisteredModel] = {}  # the models that have versions
         self.reserved: Container[str] = ()  # names of workflows
-        # Also models without versions that are being changed.
+        # All models, including models without versions that are being changed.
         self._known: WeakValueDictionary[str, RegisteredModel] = WeakValueDictionary()
-        self._without_workers: list[Registration] = []  # those registered at start
+        self._without_workers: list[Registration] = []  # registered at start, not started yet
         self.store = ModelStore(options.model_store, options.allowed_urls)
         self.on_changed: Callable[[], Awaitable[None]] = _nobody_asks  # called when a snapshot would differ
         self._server = server
@@ -139,7 +140,7 @@ class Registrations:
 
     # -- state ---------------------------------------------------------------------------------------------------------
     def find(self, name: str, version: str | None = None) -> Registration:
-        """Return a version of a model, by default the default one. TorchServeError for an unregistered one."""
+        """Return a version of a model (None: the default one); raise TorchServeError if it is not registered."""
         model = self.models.get(name)
         if model is None:
             raise model_not_found(name)
@@ -149,7 +150,7 @@ class Registrations:
         return found
 
     def serving(self, name: str, version: str | None = None) -> Registration:
-        """Return the version for a prediction; WorkersStarting while its workers start, another error without workers."""
+        """Return the version for a prediction; raise WorkersStarting while its workers start, and no_worker if it has none."""
         found = self.find(name, version)
         if not found.serving:
             refusal = no_worker(name, version)
@@ -157,8 +158,8 @@ class Registrations:
         return found
 
     def healthy(self) -> bool:
-        """Return whether the default version of each model has its least number of workers. One that starts, or starts again,
-        counts for as long as maxRetryTimeoutInSec."""
+        """Return whether the default version of each model has its minimum number of workers. A worker that is starting or
+        restarting counts for as long as maxRetryTimeoutInSec."""
         return all(self._has_its_workers(model.default_version) for model in self.models.values())
 
     def _has_its_workers(self, one: Registration) -> bool:
@@ -168,13 +169,13 @@ class Registrations:
             return one.failing_since is None or time.monotonic() - one.failing_since <= patience_s
         try:
             down_s = self._server.downtimes_s(one.name, str(one.number))
-        except ServingError:  # it is being changed
+        except ServingError:  # the version is being changed
             return True
         return one.workers - sum(one_s > patience_s for one_s in down_s) >= one.min_workers
 
     # -- starting --------------------------------------------------------------------------------------------------
     async def register_wanted(self) -> None:
-        """Register the models of config.properties, without workers. One that fails is logged and skipped."""
+        """Register the models in config.properties, without workers. A model that fails is logged and skipped."""
         options = self._options
         wanted: list[tuple[str, str, Mapping[str, Any] | None]]
         if options.model_snapshot is not None:
@@ -203,7 +204,7 @@ class Registrations:
         await asyncio.gather(*(self._start_workers(one) for one in registered))
 
     async def _register_at_start(self, name: str, url: str, snapshot: Mapping[str, Any] | None) -> Registration:
-        """snapshot: the version in a snapshot, with all of its settings."""
+        """snapshot: the version's entry in a snapshot, with all of its settings; None without a snapshot."""
         handler = str(snapshot.get("handler") or "") if snapshot is not None else ""
         asked = Registering(url=url, model_name=name, handler=handler)
         found = await self._register(asked, fallback_name=default_name(url), snapshot=snapshot)
@@ -229,7 +230,7 @@ class Registrations:
         return workers_said(configured.get("minWorkers"), workers), workers_said(configured.get("maxWorkers"), workers)
 
     async def _start_workers(self, found: Registration) -> None:
-        """Start the first workers of a version; where they fail, retry until they run, or the version changes."""
+        """Start the first workers of a version; if they fail, retry until they run or the version changes."""
         if found.workers:
             try:
                 async with self._locked(found) as model:
@@ -250,7 +251,7 @@ class Registrations:
                 return
             try:
                 async with self._locked(found) as model:
-                    if found.workers and not found.serving:  # it was not scaled meanwhile
+                    if found.workers and not found.serving:  # the version was not scaled meanwhile
                         await self._apply(model, found)
                 return
             except ServingError as error:
@@ -265,7 +266,7 @@ class Registrations:
 
     # -- registering -----------------------------------------------------------------------------------------------
     async def register(self, asked: Registering) -> Outcome:
-        """Register a version, and start its workers. TorchServeError where that fails; then it is not registered."""
+        """Register a version, and start its workers. If that fails, remove it again and raise TorchServeError."""
         if asked.url is None:
             raise bad_request("Parameter url is required.")
         if asked.runtime and asked.runtime not in RUNTIMES:
@@ -278,8 +279,8 @@ class Registrations:
         return await asyncio.shield(self._task(self._register_with_workers(asked, initial)))
 
     async def register_node(self, asked: Registering, workers: int, archive: Path | None) -> None:
-        """Register a node of a workflow, and start its workers; TorchServeError where that fails. archive: of a function, which
-        has no url."""
+        """Register a node of a workflow, and start its workers; raise TorchServeError if that fails. archive: the archive of a
+        function, which has no url."""
         found = await self._register(asked, archive=archive)
         found.workflow = True
         found.min_workers, found.max_workers = workers_in_archive(found.archive_settings) or (workers, workers)
@@ -307,7 +308,7 @@ class Registrations:
         return Outcome(200, text)
 
     async def _start_or_remove(self, found: Registration) -> None:
-        """Start a version's first workers; where they fail, unregister it."""
+        """Start a version's first workers; if they fail, unregister the version and raise TorchServeError."""
         try:
             async with self._locked(found) as model:
                 await self._apply(model, found)
@@ -327,7 +328,7 @@ class Registrations:
         snapshot: Mapping[str, Any] | None = None,
         archive: Path | None = None,
     ) -> Registration:
-        """Add a version to the table and the repository, without workers. archive: in place of a url."""
+        """Add a version to the table and the repository, without workers. archive: used instead of a url."""
         url = asked.url or ""
         if archive is None:
             self.store.refuse_unless_allowed(url)
@@ -372,7 +373,7 @@ class Registrations:
         return found
 
     def _read(self, url: str, path: Path | None) -> tuple[StoredArchive, Manifest, ModelSettings]:
-        """Find an archive, fetch it if necessary, and read its description. path: of the archive, if known."""
+        """Find an archive, fetch it if necessary, and read its description. path: the path of the archive, if known."""
         archive = StoredArchive(path) if path is not None else self.store.find(url, model_archive.read_manifest)
         try:
             return archive, *model_archive.read_description(archive.path)
@@ -385,7 +386,8 @@ class Registrations:
     async def scale(
         self, name: str, version: str | None, min_workers: int, max_workers: int, synchronous: bool
     ) -> Outcome:
-        """Bring a version's workers into these bounds. TorchServeError where they fail; then the old ones stay."""
+        """Bring the number of a version's workers into these bounds. If workers fail, the old ones stay, and TorchServeError is
+        raised."""
         if min_workers < 0:
             raise bad_request("min_worker cannot be less than 0.")
         if max_workers < min_workers:
@@ -406,7 +408,7 @@ class Registrations:
         async with self._locked(found) as model:
             before = found.min_workers, found.max_workers, found.workers
             found.min_workers, found.max_workers = min_workers, max_workers
-            # As in TorchServe, the number changes only where it is outside of the bounds.
+            # As in TorchServe, the number changes only if it is outside of the bounds.
             found.workers = 0 if not min_workers else min(max(found.serving, min_workers), max_workers)
             try:
                 await self._apply(model, found)
@@ -440,7 +442,7 @@ class Registrations:
 
     # -- unregistering ---------------------------------------------------------------------------------------------
     async def unregister(self, name: str, version: str | None) -> Outcome:
-        """Remove a version, by default the default one, once its requests are answered."""
+        """Remove a version (None: the default one) once its requests are answered."""
         found = self.find(name, version)
         model = self.models[name]
         if found is model.default_version and len(model.versions) > 1:
@@ -471,7 +473,7 @@ class Registrations:
             if found.retrying is not None:
                 found.retrying.cancel()
             del model.versions[found.version]
-            model.at_startup = False  # for the other versions too, as in TorchServe
+            model.at_startup = False  # this holds for the other versions too, as in TorchServe
             if not model.versions:
                 self.models.pop(found.name, None)
             elif model.default == found.version:
@@ -495,7 +497,7 @@ class Registrations:
 
     @contextlib.asynccontextmanager
     async def _locked(self, found: Registration) -> AsyncIterator[RegisteredModel]:
-        """Lock a model for a change; TorchServeError where the version has been unregistered meanwhile."""
+        """Lock a model for a change; raise TorchServeError if the version has been unregistered meanwhile."""
         model = self._known.get(found.name)
         if model is None:
             raise model_not_found(found.name)
@@ -512,7 +514,7 @@ class Registrations:
 
     # -- workers ---------------------------------------------------------------------------------------------------
     async def _apply(self, model: RegisteredModel, found: Registration) -> None:
-        """Bring a version to its wanted number of workers. Where that fails, raise the error; the old ones keep serving."""
+        """Bring a version to its wanted number of workers. If that fails, raise the error; the old workers keep serving."""
         if not found.serving and found.starting is None:
             found.starting = asyncio.Event()
         model.changing = found
@@ -537,12 +539,12 @@ class Registrations:
             await self._server.unload_registered(model.name)
 
     async def _rest(self, model: RegisteredModel) -> None:
-        """Unload a model without wanted or present workers, because the server would stay unready for it."""
+        """Unload a model if it neither has nor should have workers: otherwise the server would wait for it to become ready."""
         if not any(one.workers or one.serving for one in model.versions.values()):
             await self._server.unload_registered(model.name)
 
     async def _write(self, model: RegisteredModel, changed: Registration | None = None) -> bool:
-        """Write the versions with their workers. Return whether any has some."""
+        """Write the versions that have workers. Return whether there are any."""
         workers = {one: one.workers if one is changed else one.serving for one in model.versions.values()}
         served = {one.number: self._overlay(one, count) for one, count in workers.items() if count}
         if served:
@@ -567,17 +569,17 @@ class Registrations:
     def _forget(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # so that asyncio does not log it where every caller has gone
+            task.exception()  # marks the error as seen: asyncio does not log it if every caller has gone
 
     def close(self) -> None:
-        """Begin no more work, and cancel what is under way."""
+        """Begin no more work, and cancel the work under way."""
         self._closing = True
         for task in self._tasks:
             task.cancel()
 
 
 def refuse_missing(store: ModelStore, archive: str, what: str) -> None:
-    """Raise UNAVAILABLE where the store lacks an archive of a snapshot. what: its model or workflow."""
+    """Raise UNAVAILABLE if the store lacks an archive that a snapshot names. what: the model or workflow of the archive."""
     if not archive or not (store.folder / archive).exists():
         raise unavailable(
             f"the snapshot cannot be restored: the archive '{archive}' of {what} is not in the model store; put it back, or "
@@ -586,7 +588,7 @@ def refuse_missing(store: ModelStore, archive: str, what: str) -> None:
 
 
 async def _nobody_asks() -> None:
-    """Do nothing, because no snapshots are written."""
+    """Do nothing: the default of `on_changed`, for a server that writes no snapshots."""
 
 
 def _log_failure(task: "asyncio.Task[None]") -> None:
@@ -595,7 +597,7 @@ def _log_failure(task: "asyncio.Task[None]") -> None:
 
 
 def _workers_failed(found: Registration, version: str | None, why: ServingError) -> TorchServeError:
-    """version: as in the request; for none TorchServe writes Java's null."""
+    """version: the version as in the request; without one, TorchServe writes Java's null."""
     status = 507 if isinstance(why, LoadStopped) and why.handler_status == 507 else 500
     message = f"Failed to start workers for model {found.name} version: {version or 'null'}"
     return TorchServeError(status, "InternalServerException", message)

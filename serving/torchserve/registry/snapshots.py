@@ -2,7 +2,8 @@
 
 <log location>/config/20260131120000000-startup.cfg | -snapshot.cfg | -shutdown.cfg
 
-Each has all properties of the server's start, and the models as JSON under `model_snapshot`. Java's TorchServe reads them too.
+Each file has all properties with which the server started, and the models as JSON under `model_snapshot`. TorchServe itself can
+also read them.
 Source: docs/snapshot.md of TorchServe 0.12.
 """
 
@@ -27,7 +28,7 @@ from serving.torchserve.registry.workflows import Workflows
 log = logging.getLogger(__name__)
 
 Occasion = Literal["startup", "snapshot", "shutdown"]
-KEPT = 100  # newest files, and the last one of a start; TorchServe keeps all
+KEPT = 100  # how many of the newest files are kept, and the last startup file; TorchServe keeps all
 
 
 class Snapshots:
@@ -43,7 +44,7 @@ class Snapshots:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="snapshots")
 
     async def save(self, occasion: Occasion) -> None:
-        """Write a snapshot of the present registrations, and return when it is on the disk; an error is logged."""
+        """Write a snapshot of the present registrations, and wait until it is on the disk; an error is logged."""
         name, text = self._text(occasion)
         await asyncio.get_running_loop().run_in_executor(self._thread, self._write, name, text)
 

@@ -21,10 +21,10 @@ log = logging.getLogger("serving")
 
 
 class TorchServeSource(ModelSource):
-    """`registrations` is None with --model-repository, which sets the models; `tokens` is None where none is required."""
+    """`registrations` is None with --model-repository, which sets the models; `tokens` is None if no token is required."""
 
     def __init__(self, server: InferenceServer, options: Options) -> None:
-        """UNAVAILABLE where an archive of a snapshot is not in the store, or the keys cannot be written."""
+        """Raise UNAVAILABLE if an archive in the snapshot is not in the store, or if the keys cannot be written."""
         self._started = False
         self.server = server
         assert options.source is not None
@@ -48,7 +48,7 @@ class TorchServeSource(ModelSource):
             raise unavailable(f"the key file of TorchServe's tokens cannot be written: {error.strerror}") from None
 
     async def register(self) -> None:
-        """Register the models of the start, before the listeners open."""
+        """Register the models for the start, before the listeners open."""
         if self.registrations is not None:
             await self.registrations.register_wanted()
 
@@ -74,6 +74,6 @@ class TorchServeSource(ModelSource):
             self.registrations.close()
 
     def close(self) -> None:
-        """Remove the keys."""
+        """Remove the file of the keys."""
         if self.tokens is not None:
             self.tokens.close()

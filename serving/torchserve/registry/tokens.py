@@ -1,7 +1,7 @@
 """Tokens for TorchServe's APIs: a key for inference, one for management and one to request new keys.
 
-They are written to `key_file.json` in the working directory, which only its owner can read, and never logged. The keys for
-inference and management expire. Source: docs/token_authorization_api.md of TorchServe 0.12.
+The keys are written to `key_file.json` in the working directory, which only its owner can read, and are never logged. The keys
+for inference and management expire. Source: docs/token_authorization_api.md of TorchServe 0.12.
 """
 
 import datetime
@@ -26,7 +26,7 @@ _BEARER = re.compile(r"Bearer\s+(\S+)")
 
 
 class TokenType(enum.Enum):
-    """The purpose of a token; the value is its name in the key file."""
+    """The purpose of a token; the value is the name of the token in the key file."""
 
     INFERENCE = "inference"
     MANAGEMENT = "management"
@@ -37,7 +37,7 @@ class Tokens:
     """The three valid keys. Runs on the event loop's thread."""
 
     def __init__(self, folder: Path, expiration_min: float) -> None:
-        """Make new keys and write them; OSError where the file cannot be written."""
+        """Make new keys and write them; raise OSError if the file cannot be written."""
         self.path = folder / KEY_FILE
         self._lifetime_s = expiration_min * 60
         self._keys = {token: _new_key() for token in TokenType}
@@ -52,7 +52,7 @@ class Tokens:
         )
 
     def check(self, headers: Mapping[str, str], token: TokenType) -> None:
-        """Raise PermissionDenied unless these (lower-case) headers have the key."""
+        """Raise PermissionDenied unless these headers, with lower-case names, have the key."""
         found = _BEARER.fullmatch(headers.get("authorization", ""))
         given = found[1] if found else ""
         right = hmac.compare_digest(given.encode("utf-8", "replace"), self._keys[token].encode())
@@ -60,7 +60,7 @@ class Tokens:
             raise refused("Authentication" if token is TokenType.API else "Authorization")
 
     def renew(self, token: TokenType) -> None:
-        """Replace one key by a new one, in the file too. Where the file cannot be written, the old key stays valid and
+        """Replace one key by a new one, also in the file. If the file cannot be written, the old key stays valid, and
         TorchServeError is raised."""
         before = self._keys[token], self._expires_at[token]
         self._keys[token] = _new_key()
@@ -73,7 +73,7 @@ class Tokens:
             raise server_error(f"{KEY_FILE} cannot be written, so that the key stays as it was") from None
 
     def close(self) -> None:
-        """Remove the file, where it still has these keys."""
+        """Remove the file, if it still has these keys."""
         try:
             if json.loads(self.path.read_text())["API"]["key"] == self._keys[TokenType.API]:
                 self.path.unlink()
@@ -81,7 +81,7 @@ class Tokens:
             log.debug("the key file is another's by now")
 
     def _write(self) -> None:
-        """Replace the file at once, so that no reader sees half of it; only its owner may read it."""
+        """Replace the file atomically, so that no reader sees half of it; only its owner may read it."""
         content: dict[str, dict[str, str]] = {}
         for token in (TokenType.MANAGEMENT, TokenType.INFERENCE, TokenType.API):
             content[token.value] = {"key": self._keys[token]}
@@ -100,7 +100,7 @@ class Tokens:
 
 
 def refused(what: str) -> PermissionDenied:
-    """what: "Authentication" for requests of a new key, "Authorization" for others."""
+    """what: "Authentication" for requests for a new key, "Authorization" for other requests."""
     return PermissionDenied(f"Token {what} failed. Token either incorrect, expired, or not provided correctly")
 
 

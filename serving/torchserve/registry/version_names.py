@@ -1,6 +1,6 @@
-"""Finds versions by TorchServe's names: the archive's own, any string ("1.0"), in the configuration of each version.
+"""Finds versions by TorchServe's names. The name is any string ("1.0") from the archive, in the configuration of its version.
 
-A version of another backend has no such name, and is found by its number, "3", and by "3.0".
+A version of another backend has no such name, and is found by its number, as "3" or "3.0".
 """
 
 from tritonclient.grpc.model_config_pb2 import ModelConfig
@@ -10,15 +10,15 @@ from serving.core.errors import ServingError
 from serving.server.inference_server import InferenceServer
 from serving.torchserve.registry.errors import model_not_found, version_not_found
 
-PARAMETER = "torchserve.version"  # of a configuration, set when an archive is read
+PARAMETER = "torchserve.version"  # a parameter of a configuration, set when an archive is read
 
 
 def resolve(server: InferenceServer, name: str, version: str | None = None) -> str:
-    """Return the version for InferenceServer: "" without one, else the number of the version of that name. `default` stays as
-    it is, because a rollout may share its requests.
+    """Return the version for InferenceServer: "" if none is given, else the number of the version of that name. `default` is
+    returned unchanged, because a rollout may divide its requests.
 
-    TorchServeError for a model that the server has never had, and for a name that no serving version has, as its own or as an
-    alias."""
+    Raise TorchServeError for a model that the server has never had, and for a name that is neither the name nor an alias of a
+    serving version."""
     if not server.knows_model(name):
         raise model_not_found(name)
     if not version:
@@ -31,7 +31,7 @@ def resolve(server: InferenceServer, name: str, version: str | None = None) -> s
             found = str(server.resolved_version(name, version))
             return version if version == DEFAULT_ALIAS else found
         except ServingError:
-            pass  # not one of this model, or not one that serves
+            pass  # it is no alias of this model, or its version does not serve
     raise version_not_found(name, version)
 
 
@@ -41,6 +41,6 @@ def label(server: InferenceServer, name: str, number: int) -> str:
 
 
 def names_of(config: ModelConfig, number: int) -> tuple[str, ...]:
-    """Return the names of the version with this configuration, the shown one first."""
+    """Return the names of the version with this configuration; the first one is shown to clients."""
     own = config.parameters[PARAMETER].string_value if PARAMETER in config.parameters else ""
     return (own,) if own else (f"{number}.0", str(number))

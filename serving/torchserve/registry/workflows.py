@@ -1,9 +1,9 @@
-"""Registers and unregisters TorchServe's workflows: models and functions as the steps of an ensemble.
+"""Registers and unregisters TorchServe's workflows, each as an ensemble whose steps are models and functions.
 
 A workflow `wf` is an ensemble of that name; its node `one` is the model `wf__one`.
 Source: docs/workflows.md, docs/workflow_management_api.md of TorchServe 0.12, and its answers.
 
-Runs on the event loop's thread; files and networks are used on others.
+Runs on the event loop's thread; files and networks are used on other threads.
 """
 
 import asyncio
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """A registered workflow. folder: its unpacked files."""
+    """A registered workflow. folder: the folder of its unpacked files."""
 
     spec: WorkflowSpec
     url: str
@@ -52,7 +52,8 @@ class Workflows(KnownWorkflows):
     def __init__(
         self, server: InferenceServer, options: TorchServeOptions, registrations: Registrations, repository: Path
     ) -> None:
-        """repository: the server's folder for registered models; archives are unpacked beside it. Raises as Registrations."""
+        """repository: the server's folder for registered models; archives are unpacked next to it. Raises the same errors as
+        Registrations."""
         store = options.workflow_store or options.model_store
         assert store is not None
         super().__init__(server)
@@ -61,9 +62,7 @@ class Workflows(KnownWorkflows):
         self._repository = repository
         self._folder = repository.parent / "workflows"
         self._workflows: dict[str, Workflow] = {}
-        self._awaited = dict(
-            options.snapshot_workflows
-        )  # name -> url of those that are still to be registered at start
+        self._awaited = dict(options.snapshot_workflows)  # name -> url of workflows still to be registered at start
         registrations.reserved = self._workflows
         for name, archive in options.snapshot_workflows:
             refuse_missing(self._store, archive, f"workflow '{name}'")
@@ -82,11 +81,11 @@ class Workflows(KnownWorkflows):
         return {name: found.url for name, found in sorted(self._workflows.items())}
 
     def remembered(self) -> dict[str, str]:
-        """Return name -> url for a snapshot, with those that are still to be registered after a start."""
+        """Return name -> url for a snapshot, including the workflows that are still to be registered after a start."""
         return dict(sorted((self._awaited | self.registered()).items()))
 
     async def start(self) -> None:
-        """Register the workflows of a snapshot. One that fails is logged and skipped."""
+        """Register the workflows in the snapshot. A workflow that fails is logged and skipped."""
         for name, url in list(self._awaited.items()):
             log.info("registering workflow '%s'", name)
             try:
@@ -103,7 +102,7 @@ class Workflows(KnownWorkflows):
         response_timeout_s: int = DEFAULT_TIMEOUT_S,
         startup_timeout_s: int = DEFAULT_TIMEOUT_S,
     ) -> Outcome:
-        """Register a workflow with all of its nodes, or none. TorchServeError where that fails."""
+        """Register a workflow with all of its nodes. If that fails, register nothing and raise TorchServeError."""
         if url is None:
             raise bad_request("Parameter url is required.")
         # Shielded from a cancelled client: a workflow is registered as a whole, or not at all.
@@ -114,7 +113,7 @@ class Workflows(KnownWorkflows):
         return Outcome(200, f"Workflow {name} has been registered and scaled successfully.")
 
     async def _register(self, url: str, name: str, response_timeout_s: int, startup_timeout_s: int) -> str:
-        """Return the workflow's name."""
+        """Register a workflow and return its name."""
         try:
             self._store.refuse_unless_allowed(url)
         except TorchServeError as error:
@@ -157,7 +156,7 @@ class Workflows(KnownWorkflows):
         return found
 
     async def _start(self, workflow: Workflow, response_timeout_s: int, startup_timeout_s: int) -> None:
-        """Register the nodes and load the ensemble. Where one fails, remove all of them."""
+        """Register the nodes and load the ensemble. If one of these fails, remove all of them."""
         nodes = workflow.spec.nodes
         starts = [self._start_node(workflow, node, response_timeout_s, startup_timeout_s) for node in nodes]
         results = await asyncio.gather(*starts, return_exceptions=True)

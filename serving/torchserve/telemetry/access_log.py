@@ -1,10 +1,10 @@
-"""access_log.log: a line for each request, as TorchServe writes it.
+"""access_log.log: a line for each request, in TorchServe's form.
 
     2026-11-22T15:35:00,225 - /127.0.0.1:51878 "GET /predictions/noop?x=1 HTTP/1.1" 200 1
     2026-11-22T15:37:05,882 - /127.0.0.1:40798 "gRPC org....InferenceAPIsService/Predictions HTTP/2.0" 0 23
 
-Fields: client, request, HTTP or gRPC status, milliseconds until the answer. A request costs a tuple; a thread makes and writes
-the lines, a few times a second. Source: docs/logging.md of TorchServe 0.12, and its files.
+Fields: client, request, HTTP or gRPC status, milliseconds until the answer. A request only adds a tuple to a list; a thread
+makes and writes the lines, a few times a second. Source: docs/logging.md of TorchServe 0.12, and its files.
 """
 
 import asyncio
@@ -21,17 +21,17 @@ from serving.frontends.http1.message import UNKNOWN_HEAD, Head
 from serving.frontends.shared.worker_threads import in_thread
 from serving.torchserve.telemetry.log_file import LogFile, stamp
 
-PAUSE_S = 0.25  # between two writes
-MOST = 200_000  # waiting lines; more are dropped, as while a disk hangs
+PAUSE_S = 0.25  # the pause between two writes
+MOST = 200_000  # waiting lines; further lines are dropped, for example while a disk hangs
 _IN_PATHS = "/:@!$&'()*+,;=~"
 
 
-# When (s), how long (ns), the peer as the transport has it, method, path, query, protocol, status.
+# The time (s), the duration (ns), the peer as the transport has it, method, path, query, protocol, status.
 _Answered = tuple[float, int, Any, str, str, str, str, int]
 
 
 class AccessLog:
-    """One for all listeners of a server. Its callers are on the event loop's thread."""
+    """One log for all listeners of a server. Its callers are on the event loop's thread."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -56,7 +56,7 @@ class AccessLog:
             self._file = None
 
     def answered(self, client: asyncio.BaseTransport | None, head: Head, began_ns: int, status: int) -> None:
-        """Note a request over HTTP, unless its head could not be read."""
+        """Record a request over HTTP, unless its head could not be read."""
         if head is not UNKNOWN_HEAD:
             took_ns = time.monotonic_ns() - began_ns if began_ns else 0
             peer = None if client is None else client.get_extra_info("peername")
@@ -64,7 +64,7 @@ class AccessLog:
             self._note((time.time(), took_ns, peer, head.method, head.path, head.query, protocol, status))
 
     def called(self, call: Call, status: Status) -> None:
-        """Note a call over gRPC."""
+        """Record a call over gRPC."""
         took_ns = time.monotonic_ns() - call.began_ns
         peer = call.connection.transport.get_extra_info("peername")
         path = call.head.path[1:200]
@@ -109,7 +109,7 @@ def _line(one: _Answered) -> str:
 
 @lru_cache(maxsize=4)
 def _second(seconds: int) -> str:
-    """Return a moment without its milliseconds."""
+    """Return a time in the log's form, without milliseconds."""
     return stamp(seconds).partition(",")[0]
 
 
@@ -120,7 +120,7 @@ def _quoted(path: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _shown(peer: Any) -> str:
-    """Return a client's address as Java writes it; "/unix" for a Unix socket."""
+    """Return a client's address in Java's form; "/unix" for a Unix socket."""
     if not isinstance(peer, tuple):
         return "/unix"
     host, port = peer[:2]

@@ -1,8 +1,8 @@
-"""A log file of bounded size, as TorchServe's Log4j writes it.
+"""A log file of limited size, rotated as by TorchServe's Log4j.
 
     access_log.log, access_log.log.1 ... access_log.log.5      a new file begins at 100 MB, and five older ones are kept
 
-If the file is moved away while the server runs (logrotate), a new one is made.
+If the file is moved away while the server runs (by logrotate, for example), a new file is created.
 """
 
 import datetime
@@ -15,23 +15,23 @@ from serving.telemetry.log_rotation import rotate
 
 log = logging.getLogger(__name__)
 
-LONGEST = 100 << 20  # bytes
+LONGEST = 100 << 20  # the size in bytes at which a new file begins
 
 
 class LogFile:
     """Appends to one file. Used by one thread at a time."""
 
     def __init__(self, path: Path, longest: int = LONGEST) -> None:
-        """Make the file, for programs that wait for it; an error is logged."""
+        """Create the file immediately, for programs that wait for it; an error is logged."""
         self._path = path
         self._longest = longest
         self._file: int | None = None
         self._failing = False
-        self._torn = False  # whether its last line is incomplete
+        self._torn = False  # whether the last line of the file is incomplete
         self.append("")
 
     def append(self, text: str) -> None:
-        """Write whole lines. Lines that a full disk does not take are lost, which is logged once."""
+        """Write whole lines. Lines that cannot be written, such as on a full disk, are lost; this is logged once."""
         try:
             self._write(plain(text).encode())
             self._failing = False
@@ -63,7 +63,7 @@ class LogFile:
             self._torn = bool(data)
 
     def _size(self) -> int | None:
-        """Return the size of the open file; None without one, or where another file has its name."""
+        """Return the size of the open file; None if no file is open, or if another file has its name."""
         if self._file is None:
             return None
         try:
@@ -74,5 +74,5 @@ class LogFile:
 
 
 def stamp(seconds: float) -> str:
-    """Return a time in Log4j's ISO8601: local, with a comma before the milliseconds."""
+    """Return a time in Log4j's ISO8601 form: local time, with a comma before the milliseconds."""
     return datetime.datetime.fromtimestamp(seconds).isoformat(timespec="milliseconds").replace(".", ",")

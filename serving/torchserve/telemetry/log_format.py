@@ -1,4 +1,4 @@
-"""The format of the server's log lines that is TorchServe's."""
+"""TorchServe's format for the lines of the server's log."""
 
 import logging
 

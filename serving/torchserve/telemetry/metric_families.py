@@ -1,4 +1,4 @@
-"""The metric families: TorchServe's own, or those of a metrics.yaml in their place.
+"""The metric families: TorchServe's own families or, instead, the families in a metrics.yaml.
 
 Source: docs/metrics.md of TorchServe 0.12.
 """
@@ -16,7 +16,7 @@ MAX_FAMILIES = 1000
 
 
 class Family(NamedTuple):
-    """dimensions: the names of its labels, in order."""
+    """dimensions: the names of the family's labels, in order."""
 
     name: str
     type: str
@@ -25,7 +25,8 @@ class Family(NamedTuple):
 
 
 class Families(NamedTuple):
-    """own: of the server. model: of handlers; others of theirs are shown only with auto-detection."""
+    """own: the families of the server. model: the families of handlers; other families of handlers are shown only with
+    auto-detection."""
 
     own: tuple[Family, ...]
     model: tuple[Family, ...]
@@ -57,7 +58,7 @@ DEFAULTS = Families(
 
 
 def read_families(path: Path | None) -> Families:
-    """Return the families of a metrics.yaml, TorchServe's own without one. INVALID_ARG for a file that cannot be read."""
+    """Return the families in a metrics.yaml, or without one TorchServe's own; raise INVALID_ARG if it cannot be read."""
     if path is None:
         return DEFAULTS
     try:

@@ -34,7 +34,7 @@ class MetricValues:
     """Reads the values on demand."""
 
     def __init__(self, source: TorchServeSource, metrics: InferenceMetrics) -> None:
-        """INVALID_ARG for a metrics.yaml that cannot be read."""
+        """Raise INVALID_ARG if metrics.yaml cannot be read."""
         self.families = read_families(source.options.metrics_config)
         self.host = socket.gethostname()
         self._source = source
@@ -63,20 +63,20 @@ class MetricValues:
         return found
 
     async def refreshed(self) -> None:
-        """Return when the machine has been measured anew, or that takes too long."""
+        """Wait until the machine has been measured again, or until that takes too long."""
         await asyncio.gather(self._hardware.refreshed(), self._source.server.refresh_memory())
 
     def samples(self, family: Family) -> Iterator[tuple[list[tuple[str, str]], float]]:
-        """Return the series of a family: its labels, in order, and its value."""
+        """Yield the series of a family: the labels of each, in order, and its value."""
         read = self._samples.get(family.name)
         dimensions = family.dimensions
         if family in self.families.model and "Hostname" not in dimensions:
-            dimensions = (*dimensions, "Hostname")  # added for the metrics of models
+            dimensions = (*dimensions, "Hostname")  # metrics of models have this label too
         for sample in read() if read is not None else ():
             yield list(zip(dimensions, sample.labels, strict=False)), float(sample.value)
 
     def custom(self) -> Iterator[tuple[str, str]]:
-        """Return the families of handlers as Prometheus text: those in metrics.yaml, or all with auto-detection."""
+        """Yield the families of handlers as Prometheus text: the families in metrics.yaml or, with auto-detection, all."""
         known = {family.name for family in self.families.model}
         for name, lines in _by_family(self._source.server.custom_metrics()):
             if name in known or self._source.options.model_metrics_auto_detect:
@@ -141,11 +141,11 @@ def _percent(part: float | None, whole: float | None) -> float | None:
 
 def _used_part(path: Path) -> float:
     usage = shutil.disk_usage(path)
-    return round(usage.used / (usage.used + usage.free) * 100, 1)  # as df has it
+    return round(usage.used / (usage.used + usage.free) * 100, 1)  # the same as in df
 
 
 def _by_family(text: str) -> Iterator[tuple[str, str]]:
-    """Return each family of a page of Prometheus text with its lines."""
+    """Yield each family on a page of Prometheus text, with its lines."""
     starts = [match.start() for match in _FAMILY_LINE.finditer(text)]
     for start, stop in pairwise([*starts, len(text)]):
         lines = text[start:stop]

@@ -1,6 +1,6 @@
 """Counters of TorchServe's APIs: answers by status, and each model's predictions with their latency and time in the queue.
 
-`model_version` is "default" unless the client names one. All of it runs on the event loop's thread.
+`model_version` is "default" unless the client names a version. All methods run on the event loop's thread.
 """
 
 import time
@@ -13,7 +13,7 @@ DEFAULT_VERSION = "default"
 
 
 class ModelSeries:
-    """Counts the predictions of one model under one name of a version, as an observer of each."""
+    """Counts the predictions of one model under one version name, as an observer of each prediction."""
 
     __slots__ = ("handler_ns", "latency_ns", "model", "observers", "queue_ns", "requests", "shared", "version")
 
@@ -24,7 +24,7 @@ class ModelSeries:
         self.requests = 0
         self.latency_ns = 0
         self.queue_ns = 0
-        self.handler_ns = 0  # of the last execution
+        self.handler_ns = 0  # the time in the handler at the last execution
         self.observers = (self,)
 
     def executed(self, request: InFlightRequest, execution: Execution) -> None:
@@ -49,19 +49,19 @@ class ModelSeries:
 
 
 class InferenceMetrics:
-    """The counters of one server's TorchServe APIs. replies: answers by the hundreds of their statuses."""
+    """The counters of one server's TorchServe APIs. replies: how many answers there were with statuses 0xx, 1xx, 2xx, ..."""
 
     def __init__(self) -> None:
         self.replies = [0] * 10
-        self.last_queue_ns = 0  # of the last request that was executed
-        self.last_overhead_ns = 0  # of the last execution: its time outside of the handler
+        self.last_queue_ns = 0  # the time in the queue of the last executed request
+        self.last_overhead_ns = 0  # the time outside of the handler at the last execution
         self._series: dict[tuple[str, str], ModelSeries] = {}
 
     def count_reply(self, status: int) -> None:
         self.replies[status // 100 % 10] += 1
 
     def series(self, model: str, version: str = "") -> ModelSeries:
-        """Return the series of a model that exists. version: as the client names it."""
+        """Return the series of a model, which has to exist. version: the version as the client names it."""
         key = model, version or DEFAULT_VERSION
         found = self._series.get(key)
         if found is None:

@@ -1,9 +1,9 @@
-"""TorchServe's metrics as lines of files, in its modes "log" and "legacy": ts_metrics.log, and model_metrics.log of handlers.
+"""TorchServe's metrics as lines of files, in its modes "log" and "legacy": ts_metrics.log, and model_metrics.log for handlers.
 
-A line is `name.unit:value|#label:value,...|#hostname:host,timestamp:seconds`. TorchServe writes one for each event; here the
-events of a second are one line with their sum, or the last value, so that sums over lines stay the same, and a prediction costs
-no line of its own. Metrics of the machine are written at start and once in each interval. Source: docs/metrics.md of TorchServe
-0.12, Log Mode.
+A line is `name.unit:value|#label:value,...|#hostname:host,timestamp:seconds`. TorchServe writes one line for each event. This
+module writes one line for all events of a second, with their sum or the last value. So sums over lines stay the same, and a
+prediction causes no line of its own. Metrics of the machine are written at start and once in each interval. Source:
+docs/metrics.md of TorchServe 0.12, Log Mode.
 """
 
 import asyncio
@@ -23,13 +23,13 @@ from serving.torchserve.telemetry.metric_values import MetricValues
 log = logging.getLogger(__name__)
 
 LOADS = "WorkerLoadTime"  # written once for each load
-PAUSE_S = 1.0  # between two writes
+PAUSE_S = 1.0  # the pause between two writes
 _SERIES = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class MetricsLog:
-    """Writes events each second, metrics of the machine every `interval_s`, and both at the end."""
+    """Writes events each second and at the end, and metrics of the machine every `interval_s`."""
 
     def __init__(self, values: MetricValues, folder: Path, interval_s: float, without: Iterable[str] = ()) -> None:
         """without: names of families to leave out."""
@@ -37,7 +37,7 @@ class MetricsLog:
         self._folder = folder
         self._interval_s = interval_s
         self._without = frozenset(without)
-        self._before: dict[tuple[str, str], float] = {}  # counters and times of loading at the last write
+        self._before: dict[tuple[str, str], float] = {}  # the values of counters and load times at the last write
         self._answered: Counter[str] = Counter()  # predictions of each model at the last write
         self._files: dict[str, LogFile] = {}
         self._task: asyncio.Task[None] | None = None
@@ -69,7 +69,7 @@ class MetricsLog:
             await asyncio.sleep(PAUSE_S)
 
     async def write(self, measured: bool = False) -> None:
-        """Write one line for each series that has changed. measured: write those of the machine too."""
+        """Write one line for each series that has changed. measured: whether to write the metrics of the machine too."""
         try:
             if measured:
                 await self._values.refreshed()
@@ -89,7 +89,7 @@ class MetricsLog:
 
     # -- lines -----------------------------------------------------------------------------------------------------
     def _lines(self, family: Family, active: Counter[str], measured: bool) -> Iterator[str]:
-        """Return the lines of one of the server's families. active: models that have answered since."""
+        """Yield the lines of one of the server's families. active: the models that have answered since the last write."""
         name = family.name
         if name in self._without or (name in self._values.system and not measured):
             return
@@ -105,7 +105,7 @@ class MetricsLog:
                 yield self._line(name, family.unit, labels, value)
 
     def _of_models(self, active: Counter[str]) -> Iterator[str]:
-        """Return the lines about handlers, and of their own metrics, for models that have answered."""
+        """Yield the lines about handlers, and of handlers' own metrics, for models that have answered since the last write."""
         custom = dict(self._values.custom())
         for family in self._values.families.model:
             if family.name not in custom:
@@ -117,7 +117,7 @@ class MetricsLog:
             yield from self._custom(known.get(name) or Family(name, "", "count", ()), text, active)
 
     def _custom(self, family: Family, text: str, active: Counter[str]) -> Iterator[str]:
-        """Return the lines of one family of handlers; of a histogram the growth of its sum and count."""
+        """Yield the lines of one family of handlers; for a histogram, the growth of its sum and of its count."""
         for line in text.splitlines():
             match = None if line.startswith("#") else _SERIES.fullmatch(line)
             if match is None or match[1].endswith("_bucket"):

@@ -1,7 +1,7 @@
-"""GET /metrics on TorchServe's metrics address: its families and those of handlers as Prometheus text.
+"""GET /metrics on TorchServe's metrics address: TorchServe's families and the families of handlers as Prometheus text.
 
-metrics.yaml may set the families and their labels. In the mode "log" the page is empty, as in TorchServe. A comma stands before
-the brace that ends labels: Prometheus accepts it, and people parse TorchServe's page by patterns with it.
+metrics.yaml may set the families and their labels. In the mode "log" the page is empty, as in TorchServe. There is a comma
+before the brace that ends labels: Prometheus accepts it, and people parse TorchServe's page with patterns that expect it.
 Source: docs/metrics_api.md of TorchServe 0.12; Prometheus, exposition formats, text 0.0.4.
 """
 
@@ -21,7 +21,7 @@ LEGACY = frozenset(
     ("ts_inference_requests_total", "ts_inference_latency_microseconds", "ts_queue_latency_microseconds")
 )
 MAX_QUERY_FIELDS = 1000
-_LABELS_END = re.compile(r'(?<=")\} (?=\S+$)', re.MULTILINE)  # of a sample with labels: a value has no space
+_LABELS_END = re.compile(r'(?<=")\} (?=\S+$)', re.MULTILINE)  # the end of a sample's labels: a value has no space
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 
 
@@ -33,7 +33,7 @@ class MetricsPage:
         self._mode = mode
 
     async def show(self, exchange: Exchange) -> Reply:
-        """Answer with the families that the query names by name[], or with all."""
+        """Answer with the families that name[] in the query names, or with all."""
         text = ""
         if self._mode != "log":
             await self._values.refreshed()
@@ -41,7 +41,7 @@ class MetricsPage:
         return Reply(200, (text.encode(),), CONTENT_TYPE)
 
     def render(self, names: Collection[str] = ()) -> Iterator[str]:
-        """Return the lines of the families of these names, or of all without names."""
+        """Yield the lines of the families of these names; if there are no names, of all families."""
         legacy = self._mode == "legacy"
         custom = {} if legacy else dict(self._values.custom())
         families = self._values.families

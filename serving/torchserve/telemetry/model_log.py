@@ -1,8 +1,9 @@
-"""model_log.log: the output of handlers, line by line, as TorchServe writes it.
+"""model_log.log: the output of handlers, line by line, in TorchServe's form.
 
     2026-11-22T15:35:00,210 [INFO ] W-9000-noop_1.0-stdout MODEL_LOG - hello from the handler
 
-The worker's number stands where TorchServe has its port. Source: docs/logging.md of TorchServe 0.12, and its files.
+Lines have the worker's number in the place where TorchServe writes the worker's port. Source: docs/logging.md of TorchServe
+0.12, and its files.
 """
 
 import logging
@@ -15,7 +16,7 @@ from serving.torchserve.registry.source import TorchServeSource
 from serving.torchserve.telemetry.log_file import LogFile, stamp
 
 FIRST_WORKER = 9000
-_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}  # as Log4j calls them
+_LEVELS = {"WARNING": "WARN", "CRITICAL": "FATAL"}  # Log4j's names of levels
 
 
 class ModelLog:
