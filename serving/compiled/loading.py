@@ -1,4 +1,4 @@
-"""Imports the compiled modules instead of their sources, where there is a build of exactly these sources."""
+"""Imports the compiled modules instead of their sources, if there is a build of exactly these sources."""
 
 import fcntl
 import importlib
@@ -14,9 +14,9 @@ from types import ModuleType
 
 from serving.compiled.modules import MODULES, build_folder
 
-VARIABLE = "SERVING_COMPILED"  # "no": use no build
+VARIABLE = "SERVING_COMPILED"  # with the value "no", no build is used
 SUFFIX = EXTENSION_SUFFIXES[0]
-COMMON = "__mypyc"  # ends the name of the module with the code of all others
+COMMON = "__mypyc"  # the end of the name of the module that contains the code of all other modules
 _REMEDY = "run `make compiled`"
 
 
@@ -28,7 +28,7 @@ class Compiled:
 
 
 class _Finder(MetaPathFinder):
-    """Finds the compiled modules of a build, by their names."""
+    """Finds the compiled modules of a build by their names."""
 
     def __init__(self, files: dict[str, Path]) -> None:
         self._files = files
@@ -43,7 +43,7 @@ class _Finder(MetaPathFinder):
 
 
 def use() -> None:
-    """Import the modules of the path compiled from here on, if there is a build. Call it before any of them is imported."""
+    """From here on, import the modules in MODULES compiled, if there is a build. Call this before any of them is imported."""
     if Compiled.used:
         return
     if os.environ.get(VARIABLE) == "no":
@@ -73,18 +73,19 @@ def use() -> None:
 
 
 def _hold(folder: Path) -> bool:
-    """Lock a build against removal while this process lives, which imports parts of it late; False without a build."""
+    """Lock a build against removal while this process lives: it imports some of the modules late. Return False without a
+    build."""
     try:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return False
     with suppress(OSError):  # a file system without locks
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-    return folder.is_dir()  # it may have been removed before the lock
+    return folder.is_dir()  # the folder may have been removed before it was locked
 
 
 def in_use(folder: Path) -> bool:
-    """Return whether a process holds a build."""
+    """Return whether a process has locked a build."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,6 +97,6 @@ def in_use(folder: Path) -> bool:
 
 
 def files_of(folder: Path) -> dict[str, Path]:
-    """Return module -> its file in a build."""
+    """Return a dict of module name -> the module's file in a build."""
     files = sorted(folder.rglob(f"*{SUFFIX}"))
     return {".".join(path.relative_to(folder).parts).removesuffix(SUFFIX): path for path in files}

@@ -8,8 +8,8 @@ from pathlib import Path
 from serving.plugins.table import PLUGINS
 
 ROOT = Path(__file__).resolve().parents[2]
-BUILDS = Path(".cache", "compiled")  # in the folder of the packages
-# Base classes of a module are listed too, unless they may have interpreted subclasses or are Python's own.
+BUILDS = Path(".cache", "compiled")  # relative to the folder of the packages
+# The modules of base classes are listed too, unless these classes may have interpreted subclasses or are Python's own.
 MODULES = (
     "repository.core.histogram",
     "serving.backends.channel.packet_channel",
@@ -76,8 +76,8 @@ MODULES = (
 
 
 def fingerprint(root: Path = ROOT) -> str:
-    """Return a hash of the sources of both packages and of this Python: types and constants of any module may be compiled into
-    others."""
+    """Return a hash of all sources of both packages and of this Python: types and constants of any module may be compiled into
+    other modules."""
     found = hashlib.sha256(f"{sys.version} {sysconfig.get_config_var('SOABI')}".encode())
     for package in ("repository", "serving"):
         for path in sorted((root / package).rglob("*.py")):

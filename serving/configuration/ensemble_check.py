@@ -1,8 +1,9 @@
-"""Checks that an ensemble fits the models of its steps; when it loads, as Triton does.
+"""Checks, when an ensemble loads, that it fits the models of its steps, as Triton does.
 
-repository.config.validation has found the mistakes that the configuration alone shows (cycles, tensors that no step writes).
-Source: ValidateEnsembleConfig in Triton's documentation of ensembles: every required input mapped, datatypes and dims equal
-along each edge, no step with a smaller maximum batch; a model that does not batch at all may be a step.
+Mistakes that the configuration alone shows (cycles, tensors that no step writes) are found earlier, by
+repository.config.validation. Source: ValidateEnsembleConfig in Triton's documentation of ensembles. Every required input has to
+be mapped, datatypes and dims have to be equal along each edge, and no step may have a smaller maximum batch; a model that does
+not batch at all may be a step.
 """
 
 from collections import defaultdict
@@ -14,7 +15,7 @@ from tritonclient.grpc.model_config_pb2 import ModelConfig, ModelEnsembling, Mod
 from serving.core.datatypes import BY_CONFIG
 from serving.core.errors import invalid
 
-# Return the configuration of the model that a step names, by name and version.
+# A function that returns the configuration of the model that a step names, by name and version.
 StepConfig = Callable[[str, int], ModelConfig]
 _NO_STREAM = -1
 
@@ -36,9 +37,9 @@ def step_models(config: ModelConfig) -> list[str]:
 
 
 def check_ensemble(config: ModelConfig, step_config: StepConfig) -> None:
-    """Raise INVALID_ARG with the first mistake.
+    """Raise INVALID_ARG for the first mistake.
 
-    Sets in the configuration whether the ensemble is decoupled, which it is if a step is.
+    Also set, in the configuration, whether the ensemble is decoupled: it is if a step is decoupled.
     """
     produced = {tensor.name: _edge(tensor, config, "the ensemble's input") for tensor in config.input}
     steps = [(step, step_config(step.model_name, step.model_version)) for step in config.ensemble_scheduling.step]
@@ -59,8 +60,8 @@ def check_ensemble(config: ModelConfig, step_config: StepConfig) -> None:
 
 
 def _check_streams(config: ModelConfig, steps: list[tuple[ModelEnsembling.Step, ModelConfig]]) -> bool:
-    """Return whether a step is decoupled. No step, and no answer, may need tensors of different streams of responses."""
-    # tensor -> the decoupled step that makes it; two steps with the same model are two streams
+    """Return whether a step is decoupled. Refuse a step or an answer that needs tensors from different response streams."""
+    # Tensor -> the decoupled step that it comes from; two steps with the same model are two streams.
     streams = {tensor.name: _NO_STREAM for tensor in config.input}
     missing = [set(step.input_map.values()) - streams.keys() for step, _ in steps]
     readers: defaultdict[str, list[int]] = defaultdict(list)
@@ -127,7 +128,7 @@ def _check_edge(config: ModelConfig, name: str, produced: dict[str, _Edge], read
 
 def _edge(tensor: "ModelInput | ModelOutput", config: ModelConfig, owner: str) -> _Edge:
     batched = config.max_batch_size > 0 and not tensor.is_shape_tensor
-    own = config.platform == "ensemble" and tensor.HasField("reshape")  # the shape that its steps read and write
+    own = config.platform == "ensemble" and tensor.HasField("reshape")  # steps use that shape
     return _Edge(tensor.data_type, tuple(tensor.reshape.shape if own else tensor.dims), batched, owner)
 
 

@@ -1,4 +1,4 @@
-"""Finds the format of a model file by its content; the name only tells the intended one."""
+"""Finds the format of a model file by its content; the file's name only shows the intended format."""
 
 import zipfile
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ _UNDECLARED = ModelFormat("", "")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A format of files. Without `backend`, no backend of this server runs it. declared: of formats that a backend runs."""
+    """A format of files. `backend` is "" if no backend of this server runs it. declared: details of a format that one runs."""
 
     name: str
     backend: str = ""
@@ -60,12 +60,12 @@ MEANT = {suffix: one for one in _SERVED.values() for suffix in one.declared.suff
 
 
 def find_model(folder: Path) -> Path:
-    """Return the model's file in a version folder; NOT_FOUND without one, INVALID_ARG for several."""
+    """Return the model's file in a version folder; raise NOT_FOUND if there is none, INVALID_ARG if there are several."""
     for name in BACKEND_OF_FILENAME:
         if (folder / name).exists():
             if (folder / name / "saved_model.pb").is_file():
                 return folder / name / "saved_model.pb"
-            inner = folder / name / name  # an ONNX model may be a folder with its external data
+            inner = folder / name / name  # an ONNX model may be a folder that also has its external data
             return inner if inner.is_file() else folder / name
     if (folder / "saved_model.pb").is_file():
         return folder / "saved_model.pb"
@@ -84,7 +84,7 @@ def find_model(folder: Path) -> Path:
 
 
 def _telling(files: list[Path]) -> list[Path]:
-    """Return the file by which a folder without a model is explained: the only one, or one of a known kind."""
+    """Return the file that best explains what a folder without a model is: its only file, or a file of a known kind."""
     if len(files) == 1:
         return files
     by_name = foreign_formats.by_names(path.name for path in files)
@@ -105,7 +105,7 @@ def head_of(path: Path) -> bytes:
 
 
 def detect(path: Path) -> tuple[Format, str]:
-    """Return the format, and a problem of the file as one of it; "" for a sound file."""
+    """Return the format of a file, and a problem that the file has as such a format; "" for a sound file."""
     meant = MEANT.get(path.suffix.lower(), UNKNOWN)
     if path.name == "saved_model.pb":
         return SAVED_MODEL, ""
@@ -116,7 +116,7 @@ def detect(path: Path) -> tuple[Format, str]:
     if downloaded is not None:
         return _foreign(downloaded), ""
     if meant in _ARCHIVES:
-        return meant, ""  # its reader finds problems
+        return meant, ""  # the format's reader will find problems
     if not head:
         return meant, "the file is empty"
     if head.startswith(b"PK\x03\x04"):

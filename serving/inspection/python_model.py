@@ -1,4 +1,4 @@
-"""Reads a Python backend's model.py as text, by its syntax tree; nothing of it runs."""
+"""Reads the syntax tree of a Python backend's model.py, without running any of it."""
 
 import ast
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _DATA_TYPES = frozenset(mc.DataType.keys())
 
 @dataclass(slots=True)
 class PythonTensor:
-    """A tensor that the source names. data_type: a name of Triton's DataType; "" where it is no literal."""
+    """A tensor that the source names. data_type: a name of Triton's DataType; "" if the source has it not as a literal."""
 
     name: str
     data_type: str = ""
@@ -25,7 +25,7 @@ class PythonTensor:
 
 @dataclass(slots=True)
 class PythonModel:
-    """Problems that keep the source from being served, and the tensors that it names in literals."""
+    """Problems that keep the source from being served, and the tensors that the source names in literals."""
 
     problems: list[str] = field(default_factory=list)
     inputs: list[PythonTensor] = field(default_factory=list)
@@ -34,7 +34,7 @@ class PythonModel:
 
 
 def read_python_model(path: Path) -> PythonModel:
-    """Return the problems and the tensors of a model.py, as far as literals tell."""
+    """Return the problems and the tensors of a model.py, as far as literals show them."""
     model = PythonModel()
     if path.stat().st_size > _MAX_SOURCE_BYTES:
         model.problems.append(f"the source has more than {_MAX_SOURCE_BYTES >> 20} MiB")
@@ -66,7 +66,7 @@ def _read_class(node: ast.ClassDef, tree: ast.Module, model: PythonModel) -> Non
 
 
 def _literals(tree: ast.Module) -> dict[str, object]:
-    """Return the names that are assigned a literal: {"input0": {"name": "INPUT0", ...}}."""
+    """Return the names to which a literal is assigned: {"input0": {"name": "INPUT0", ...}}."""
     found: dict[str, object] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
@@ -101,7 +101,7 @@ def _read_call(call: ast.Call, literals: Mapping[str, object], model: PythonMode
 
 
 def _add(tensors: list[PythonTensor], literal: Mapping[object, object]) -> None:
-    """Add a tensor, or merge it with the one of its name. Values of a wrong kind are left out."""
+    """Add a tensor, or merge it with a known tensor of the same name. Values of a wrong type are left out."""
     name, data_type, dims = literal.get("name"), literal.get("data_type"), literal.get("dims")
     if not isinstance(name, str):
         return

@@ -35,13 +35,14 @@ from serving.inspection import formats
 from serving.inspection.formats import MEANT, Format, detect, find_model
 from serving.inspection.python_model import read_python_model
 
-# Bytes of an ONNX model with its weights, up to which it is loaded as a test.
+# An ONNX model with fewer bytes than this, weights included, is loaded as a test.
 _CHECK_LOADS_BELOW = 512 << 20
-_MAX_POINTERS = 5  # in the problems
+_MAX_POINTERS = 5  # how many pointers the problems name
 
 
 class TensorRow(TypedDict):
-    """A tensor as model metadata shows it: -1 for the batch dimension in front. Datatype "" and no shape where unknown."""
+    """A tensor as in model metadata, with -1 as the first dimension for the batch. An unknown datatype is "", an unknown shape
+    is empty."""
 
     name: str
     datatype: str
@@ -49,7 +50,7 @@ class TensorRow(TypedDict):
 
 
 class ReportObject(TypedDict):
-    """The report as it is printed, in JSON; see docs/server.md."""
+    """The report in the form that is printed as JSON; see docs/server.md."""
 
     format: str
     backend: str
@@ -62,7 +63,7 @@ class ReportObject(TypedDict):
     names: list[str]
     missing: list[str]
     class_names: dict[str, list[str]]
-    archive: Mapping[str, Json] | None  # an archive's description, which is all of its configuration
+    archive: Mapping[str, Json] | None  # the description of an archive; None for other files
     executes_code: bool
     problems: list[dict[str, str]]
     config: str
@@ -76,12 +77,12 @@ class Report:
         self.format = formats.UNKNOWN
         self.inputs: list[TensorRow] = []
         self.outputs: list[TensorRow] = []
-        self.signature: Signature | None = None  # of the file itself, before any configuration
+        self.signature: Signature | None = None  # the signature of the file itself, without any configuration
         self.opset = 0
         self.producer = ""
         self.names: list[str] = []  # files of weights that the model file names
-        self.missing: list[str] = []  # those of them that are missing
-        self.class_names: dict[str, list[str]] = {}  # output -> the names of its classes, where the file has them
+        self.missing: list[str] = []  # files in `names` that are missing
+        self.class_names: dict[str, list[str]] = {}  # output -> the names of its classes, if the file has them
         self.archive: Mapping[str, Json] | None = None
         self.problems: list[dict[str, str]] = []
         self.config = ""
@@ -89,7 +90,7 @@ class Report:
         self.batching_config = ""
 
     def error(self, message: str, code: str = "") -> None:
-        """Add a problem that keeps the files from being served. code: lines for Python or a shell that mend it."""
+        """Add a problem that keeps the files from being served. code: lines for Python or a shell that solve the problem."""
         self._add("error", message, code)
 
     def warning(self, message: str, code: str = "") -> None:
@@ -99,7 +100,7 @@ class Report:
         self._add("note", message, "")
 
     def add(self, review: Review) -> None:
-        """Add the review of the file's backend."""
+        """Add the review by the file's backend."""
         self.archive = review.archive
         for error in review.errors:
             self.error(error)
@@ -137,7 +138,7 @@ class Report:
 
 
 def inspect(path: Path, name: str = "", config_file: Path | None = None) -> ReportObject:
-    """Return the report on a file, a version folder or a model folder (its highest version). NOT_FOUND without one."""
+    """Return the report on a file, a version folder or a model folder (its highest version); raise NOT_FOUND if none exists."""
     if not path.exists():
         raise not_found("there is no such file or folder")
     report = Report()
@@ -171,7 +172,7 @@ def inspect(path: Path, name: str = "", config_file: Path | None = None) -> Repo
 
 
 def _say_pointers(report: Report, folder: Path) -> bool:
-    """Report files that are pointers of Git LFS, which the model's reader would not recognise. Return whether there are any."""
+    """Report files that are Git LFS pointers: the model's reader would not recognise them. Return whether there are any."""
     found = formats.pointers(folder)
     for path in found[:_MAX_POINTERS]:
         report.error(
@@ -184,7 +185,7 @@ def _say_pointers(report: Report, folder: Path) -> bool:
 
 
 def _is_found(model: Path, given: ModelConfig | None) -> bool:
-    """Return whether a server would find the model's file by its name in a version folder."""
+    """Return whether a server would find the model's file in a version folder by its name."""
     named = given is not None and given.default_model_filename == model.name
     return named or model.name in BACKEND_OF_FILENAME or model.suffix.lower() in MEANT
 
@@ -202,19 +203,19 @@ def _given_config(path: Path, config_file: Path | None, report: Report) -> Model
 
 
 def _version_folder(path: Path) -> Path:
-    """Return the folder itself, or the highest version in a model's folder; for a file the folder that holds it."""
+    """Return the folder itself, or the highest version in a model's folder; for a file, the folder that contains it."""
     if not path.is_dir():
         return path.parent
     if any(
         (path / name).is_dir() for name in BACKEND_OF_FILENAME
-    ):  # a model that is a folder, and whose folders are its own
+    ):  # the model is a folder: the folders in it are no versions
         return path
     versions = [number for entry in path.iterdir() if entry.is_dir() and (number := parse_version(entry.name))]
     return path / str(max(versions)) if versions else path
 
 
 def _name_from(path: Path) -> str:
-    """Return a model name made of the file's or folder's name; forbidden characters become '_'."""
+    """Return a model name made from the name of the file or folder; forbidden characters become '_'."""
     resolved = path.resolve()
     if path.is_dir() and parse_version(resolved.name):
         resolved = resolved.parent
@@ -224,7 +225,7 @@ def _name_from(path: Path) -> str:
 
 # -- one reader for each format ----------------------------------------------------------------------------------------
 def _read(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Fill the report and complete `config` from the file alone."""
+    """Fill the report and complete `config`, only from the file."""
     config.backend = report.format.backend
     reader = {
         formats.ONNX: _read_onnx,
@@ -242,7 +243,7 @@ def _read(report: Report, model: Path, folder: Path, config: ModelConfig) -> Non
 
 
 def _complete(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Complete the configuration as the server would, for a file of any name."""
+    """Complete the configuration as the server would; the file may have any name."""
     review = backend_class(config.backend).review(model)
     if review is not None:
         report.add(review)
@@ -296,7 +297,7 @@ def _say_outputs(report: Report, onnx: OnnxModel) -> None:
 
 
 def _say_batching(report: Report, onnx: OnnxModel, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Report why a model does not batch that would after another export."""
+    """Report why a model does not batch, if it would batch after another export."""
     tensors = [tensor for tensor in (*onnx.inputs, *onnx.outputs) if not tensor.optional and tensor.shape]
     single = [tensor for tensor in tensors if tensor.shape is not None and tensor.shape[0] == 1]
     if config.max_batch_size or not single or not onnx.inputs:
@@ -305,7 +306,7 @@ def _say_batching(report: Report, onnx: OnnxModel, model: Path, folder: Path, co
     if len(single) == len(tensors):
         matter = "the model takes one row at a time, because it was exported with a batch of 1"
     elif any(tensor in onnx.inputs for tensor in single):
-        return  # an input of one element beside others may be a setting, not a row
+        return  # an input of one element next to other inputs may be a setting, not a row
     else:
         matter = f"batching is off, because the file says that {names} has one row whatever the inputs have"
     from serving.backends.onnxruntime.batch_trial import answers_rows_alike
@@ -323,7 +324,7 @@ def _say_batching(report: Report, onnx: OnnxModel, model: Path, folder: Path, co
 
 
 def _batching_config(report: Report, model: Path, folder: Path, config: ModelConfig) -> str:
-    """Return the text of a configuration in which a model that was exported for one row takes any number."""
+    """Return the text of a configuration in which a model that was exported for one row takes any number of rows."""
     batching = ModelConfig(name=config.name, backend=config.backend)
     batching.parameters[variable_batch.KEY].string_value = "true"
     _complete(report, model, folder, batching)
@@ -331,7 +332,7 @@ def _batching_config(report: Report, model: Path, folder: Path, config: ModelCon
 
 
 def _reexport(onnx: OnnxModel) -> str:
-    """Return the lines that export the model with a variable first dimension, for the exporter that made the file."""
+    """Return the lines of code that export the model with a variable first dimension, for the exporter that made the file."""
     inputs = [tensor for tensor in onnx.inputs if not tensor.optional]
     if "pytorch" in onnx.producer:
         shapes = ", ".join('{0: torch.export.Dim("batch")}' for _ in inputs)
@@ -376,7 +377,7 @@ def _read_plan(report: Report, model: Path, folder: Path, config: ModelConfig) -
 
 
 def _read_aotinductor(report: Report, model: Path, folder: Path, config: ModelConfig) -> None:
-    """Warn that the tensors are unknown: the package has them in compiled code, which inspection does not run."""
+    """Warn that the tensors are unknown: only the package's compiled code knows them, and inspection does not run it."""
     config.platform = "torch_aoti"
     report.warning("an AOTInductor package does not say its inputs and outputs: write them into the configuration")
 
@@ -403,7 +404,8 @@ def _add_known(config: ModelConfig, signature: Signature) -> None:
 
 
 def _text_of(report: Report, config: ModelConfig) -> str:
-    """Return a configuration without fields that the server completes, which would bind later versions to this one's file."""
+    """Return the text of a configuration without the fields that the server completes: these would bind later versions to the
+    file of this version."""
     left = ModelConfig()
     if report.archive is not None:
         left.name, left.backend = config.name, config.backend
@@ -418,14 +420,14 @@ def _text_of(report: Report, config: ModelConfig) -> str:
 
 # -- the given configuration, and the end ------------------------------------------------------------------------------
 def _finish(report: Report, config: ModelConfig, given: ModelConfig | None) -> None:
-    """Set tensors and text by the configuration; the text of a given one stays as written."""
+    """Set the tensors and text of the report from the configuration; the text of a given configuration stays as given."""
     report.inputs = [_tensor(entry, config.max_batch_size) for entry in config.input]
     report.outputs = [_tensor(entry, config.max_batch_size) for entry in config.output]
     report.config = _text_of(report, config) if given is None else model_config.format(given)
 
 
 def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> None:
-    """Complete a given configuration; report contradictions to the file and broken rules."""
+    """Complete a given configuration, and report where it contradicts the file or breaks a rule."""
     completed = ModelConfig()
     completed.CopyFrom(given)
     completed.name = completed.name or name
@@ -440,7 +442,7 @@ def _check_given(report: Report, model: Path, given: ModelConfig, name: str) -> 
                 f"the configuration's backend is '{completed.backend}', but the file is for {report.format.backend}"
             )
             return
-        if report.format is not formats.PYTHON:  # its own code completes it, when it is loaded
+        if report.format is not formats.PYTHON:  # the model's own code completes it, when it is loaded
             backend_class(completed.backend).complete_config(completed, model.parent)
     except ServingError as error:
         report.error(error.message)

@@ -1,7 +1,7 @@
-"""The model repositories of one server: folders of this machine, and copies of those in the cloud.
+"""The model repositories of one server: folders of this machine, and copies of repositories in the cloud.
 
-A model is served from the one repository of its namespace that has it: with --model-namespacing each repository is a
-namespace, without it all of them form the namespace "". Methods that read files or speak to the network say so.
+A model is served from the only repository in its namespace that has it. With --model-namespacing each repository is a
+namespace; without it all repositories form the namespace "". Methods below "files and network" read files or use the network.
 """
 
 import logging
@@ -21,7 +21,7 @@ from serving.resources.private_folder import PrivateFolder
 
 log = logging.getLogger(__name__)
 
-# Triton's variables for the folder of the copies, by protocol.
+# Triton's environment variables for the folder of the copies, by protocol.
 _MOUNT_DIRECTORIES = {
     "s3": "TRITON_AWS_MOUNT_DIRECTORY",
     "gs": "TRITON_GCS_MOUNT_DIRECTORY",
@@ -35,14 +35,14 @@ class ModelRepositories:
     """The repositories that --model-repository names, in its order."""
 
     def __init__(self, options: Options) -> None:
-        self._caches: dict[Path | None, PrivateFolder] = {}  # by their parent folder; None: that for temporary files
+        self._caches: dict[Path | None, PrivateFolder] = {}  # by parent folder; None for the system's temporary folder
         self._namespaces: defaultdict[str, list[Repository]] = defaultdict(list)
         self.remote: list[RemoteRepository] = []
         for place in options.model_repository:
             namespace = place.shown if isinstance(place, RemoteAddress) else str(place)
             self._namespaces[namespace if options.model_namespacing else ""].append(self._open(place, options))
         self._errors: dict[str, str] = {}  # address -> why its last listing failed
-        self._unlisted = {repository.address.shown for repository in self.remote}  # those that have never answered
+        self._unlisted = {repository.address.shown for repository in self.remote}  # never answered so far
         self._missing = [place for place in options.model_repository if isinstance(place, Path) and not place.is_dir()]
 
     def _open(self, place: Path | RemoteAddress, options: Options) -> Repository:
@@ -62,11 +62,11 @@ class ModelRepositories:
 
     @property
     def all_listed(self) -> bool:
-        """Return whether each repository has been readable once, so that all models to serve are known."""
+        """Return whether each repository has been readable at least once, so that all models to serve are known."""
         return not self._unlisted and not self.missing
 
     def invalid_folders(self) -> list[str]:
-        """Return a sentence for each folder of this machine's repositories that cannot be a model."""
+        """Return a sentence for each folder that cannot be a model, in the repositories on this machine."""
         local = [
             one
             for repositories in self._namespaces.values()
@@ -77,7 +77,7 @@ class ModelRepositories:
 
     # -- models ----------------------------------------------------------------------------------------------------
     def models(self) -> list[ModelIdentifier]:
-        """Return every model, sorted; those in the cloud as last listed."""
+        """Return every model, sorted; models in the cloud are those of the last listing."""
         found = {
             ModelIdentifier(name, namespace)
             for namespace, repositories in self._namespaces.items()
@@ -87,12 +87,12 @@ class ModelRepositories:
         return sorted(found)
 
     def identifiers(self, name: str) -> list[ModelIdentifier]:
-        """Return the models of that name, one in each namespace at most. INVALID_ARG for one in two places of a namespace."""
+        """Return the models of that name, at most one in each namespace; raise INVALID_ARG if a namespace has several."""
         models = [ModelIdentifier(name, namespace) for namespace in self._namespaces]
         return [model for model in models if self._owner(model) is not None]
 
     def conflict(self, model: ModelIdentifier) -> str:
-        """Return why a model cannot be loaded, whatever its folder holds: several repositories have it; "" for others."""
+        """Return why a model cannot be loaded whatever its folder contains, such as several repositories with it; or ""."""
         try:
             self._owner(model)
         except ServingError as error:
@@ -117,7 +117,7 @@ class ModelRepositories:
 
     # -- files and network -----------------------------------------------------------------------------------------
     def list_remote(self, *, until_stable: bool) -> list[tuple[str, ServingError]]:
-        """List the models in the cloud. Return the addresses that did not answer, whose last list stays."""
+        """List the models in the cloud. Return the addresses that did not answer; the last list of these stays in use."""
         failures = []
         for repository in self.remote:
             shown = repository.address.shown
@@ -137,15 +137,15 @@ class ModelRepositories:
         return failures
 
     def list_remote_model(self, name: str) -> None:
-        """List one model in the cloud, which may have been published a moment ago; UNAVAILABLE without an answer."""
+        """List one model in the cloud, which may have just been published; raise UNAVAILABLE if the cloud does not answer."""
         unreachable = _refresh(name, self.remote)
         if unreachable and not self.identifiers(name):
             raise _as_serving_error(next(iter(unreachable.values())))
 
     def fetch(self, model: ModelIdentifier, *, refresh: bool) -> Path | None:
-        """Return the folder with the model's files, copied first where they lie in the cloud; None without such a model.
+        """Return the folder with the model's files, after copying them if they are in the cloud; None if there is none.
 
-        `refresh` lists the model anew. UNAVAILABLE where the cloud does not answer.
+        refresh: whether to list the model again first. Raise UNAVAILABLE if the cloud does not answer.
         """
         unreachable = _refresh(model.name, self._remote_of(model)) if refresh else {}
         owner = self._owner(model)
@@ -161,7 +161,7 @@ class ModelRepositories:
             raise _as_serving_error(error) from error
 
     def fingerprints(self) -> dict[ModelIdentifier, object]:
-        """Return a fingerprint of each model, which changes with its files; the reason for one that cannot be loaded."""
+        """Return a fingerprint of each model, which changes with its files; for a model that cannot be loaded, the reason."""
         found: dict[ModelIdentifier, object] = {}
         for model in self.models():
             try:
@@ -170,14 +170,14 @@ class ModelRepositories:
                     found[model] = owner.listing(model.name)
                 elif owner is not None:
                     found[model] = fingerprint(owner.model_dir(model.name))
-            except FileNotFoundError:  # deleted since it was listed
+            except FileNotFoundError:  # the model was deleted since it was listed
                 continue
             except ServingError as error:
                 found[model] = error.message
         return found
 
     def is_current(self, model: ModelIdentifier) -> bool:
-        """Return whether the copy of the model, if it needs one, is that of the last listing."""
+        """Return whether the copy of the model, if it needs a copy, is that of the last listing."""
         copies = self._remote_of(model)
         return all(not repository.has_model(model.name) or repository.is_copied(model.name) for repository in copies)
 

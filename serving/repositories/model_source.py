@@ -1,6 +1,6 @@
-"""A model as it lies on disk: its configuration, and the files of the versions that its policy selects.
+"""A model on disk: its configuration, and the files of the versions that its version policy selects.
 
-Two reads with equal keys would load the same model, so that loading is idempotent and polling cheap.
+Two reads with equal keys would load the same model. So loading is idempotent, and polling is cheap.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ Files = tuple[tuple[str, int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class VersionSource:
-    """`config` is as written, with the version's overlay merged in; completion comes later."""
+    """`config` is the configuration as written, with the version's overlay merged in; it is completed later."""
 
     version: int
     model_dir: Path
@@ -37,7 +37,7 @@ class VersionSource:
 
 
 class Unservable(ServingError):
-    """The model exists without the versions that its configuration asks for."""
+    """Raised when a model exists, but not the versions that its configuration asks for."""
 
     def __init__(self, message: str) -> None:
         super().__init__(Code.INVALID_ARG, message)
@@ -46,12 +46,13 @@ class Unservable(ServingError):
 def read_source(
     name: str, model_dir: Path, override: str = "", custom: str = "", *, strict: bool = False
 ) -> list[VersionSource]:
-    """Return the selected versions, ascending.
+    """Return the selected versions, in ascending order.
 
-    override: a JSON configuration in place of config.pbtxt; custom: the name of one in configs/ to prefer; strict:
-    config.pbtxt or the custom one must exist.
+    override: a JSON configuration that replaces config.pbtxt. custom: the name of a preferred configuration in configs/.
+    strict: whether config.pbtxt or the custom configuration must exist.
 
-    NOT_FOUND without the folder or a required file; INVALID_ARG for a configuration that does not parse; Unservable.
+    Raise NOT_FOUND if the folder or a required file is missing, INVALID_ARG for a configuration that does not parse, and
+    Unservable if a version that the configuration needs is missing.
     """
     if not model_dir.is_dir():
         raise not_found(f"model '{name}' has no folder in the model repository")
@@ -64,7 +65,7 @@ def read_source(
         if not selected:
             raise Unservable(_nothing_selected(name, base, available))
         _refuse_unserved(name, base, selected)
-        configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # their content is in the configuration
+        configured = {layout.CONFIG_FILE, layout.CONFIGS_FOLDER}  # these files are already part of `config`
         common = _list_files(model_dir, skip=frozenset(str(version) for version in available) | configured)
         configs = {
             version: version_settings.for_version(
@@ -83,7 +84,7 @@ def fingerprint(model_dir: Path) -> Files:
 
 
 def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Store Triton's `file:<version>/<name>` parameters below `folder`; UnsafePath for a name that leads out of it."""
+    """Store Triton's `file:<version>/<name>` parameters below `folder`; raise UnsafePath for a name that leads out of it."""
     for name, content in files.items():
         relative = layout.relative_path(posixpath.normpath(name.removeprefix("file:").lstrip("/")))
         target = folder / relative
@@ -94,7 +95,7 @@ def write_override(folder: Path, files: Mapping[str, bytes]) -> None:
 def _version(model_dir: Path, version: int, config: ModelConfig, common: Files) -> VersionSource:
     files = _list_files(
         model_dir / str(version), frozenset((layout.OVERLAY_FILE,))
-    )  # what it means is in the configuration
+    )  # the overlay is already part of `config`
     return VersionSource(version, model_dir, config, common + files)
 
 
@@ -106,7 +107,7 @@ def _parse_override(text: str) -> ModelConfig:
 
 
 def _read_config(model_dir: Path, version: int | None, custom: str, strict: bool) -> ModelConfig:
-    """Read config.pbtxt; return an empty configuration where there is none, to be completed from the model file."""
+    """Read config.pbtxt; if there is none, return an empty configuration, to be completed from the model file."""
     if strict and not model_config.has_config(model_dir, custom):
         raise not_found(
             f"failed to open text file for read {model_dir.name}/{layout.CONFIG_FILE}: No such file or directory, and "
@@ -128,14 +129,14 @@ def _with_name(name: str, config: ModelConfig) -> ModelConfig:
 
 
 def _refuse_unserved(name: str, config: ModelConfig, selected: list[int]) -> None:
-    """Raise Unservable where an alias, or the candidate of a rollout, is a version that does not serve."""
+    """Raise Unservable if an alias or the candidate of a rollout is a version that is not selected."""
     rules = (
         (release.ALIASES, release.aliases_problem, release.unserved_alias),
         (traffic.PARAMETER, traffic.traffic_problem, traffic.unserved_candidate),
     )
     for parameter, wrong, unserved in rules:
         value = model_config.get_parameter(config, parameter)
-        if value is None or wrong(value, config):  # reported with the other mistakes of the configuration
+        if value is None or wrong(value, config):  # reported later, with the other mistakes of the configuration
             continue
         if problem := unserved(config, selected):
             raise Unservable(f"model '{name}': {problem}")
@@ -153,7 +154,7 @@ def _nothing_selected(name: str, config: ModelConfig, available: list[int]) -> s
 def _list_files(folder: Path, skip: frozenset[str]) -> Files:
     """List the files below a folder.
 
-    INVALID_ARG for files that cannot be read, and for pipes, sockets and devices, on which a reader would wait for ever.
+    Raise INVALID_ARG for files that cannot be read, and for pipes, sockets and devices: their readers would wait for ever.
     """
     found: list[tuple[str, int, int, int]] = []
     _walk(str(folder), "", skip, found, ())
@@ -167,7 +168,7 @@ def _walk(
     found: list[tuple[str, int, int, int]],
     above: tuple[tuple[int, int], ...],
 ) -> None:
-    """List one folder. `above`: device and inode of the folders above; a link to one of them is a circle."""
+    """List one folder. `above`: device and inode of each folder above; a link to one of these would be a cycle."""
     with _readable(prefix or "its folder"), os.scandir(folder) as entries:
         for entry in entries:
             name = prefix + entry.name
@@ -176,7 +177,7 @@ def _walk(
             try:
                 with _readable(name):
                     status = entry.stat()
-            except FileNotFoundError:  # a link to nowhere, or deleted a moment ago
+            except FileNotFoundError:  # a dangling link, or a file that was just deleted
                 continue
             if stat.S_ISDIR(status.st_mode):
                 here = (status.st_dev, status.st_ino)

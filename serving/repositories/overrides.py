@@ -1,7 +1,7 @@
-"""Configurations and files of load requests, in place of those of the repository.
+"""Configurations and files from load requests, which replace those in the repository.
 
-As in Triton, a later load without a configuration keeps the last one as long as the model's files have not changed; the files
-of a load request are dropped by the next load without files. Unloading drops both.
+As in Triton, a later load without a configuration keeps the last configuration as long as the model's files have not changed.
+The files of a load request are dropped by the next load without files. Unloading drops both.
 """
 
 import shutil
@@ -16,14 +16,14 @@ from serving.repositories.model_source import Files, write_override
 
 
 class Overrides:
-    """Used on the event loop's thread, but for `write`."""
+    """Used on the event loop's thread, except `write`."""
 
     def __init__(self) -> None:
         self._folders: dict[ModelIdentifier, Path] = {}
-        self._configs: dict[ModelIdentifier, tuple[str, Files]] = {}  # with the files of the model's folder
+        self._configs: dict[ModelIdentifier, tuple[str, Files]] = {}  # with the fingerprint of the model's folder
 
     def write(self, identifier: ModelIdentifier, config: str, files: Mapping[str, bytes]) -> Path:
-        """Write files to a new temporary folder, and return it; an earlier one is deleted. Call it on a worker thread."""
+        """Write files to a new temporary folder, delete an earlier one, and return the new one. Call it on a worker thread."""
         if not config:
             raise invalid("files in a load request need the configuration in its 'config' parameter too")
         root = Path(tempfile.mkdtemp(prefix="slipway-override-"))
@@ -42,7 +42,7 @@ class Overrides:
         return config if files == before else ""
 
     def loaded(self, identifier: ModelIdentifier, config: str, files: Files, *, has_files: bool) -> None:
-        """Note that the model serves with this configuration, "" for its own. has_files: from a temporary folder."""
+        """Record that the model serves with this configuration ("" for its own). has_files: whether the load brought files."""
         self._configs.pop(identifier, None)
         if not has_files:
             self._drop_files(identifier)

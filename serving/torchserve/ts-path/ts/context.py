@@ -1,4 +1,4 @@
-"""The context of a handler: its model, its server and the requests of a batch; it sets the status and headers of answers here.
+"""The context of a handler: its model, its server, the requests of a batch, and the status and headers of their answers.
 
 Source: pytorch/serve, docs/custom_service.md.
 """
@@ -11,8 +11,8 @@ from typing import Any
 class RequestProcessor:
     """The headers of one request, and the status, reason and headers that its handler sets for the answer."""
 
-    # Defaults on the class, because few handlers ask for all headers or set any of an answer.
-    _own = False  # whether the headers are a copy of this request alone
+    # These defaults are on the class, because few handlers ask for all headers or set headers of an answer.
+    _own = False  # whether the headers are a copy that belongs only to this request
     _status = 200
     _reason: str | None = None
     _response_headers: dict[str, str] | None = None
@@ -22,7 +22,7 @@ class RequestProcessor:
         self._headers = request_header
 
     def get_request_property(self, key: str) -> Any:
-        """Return a header of the request; its name is compared as the client wrote it."""
+        """Return a header of the request; the name must be spelled as the client spelled it."""
         return self._headers.get(key)
 
     def get_request_properties(self) -> dict[str, Any]:
@@ -56,7 +56,7 @@ class RequestProcessor:
 
 
 class Context:
-    """The argument of `initialize` and `handle`. `request_ids` and `request_processor` are those of the present batch."""
+    """The argument of `initialize` and `handle`. `request_ids` and `request_processor` belong to the present batch."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Context:
         self.header_key_sequence_start = os.environ.get("TS_REQUEST_SEQUENCE_START", "ts_request_sequence_start")
         self.header_key_sequence_end = os.environ.get("TS_REQUEST_SEQUENCE_END", "ts_request_sequence_end")
         self.stopping_criteria: Any = None
-        # Sends answers in several parts.
+        # Sends a part of the answers; set while a batch of a decoupled model runs.
         self.send_intermediate: Callable[[Sequence[Any], Mapping[int, str]], None] | None = None
 
     @property
@@ -112,7 +112,7 @@ class Context:
         self._metrics = metrics
 
     def begin(self, request_ids: dict[int, str], headers: list[dict[str, Any]]) -> None:
-        """Begin a batch. For the server, not for handlers. Requests with the same headers may share one object."""
+        """Begin a batch. The server calls this, not handlers. Requests with the same headers may share one object."""
         self.request_ids = request_ids
         if self._metrics is not None:
             self._metrics.request_ids = request_ids
@@ -123,14 +123,14 @@ class Context:
         return None if self.request_ids is None else self.request_ids.get(idx)
 
     def get_request_header(self, idx: int, key: str) -> Any:
-        """Return a header of a request; its name is compared as the client wrote it."""
+        """Return a header of a request; the name must be spelled as the client spelled it."""
         return self._request_processor[idx].get_request_property(key)
 
     def get_all_request_header(self, idx: int) -> dict[str, Any]:
         return self._request_processor[idx].get_request_properties()
 
     def get_sequence_id(self, idx: int) -> str | None:
-        """Return the id of a request's sequence; None without one."""
+        """Return the id of a request's sequence; None if the request belongs to no sequence."""
         found: str | None = self._request_processor[idx].get_request_property(self.header_key_sequence_id)
         return found
 
@@ -145,7 +145,7 @@ class Context:
         self._request_processor[idx].report_status(code, reason_phrase=phrase)
 
     def set_all_response_status(self, code: int = 200, phrase: str = "") -> None:
-        """Give all answers of the batch one status."""
+        """Give all answers of the batch the same status."""
         for processor in self._request_processor:
             processor.report_status(code, reason_phrase=phrase)
 

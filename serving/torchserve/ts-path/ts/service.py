@@ -1,4 +1,4 @@
-"""Parts of TorchServe's service that older handlers import: emitting metrics by hand, and the object around an entry point."""
+"""Parts of TorchServe's service that older handlers import: a function that emits metrics, and a class for entry points."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ PREDICTION_METRIC = "PredictionTime"
 
 
 class Service:
-    """An entry point with its context. The server calls the entry point without it: this is for code that uses the class."""
+    """An entry point with its context. The server does not need this class; it exists for code that uses it."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Service:
 
 
 def emit_metrics(metrics: Sequence[Metric]) -> None:
-    """Write metrics to the model's log, one on a line."""
+    """Write metrics to the model's log, each on its own line."""
     for metric in metrics:
         sys.stdout.write(f"[METRICS]{metric}\n")
     sys.stdout.flush()

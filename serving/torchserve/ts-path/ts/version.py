@@ -1,4 +1,4 @@
-"""The version of the TorchServe whose handlers run here."""
+"""The version of TorchServe that handlers see."""
 
 from . import __version__
 

@@ -1,1 +1,1 @@
-"""Tools for handlers beside BaseHandler: answers in several parts, micro-batches, timers. It imports only `ts`."""
+"""Tools for handlers in addition to BaseHandler: answers in several parts, micro-batches, timers. It imports only `ts`."""

@@ -1,11 +1,11 @@
-"""A streamer for `generate` of transformers with batches: the new text of all requests at each step."""
+"""A streamer for batches in the `generate` of transformers: it yields the new text of all requests at each step."""
 
 from typing import Any
 
 from transformers.generation.streamers import BaseStreamer, TextIteratorStreamer
 
 
-class TextIteratorStreamerBatch(BaseStreamer):  # type: ignore[misc]  # its types are not known here
+class TextIteratorStreamerBatch(BaseStreamer):  # type: ignore[misc]  # the types of transformers are not known to mypy
     """Yield, at each step, a list of {"text": ...}, one for each request, until the first of them ends."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Divides a batch into micro-batches that pass preprocess, inference and postprocess at the same time, on several threads.
+"""Divides a batch into micro-batches that go through preprocess, inference and postprocess in parallel, on several threads.
 
 Source: pytorch/serve, examples/micro_batching/README.md.
 """
@@ -18,7 +18,7 @@ HANDLER_METHODS = ["preprocess", "inference", "postprocess"]
 class MicroBatching:
     """Replaces a handler's `handle`: `self.handle = MicroBatching(self, micro_batch_size=4)` in initialize.
 
-    parallelism: method -> the threads that run it.
+    parallelism: method -> how many threads run it.
     """
 
     def __init__(
@@ -57,11 +57,11 @@ class MicroBatching:
             pool.shutdown(wait=False)
 
     def get_micro_batch_idx(self) -> int:
-        """Return, inside one of the methods, the number of the micro-batch that it works on."""
+        """Return the number of the micro-batch that the calling method works on."""
         return int(self._local.index)
 
     def handle(self, data: list[Any]) -> list[Any]:
-        """Return the answers to a batch. An error of a method passes through once no other micro-batch runs."""
+        """Return the answers to a batch. An error of a method is raised once no other micro-batch runs."""
         size = self.micro_batch_size
         parts = [data[start : start + size] for start in range(0, len(data), size)]
         answers: list[Future[Any]] = [Future() for _ in parts]
@@ -73,7 +73,7 @@ class MicroBatching:
         return [one for answer in answers for one in answer.result()]
 
     def _submit(self, step: int, index: int, data: Any, answer: "Future[Any]") -> None:
-        """Run the next step of one micro-batch; the result of the last step is the answer."""
+        """Run the next step of one micro-batch; `answer` gets the result of the last step."""
         if step == len(HANDLER_METHODS):
             answer.set_result(data)
             return
@@ -109,6 +109,6 @@ class MicroBatching:
 
 
 def _asked(handler: Any, method: str) -> bool:
-    """Return whether a handler on BaseHandler is asked for that; one without it is not."""
+    """Return the result of a handler's method that says what it is asked for; False if the handler has no such method."""
     ask = getattr(handler, method, None)
     return bool(ask is not None and ask())

@@ -1,4 +1,4 @@
-"""Words of a text and their n-grams, for the handlers of texts."""
+"""Splits a text into words and their n-grams, for handlers of texts."""
 
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -9,7 +9,7 @@ _LINE_BREAK = "<br />"
 
 
 def ngrams_iterator(token_list: Sequence[str], ngrams: int) -> Iterator[str]:
-    """Yield the words, then each pair of neighbours, and so on up to `ngrams`."""
+    """Yield the words, then each pair of neighbours, and so on up to groups of `ngrams` words."""
     yield from token_list
     for length in range(2, ngrams + 1):
         for start in range(len(token_list) - length + 1):
@@ -19,7 +19,7 @@ def ngrams_iterator(token_list: Sequence[str], ngrams: int) -> Iterator[str]:
 def get_tokenizer(
     tokenizer: str | Callable[[str], list[str]] | None, language: str = "en"
 ) -> Callable[[str], list[str]]:
-    """Return a function that splits a text into words: at spaces for None, "basic_english", or the given function."""
+    """Return a function that splits a text into words: at spaces (None), as "basic_english" does, or the given function."""
     if tokenizer is None:
         return str.split
     if callable(tokenizer):
@@ -34,7 +34,7 @@ def get_tokenizer(
 def _basic_english(line: str) -> list[str]:
     """Return the words of a text in small letters; punctuation marks are words of their own, and some are left out.
 
-    Source: pytorch/text, `torchtext.data.utils.get_tokenizer`, whose vocabularies archives hold.
+    Source: pytorch/text, `torchtext.data.utils.get_tokenizer`; archives contain vocabularies that were made with it.
     """
     text = line.lower().translate(_DROPPED).replace(_LINE_BREAK, " ")
     return _APART.sub(r" \1 ", text).split()

@@ -1,4 +1,4 @@
-"""A decorator that measures a method of a handler whose model-config.yaml says `handler: profile: true`."""
+"""A decorator that measures a method of a handler if the handler's model-config.yaml has `handler: profile: true`."""
 
 import functools
 import sys
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 def timed(function: Callable[..., T]) -> Callable[..., T]:
-    """Measure each call of a method, as the metric ts_handler_<method>."""
+    """Record the time of each call of a method in the metric ts_handler_<method>."""
 
     @functools.wraps(function)
     def call(self: Any, *arguments: Any, **named: Any) -> T:
@@ -28,7 +28,7 @@ def timed(function: Callable[..., T]) -> Callable[..., T]:
 
 
 def _wait_for_gpu() -> None:
-    """Wait for work that a method has started on the GPU, which counts as its time."""
+    """Wait for the work that a method has started on the GPU: it counts as the method's time."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         torch.cuda.synchronize()

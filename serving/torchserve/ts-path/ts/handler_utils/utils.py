@@ -1,4 +1,4 @@
-"""Answers in several parts, and classes by their names."""
+"""Functions that send answers in several parts, and that find classes by their names."""
 
 import importlib
 from collections.abc import Mapping, Sequence
@@ -8,7 +8,7 @@ from ..context import Context
 
 
 def import_class(class_name: str, module_prefix: str | None = None) -> type[Any]:
-    """Return a class by its dotted name, inside of a package if one is given."""
+    """Return the class of a dotted name, which is relative to `module_prefix` if that is given."""
     module_name, _, name = class_name.rpartition(".")
     full_name = (
         f"{module_prefix}.{module_name}" if module_prefix and module_name else module_name or module_prefix or ""
@@ -20,8 +20,8 @@ def import_class(class_name: str, module_prefix: str | None = None) -> type[Any]
 def send_intermediate_predict_response(
     ret: Sequence[Any], req_id_map: Mapping[int, str], message: str, code: int, context: Context | None = None
 ) -> None:
-    """Send one part of the answer of each request in `req_id_map`: the batch's own `context.request_ids`, or the ids of some
-    of them, as a micro-batch has them. What `handle` returns is the last part.
+    """Send one part of the answer to each request in `req_id_map`, which is `context.request_ids` of the whole batch, or the
+    ids of some of its requests, such as a micro-batch. The result of `handle` is the last part.
 
     Source: pytorch/serve, docs/inference_api.md ("Streaming response").
     """

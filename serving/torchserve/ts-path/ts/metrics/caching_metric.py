@@ -1,4 +1,4 @@
-"""A metric that passes each value to listeners, such as the one that sends it to the server."""
+"""A metric that passes each value to listeners, such as the listener that sends values to the server."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -11,19 +11,19 @@ from .metric_type_enum import MetricTypes
 logger = logging.getLogger(__name__)
 
 Listener = Callable[["CachingMetric", "tuple[str, ...]", float], None]
-"""Called with a metric, the values of its dimensions, and a value."""
+"""A function that is called with a metric, the values of its dimensions, and a value."""
 
 _listeners: list[Listener] = []
 
 
 def listen(listener: Listener) -> None:
-    """Call a listener with each value from now on. For the server, not for handlers."""
+    """Call a listener with each value from now on. The server uses this, not handlers."""
     _listeners.append(listener)
 
 
 class CachingMetric(MetricAbstract):
     def add_or_update(self, value: float, dimension_values: Sequence[Any] = (), request_id: str = "") -> None:
-        """Take a value. An invalid one (a counter that would fall, missing dimensions) is logged and left out."""
+        """Take a value. An invalid value (one that makes a counter fall, or without all dimensions) is logged and left out."""
         if self.metric_type is MetricTypes.COUNTER and value < 0:
             logger.error("metric %s is a counter and cannot take %s: it never falls", self.metric_name, value)
             return
@@ -35,7 +35,7 @@ class CachingMetric(MetricAbstract):
         if _listeners:
             values = tuple(map(str, dimension_values))
             try:
-                number = float(value)  # a text with a number in it too
+                number = float(value)  # the value may also be a number as text
             except (TypeError, ValueError):
                 logger.error("metric %s cannot take %r: it is no number", self.metric_name, value)
                 return
@@ -43,5 +43,5 @@ class CachingMetric(MetricAbstract):
                 listener(self, values, number)
 
     def update(self, value: float, request_id: str = "", dimensions: Sequence[Dimension] = ()) -> None:
-        """Take a value, in the older form."""
+        """Take a value; the older form of `add_or_update`."""
         self.add_or_update(value, [dimension.value for dimension in dimensions], request_id)

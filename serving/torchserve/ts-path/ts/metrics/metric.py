@@ -30,7 +30,7 @@ class Metric:
         self.metric_method = metric_method
 
     def update(self, value: float) -> None:
-        """Take another value: a counter adds it."""
+        """Take another value: a counter adds it, other metrics replace their value."""
         self.value = self.value + value if self.metric_method == "counter" else value
 
     def reset(self) -> None:

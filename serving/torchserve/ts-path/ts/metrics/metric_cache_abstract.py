@@ -1,4 +1,4 @@
-"""`context.metrics`: the metrics of a handler, made when they are first used or looked up by name."""
+"""`context.metrics`: the metrics of a handler, which are created at their first use, and can be looked up by name."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ _TIMES = ("ms", "s")
 
 
 class MetricCacheAbstract(ABC):
-    """Keeps the metrics by kind and name. A metric that has no dimensions of its own has ModelName and Level."""
+    """Keeps the metrics by kind and name. `add_metric` adds the dimensions ModelName and Level where they are missing."""
 
     def __init__(self, config_file_path: str | None) -> None:
         self.cache: dict[MetricTypes, dict[str, CachingMetric]] = {}
@@ -25,7 +25,7 @@ class MetricCacheAbstract(ABC):
 
     @abstractmethod
     def initialize_cache(self) -> None:
-        """Make the metrics that the configuration names."""
+        """Create the metrics that the configuration names."""
 
     def set_request_ids(self, request_ids: Mapping[int, str] | str | None) -> None:
         self.request_ids = request_ids
@@ -40,7 +40,7 @@ class MetricCacheAbstract(ABC):
         dimensions: Sequence[Dimension] = (),
         metric_type: MetricTypes = MetricTypes.COUNTER,
     ) -> None:
-        """Take a value of a metric; make the metric if there is none of that name and kind."""
+        """Take a value of a metric; create the metric if there is none of that name and kind."""
         given = self._with_defaults(dimensions)
         metric = self._found_or_made(name, unit, [one.name for one in given], metric_type)
         metric.add_or_update(value, [one.value for one in given])
@@ -94,7 +94,7 @@ class MetricCacheAbstract(ABC):
 
     # -- by metric -----------------------------------------------------------------------------------------------------
     def get_metric(self, metric_name: str, metric_type: MetricTypes = MetricTypes.COUNTER) -> CachingMetric:
-        """Return an existing metric; MetricsCacheKeyError without one."""
+        """Return an existing metric; raise MetricsCacheKeyError if there is none."""
         _check(metric_name, str, "metric_name", "a str")
         _check(metric_type, MetricTypes, "metric_type", "a MetricTypes enum")
         try:
@@ -109,7 +109,7 @@ class MetricCacheAbstract(ABC):
         dimension_names: Sequence[str] = (),
         metric_type: MetricTypes = MetricTypes.COUNTER,
     ) -> CachingMetric:
-        """Make a metric, in place of one of the same name and kind."""
+        """Create a metric; it replaces any metric of the same name and kind."""
         _check(metric_name, str, "metric_name", "a str")
         _check(unit, str, "unit", "a str")
         _check(dimension_names, (list, tuple), "dimension_names", "a list of dimension names")
@@ -119,7 +119,7 @@ class MetricCacheAbstract(ABC):
         return metric
 
     def cache_keys(self) -> list[str]:
-        """Return kind and name of all metrics, as "kind:name"."""
+        """Return the kind and name of all metrics, each as "kind:name"."""
         return [f"{kind.value}:{name}" for kind, metrics in self.cache.items() for name in metrics]
 
     def _found_or_made(self, name: str, unit: str, names: list[str], kind: MetricTypes) -> CachingMetric:
@@ -129,7 +129,7 @@ class MetricCacheAbstract(ABC):
         return self.add_metric_to_cache(name, unit, names, kind)
 
     def _with_defaults(self, dimensions: Sequence[Dimension]) -> list[Dimension]:
-        """Return the dimensions with those that every metric except an error has."""
+        """Return the dimensions, with ModelName and Level added if they are missing."""
         given = list(dimensions)
         names = [one.name for one in given]
         if "ModelName" not in names:

@@ -1,4 +1,4 @@
-"""The metrics of a handler, with those that a metrics.yaml names under `model_metrics`.
+"""The metrics of a handler, including the metrics that a metrics.yaml names under `model_metrics`.
 
 Source: pytorch/serve, docs/metrics.md.
 """
@@ -9,7 +9,7 @@ from .metric_cache_abstract import MetricCacheAbstract
 from .metric_cache_errors import MetricsCacheIOError, MetricsCacheKeyError, MetricsCachePyYamlError
 from .metric_type_enum import MetricTypes
 
-# From TorchServe's own metrics.yaml, the default.
+# The metrics in TorchServe's own metrics.yaml, which is the default.
 _BUILT_IN = {
     "gauge": [
         {"name": name, "unit": "ms", "dimensions": ["ModelName", "Level"]} for name in ("HandlerTime", "PredictionTime")

@@ -1,1 +1,1 @@
-"""The base class of the oldest handlers. It imports only itself."""
+"""The base class of the oldest handlers. The package imports only its own modules."""

@@ -1,4 +1,4 @@
-"""The base class of handlers before BaseHandler."""
+"""The base class of handlers from the time before BaseHandler."""
 
 from abc import ABC, abstractmethod
 from typing import Any

@@ -1,1 +1,1 @@
-"""The parts of TorchServe's worker protocol that handlers import. It imports only `ts`."""
+"""The parts of TorchServe's worker protocol that handlers import. The package imports only `ts`."""

@@ -1,4 +1,4 @@
-"""Answers in several parts, in the module from which older handlers import them."""
+"""The function for answers in several parts, in the module from which older handlers import it."""
 
 from ..handler_utils.utils import send_intermediate_predict_response
 

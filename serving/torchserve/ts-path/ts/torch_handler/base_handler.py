@@ -1,7 +1,7 @@
 """BaseHandler: loads the model that an archive names, and passes a batch through preprocess, inference and postprocess.
 
 Serialized files: weights with a model file (eager mode), TorchScript, torch.export and AOTInductor (.pt2), AOTInductor's
-library (.so), ONNX (.onnx). Source: pytorch/serve, docs/custom_service.md, and what its BaseHandler does.
+library (.so), ONNX (.onnx). Source: pytorch/serve, docs/custom_service.md, and the behaviour of its BaseHandler.
 """
 
 import importlib
@@ -24,12 +24,12 @@ from ..utils.util import check_valid_pt2_backend, list_classes_from_module, load
 logger = logging.getLogger(__name__)
 
 ONNX_SUFFIX = ".onnx"
-_PROFILES = "/tmp/pytorch_profiler"  # the folder in TorchServe
+_PROFILES = "/tmp/pytorch_profiler"  # the same folder as in TorchServe
 _SERIALIZED = (".pt", ".pth", ".pt2", ".so", ONNX_SUFFIX)
 
 
 def use_tensor_cores() -> None:
-    """Allow TF32 for products of FP32 matrices, on GPUs with it (Ampere and later), as TorchServe does."""
+    """Allow TF32 in products of FP32 matrices on GPUs that have it (Ampere and later), as TorchServe does."""
     if torch.cuda.is_available() and torch.cuda.get_device_capability() >= (8, 0):
         torch.set_float32_matmul_precision("high")
 
@@ -38,7 +38,7 @@ use_tensor_cores()
 
 
 def setup_ort_session(model_pt_path: str, map_location: str) -> Any:
-    """Return an ONNX Runtime session of a file, on the device."""
+    """Return an ONNX Runtime session for a file, on the device `map_location`."""
     import onnxruntime
 
     wanted = ["CUDAExecutionProvider", "CPUExecutionProvider"] if map_location == "cuda" else ["CPUExecutionProvider"]
@@ -48,7 +48,7 @@ def setup_ort_session(model_pt_path: str, map_location: str) -> Any:
 
 
 def attributes() -> Any:
-    """Return captum.attr; ImportError with the remedy where it is missing."""
+    """Return captum.attr; if captum is missing, raise ImportError with the remedy."""
     try:
         from captum import attr
     except ModuleNotFoundError as error:
@@ -77,7 +77,7 @@ class BaseHandler(ABC):  # noqa: B024
 
     # -- loading -------------------------------------------------------------------------------------------------------
     def initialize(self, context: Context) -> None:
-        """Load the model of the archive onto the worker's device."""
+        """Load the archive's model onto the worker's device."""
         properties = context.system_properties
         on_gpu = torch.cuda.is_available() and properties.get("gpu_id") is not None
         self.map_location = "cuda" if on_gpu else "cpu"
@@ -119,7 +119,7 @@ class BaseHandler(ABC):  # noqa: B024
     def _load_torchscript_model(self, model_pt_path: str) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", DeprecationWarning)  # TorchScript is deprecated, but archives hold it
+                warnings.simplefilter("ignore", DeprecationWarning)  # archives contain TorchScript
                 return torch.jit.load(model_pt_path, map_location=self.device)
         except RuntimeError as error:
             if "constants.pkl" not in str(error):
@@ -131,7 +131,7 @@ class BaseHandler(ABC):  # noqa: B024
             ) from None
 
     def _load_pickled_model(self, model_dir: str, model_file: str, model_pt_path: str | None) -> Any:
-        """Make the model from the one class in the model file, and load its weights, which are read as tensors alone."""
+        """Make the model from the only class in the model file, and load its weights; only tensors are read from the file."""
         if not os.path.isfile(os.path.join(model_dir, model_file)):
             raise RuntimeError(f"the archive has no {model_file}, which its manifest names as the model's file")
         module = importlib.import_module(model_file.removesuffix(".py").replace("/", "."))
@@ -156,7 +156,7 @@ class BaseHandler(ABC):  # noqa: B024
             ) from None
 
     def _load_exported_model(self, path: str) -> Any:
-        """Return the model of a .pt2: an exported program, or a package that AOTInductor has compiled."""
+        """Return the model in a .pt2 file: an exported program, or a package that AOTInductor has compiled."""
         with zipfile.ZipFile(path) as packed:
             compiled = any("/data/aotinductor/" in f"/{name}" and name.endswith(".so") for name in packed.namelist())
         if compiled:
@@ -169,7 +169,7 @@ class BaseHandler(ABC):  # noqa: B024
         return torch._export.aot_load(model_so_path, self.map_location)
 
     def _compile(self) -> None:
-        """Compile the model by the section `pt2` of model-config.yaml."""
+        """Compile the model as the section `pt2` of model-config.yaml says."""
         options = _compile_options(self.model_yaml_config.get("pt2"))
         if options is None or not isinstance(self.model, torch.nn.Module):
             return
@@ -185,7 +185,7 @@ class BaseHandler(ABC):  # noqa: B024
     # -- a batch -------------------------------------------------------------------------------------------------------
     @timed
     def preprocess(self, data: Any) -> Any:
-        """Return the inputs of the model: here the data itself as a tensor."""
+        """Return the inputs of the model: by default, the data itself as a tensor."""
         return torch.as_tensor(data, device=self.device)
 
     @timed
@@ -197,7 +197,7 @@ class BaseHandler(ABC):  # noqa: B024
         return self._run_session([data, *args])
 
     def _run_session(self, values: Sequence[Any]) -> Any:
-        """Run the session of an ONNX model. Return a list for several outputs."""
+        """Run the session of an ONNX model. Return the output, or a list of several outputs."""
         names = [one.name for one in self.model.get_inputs()]
         arrays = [value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value for value in values]
         found = self.model.run(None, dict(zip(names, arrays, strict=False)))
@@ -206,7 +206,7 @@ class BaseHandler(ABC):  # noqa: B024
 
     @timed
     def postprocess(self, data: Any) -> list[Any]:
-        """Return one answer for each request: here the model's outputs as lists."""
+        """Return one answer for each request: by default, the model's outputs as lists."""
         return data.tolist()  # type: ignore[no-any-return]
 
     def handle(self, data: list[dict[str, Any]], context: Context) -> list[Any]:
@@ -271,7 +271,7 @@ class BaseHandler(ABC):  # noqa: B024
         return insights(data_preprocess, inputs, row.get("target") or 0)  # type: ignore[no-any-return]
 
     def describe_handle(self) -> Any:
-        """Return the handler's own metadata, for describe requests with `customized=true`: here none."""
+        """Return the handler's own metadata, for describe requests with `customized=true`: by default, none."""
         return None
 
     def _is_explain(self) -> bool:
@@ -288,9 +288,10 @@ class BaseHandler(ABC):  # noqa: B024
 
 
 def _compile_options(said: Any) -> dict[str, Any] | None:
-    """Return the arguments of torch.compile; None for a model that is not to be compiled.
+    """Return the arguments for torch.compile; None for a model that is not to be compiled.
 
-    said: {compile: {enable: true, backend: ...}}; in the older forms the arguments themselves, or the backend's name.
+    said: the section `pt2`: {compile: {enable: true, backend: ...}} or, in older forms, the arguments themselves or the name of
+    the backend.
     """
     if isinstance(said, str):
         return {"backend": said}

@@ -1,5 +1,5 @@
-"""English contractions in full: CONTRACTION_MAP, for handlers of texts. It has exactly TorchServe's contractions, because
-other words would change the answers of a classifier."""
+"""English contractions and their full forms: CONTRACTION_MAP, for handlers of texts. The map has exactly the contractions of
+TorchServe, because other words would change the answers of a classifier."""
 
 # The ending of a contraction, its full form, and the words that take it.
 _ENDINGS = {
@@ -10,7 +10,7 @@ _ENDINGS = {
     "'re": ("are", "they we what you"),
     "n't": ("not", "are could did does do had has have is may might must need ought should was were would"),
 }
-_BEFORE_HAVE = ("'ll", "'d", "n't")  # endings that 've may follow
+_BEFORE_HAVE = ("'ll", "'d", "n't")  # endings after which 've is possible
 _ODD = {
     "ain't": "is not",
     "can't": "cannot",

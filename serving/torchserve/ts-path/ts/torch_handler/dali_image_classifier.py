@@ -1,4 +1,4 @@
-"""Not there: it is a handler for DALI."""
+"""Not supported: this is a handler for DALI."""
 
 raise ImportError(
     "ts.torch_handler.dali_image_classifier needs DALI, which this server does not bring: write a handler, or a model.py, "

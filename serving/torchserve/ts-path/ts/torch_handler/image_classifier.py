@@ -12,7 +12,7 @@ _transforms = image_transforms()
 
 
 class ImageClassifier(VisionHandler):
-    """Answers {label: probability} for the `topk` most probable classes."""
+    """Answers with {label: probability} for the `topk` most probable classes."""
 
     topk = 5
     # The preprocessing with which ImageNet's models are trained.

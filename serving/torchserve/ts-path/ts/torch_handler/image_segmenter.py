@@ -10,7 +10,7 @@ _transforms = image_transforms()
 
 
 class ImageSegmenter(VisionHandler):
-    """Answers [height, width, 2]: the most probable class of each pixel, and its probability."""
+    """Answers with a list of the shape [height, width, 2]: the most probable class of each pixel, and its probability."""
 
     image_processing = _transforms.Compose(
         [
@@ -22,6 +22,6 @@ class ImageSegmenter(VisionHandler):
     )
 
     def postprocess(self, data: Any) -> list[Any]:
-        """Return the classes of the output `out` of torchvision's segmentation models."""
+        """Return the classes in the output `out` of torchvision's segmentation models."""
         probabilities, classes = torch.max(torch.softmax(data["out"], dim=1), dim=1)
         return torch.stack((classes.to(probabilities.dtype), probabilities), dim=3).tolist()  # type: ignore[no-any-return]

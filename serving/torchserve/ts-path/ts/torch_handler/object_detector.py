@@ -18,7 +18,7 @@ class ObjectDetector(VisionHandler):
         return [self._boxes_of(found) for found in data]
 
     def _boxes_of(self, found: Any) -> list[dict[str, Any]]:
-        """Return the detections of a torchvision model in one image."""
+        """Return the boxes that a torchvision model has found in one image."""
         chosen = found["scores"] >= self.threshold
         boxes, classes, scores = (found[name][chosen].tolist() for name in ("boxes", "labels", "scores"))
         return [

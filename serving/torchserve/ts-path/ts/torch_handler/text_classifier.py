@@ -1,4 +1,4 @@
-"""text_classifier: the probabilities of the classes of a text, by a model of word numbers and offsets (EmbeddingBag)."""
+"""text_classifier: the probabilities of a text's classes, by a model that takes word numbers and offsets (EmbeddingBag)."""
 
 from typing import Any
 
@@ -10,12 +10,12 @@ from .text_handler import TextHandler
 
 
 class TextClassifier(TextHandler):
-    """Answers {label: probability}. It takes one request at a time: the model's input is one text."""
+    """Answers with {label: probability}. It takes one request at a time: the model's input is one text."""
 
     ngrams = 2
 
     def preprocess(self, data: list[dict[str, Any]]) -> Any:
-        """Return the numbers of a text's words and n-grams, and its words."""
+        """Return the vocabulary's numbers of a text's words and n-grams, and the words."""
         row = data[0]
         text: Any = row.get("data") or row.get("body")
         if isinstance(text, bytes | bytearray):
@@ -30,7 +30,7 @@ class TextClassifier(TextHandler):
         return torch.as_tensor(numbers, dtype=torch.int64, device=self.device)
 
     def _number(self, word: str) -> int:
-        """Return the number of a word; for one missing in the vocabulary that of <unk>, or 0."""
+        """Return the number of a word. If the vocabulary lacks the word, return the number of <unk>, or else 0."""
         if isinstance(self.source_vocab, dict):
             known: dict[str, int] = self.source_vocab
             return int(known.get(word, known.get("<unk>", 0)))
@@ -41,7 +41,7 @@ class TextClassifier(TextHandler):
         return super().inference(numbers, torch.as_tensor([0], device=self.device))
 
     def get_insights(self, text_preprocess: Any, _: Any, target: int = 0) -> Any:
-        """Return the words of a text, and captum's attributions of the numbers of `preprocess` to a class."""
+        """Return the words of a text, and how much each number of `preprocess` contributes to a class, according to captum."""
         numbers, words = text_preprocess
         attributions = self.lig.attribute(
             numbers,

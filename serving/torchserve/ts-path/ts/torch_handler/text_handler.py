@@ -1,6 +1,6 @@
-"""TextHandler: cleans texts, splits them into words, and turns these into numbers by a vocabulary.
+"""TextHandler: cleans texts, splits them into words, and turns the words into numbers by means of a vocabulary.
 
-The vocabulary, source_vocab.pt, is a dict from word to number, or torchtext's, which needs torchtext.
+The vocabulary, source_vocab.pt, is a dict from word to number, or a vocabulary of torchtext, which needs torchtext.
 """
 
 import os
@@ -19,7 +19,7 @@ from ..utils.util import CLEANUP_REGEX
 from .base_handler import BaseHandler, attributes
 from .contractions import CONTRACTION_MAP
 
-# Short ones first, as TorchServe finds them: of "can't've" it expands "can't".
+# Short contractions come first, as in TorchServe, which expands only "can't" in "can't've".
 _CONTRACTIONS = re.compile("|".join(map(re.escape, sorted(CONTRACTION_MAP, key=len))), re.IGNORECASE)
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
@@ -35,7 +35,7 @@ class TextHandler(BaseHandler, ABC):
 
     def initialize(self, context: Context) -> None:
         super().initialize(context)
-        named = self.manifest["model"].get("sourceVocab")  # of older archivers
+        named = self.manifest["model"].get("sourceVocab")  # older archivers wrote this
         self.source_vocab = self._load_vocabulary(named or self.get_source_vocab_path(context))
 
     def get_source_vocab_path(self, ctx: Context) -> str:
@@ -57,7 +57,7 @@ class TextHandler(BaseHandler, ABC):
                     f"{os.path.basename(path)} is no plain dict from word to number; one of torchtext needs torchtext, which "
                     "is not installed"
                 ) from plain
-            return torch.load(path, weights_only=False)  # trusted like the code of the archive's handler
+            return torch.load(path, weights_only=False)  # the file is trusted as much as the handler's code
 
     # -- cleaning ------------------------------------------------------------------------------------------------------
     def _expand_contractions(self, text: str) -> str:
@@ -79,23 +79,23 @@ class TextHandler(BaseHandler, ABC):
     def _remove_punctuation(self, text: str) -> str:
         return text.translate(_NO_PUNCTUATION)
 
-    _remove_puncutation = _remove_punctuation  # as older handlers spell it
+    _remove_puncutation = _remove_punctuation  # the spelling in older handlers
 
     def _tokenize(self, text: str) -> list[str]:
-        """Return the words of a text, in small letters."""
+        """Return the words of a text in small letters."""
         return self.tokenizer(text)  # type: ignore[no-any-return]
 
     # -- explaining ----------------------------------------------------------------------------------------------------
     @cached_property
     def lig(self) -> Any:
-        """Captum's integrated gradients of the layer `embedding` of the model."""
+        """Return captum's integrated gradients for the layer `embedding` of the model."""
         return attributes().LayerIntegratedGradients(self.model, self.model.embedding)
 
     def get_word_token(self, input_tokens: list[str]) -> list[str]:
-        """Return words without the leading mark for a space of byte-pair encodings."""
+        """Return words without the leading mark that byte-pair encodings use for a space."""
         return [token.replace("\u0120", "") for token in input_tokens]
 
     def summarize_attributions(self, attributions: Any) -> Any:
-        """Return the attributions of a text's words, [words, size of the embedding], between 0 and 1."""
+        """Return attributions as shares between 0 and 1. attributions: [words, size of the embedding]."""
         shares = torch.softmax(attributions, dim=0 if attributions.dim() in (0, 1, 3) else 1)
         return shares / torch.norm(shares.sum(dim=-1))

@@ -1,6 +1,6 @@
-"""VisionHandler: handles requests with images, as bytes, in base64, or as lists of numbers.
+"""VisionHandler: handles requests with images, which come as bytes, in base64, or as lists of numbers.
 
-It needs Pillow; `image_processing`, which a handler of its own brings, mostly needs torchvision.
+It needs Pillow. A handler that is based on it defines `image_processing`, which mostly needs torchvision.
 """
 
 import base64
@@ -22,7 +22,7 @@ TORCHVISION = (
 
 
 def image_transforms() -> Any:
-    """Return torchvision.transforms; ImportError with the remedy where it is missing."""
+    """Return torchvision.transforms; if torchvision is missing, raise ImportError with the remedy."""
     try:
         from torchvision import transforms
     except ModuleNotFoundError as error:
@@ -33,7 +33,7 @@ def image_transforms() -> Any:
 
 
 class VisionHandler(BaseHandler, ABC):
-    """`image_processing` makes a tensor of a Pillow image."""
+    """The base class of handlers of images. `image_processing`: makes a tensor from a Pillow image."""
 
     image_processing: Any
 
@@ -62,9 +62,9 @@ class VisionHandler(BaseHandler, ABC):
 
     @cached_property
     def ig(self) -> Any:
-        """Captum's integrated gradients of the model."""
+        """Return captum's integrated gradients for the model."""
         return attributes().IntegratedGradients(self.model)
 
     def get_insights(self, tensor_data: Any, _: Any, target: int = 0) -> Any:
-        """Return the attributions of integrated gradients, for each pixel."""
+        """Return how much each pixel contributes to the class `target`, by integrated gradients."""
         return self.ig.attribute(tensor_data, target=target, n_steps=15).tolist()

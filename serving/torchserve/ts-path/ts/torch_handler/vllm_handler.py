@@ -1,4 +1,4 @@
-"""Not there: it is a handler for vLLM."""
+"""Not supported: this is a handler for vLLM."""
 
 raise ImportError(
     "ts.torch_handler.vllm_handler needs vLLM, which this server does not bring: write a handler, or a model.py, "

@@ -1,1 +1,1 @@
-"""Shared by handlers: labels, classes of a module, the exception with a status. It imports only itself."""
+"""Code shared by handlers: labels, classes of a module, the exception with a status. The package imports only its modules."""

@@ -1,4 +1,4 @@
-"""Labels of classes, classes of a module, and the exception by which a handler answers with a status of its own."""
+"""Labels of classes, classes of a module, and the exception with which a handler answers with its own status."""
 
 import inspect
 import itertools
@@ -41,7 +41,7 @@ class PT2Backend(StrEnum):
 
 
 def check_valid_pt2_backend(backend: str) -> bool:
-    """Return whether torch.compile may use this backend; warns where not."""
+    """Return whether torch.compile may use this backend; log a warning if not."""
     if any(backend == one.value for one in PT2Backend):
         return True
     logger.warning("%s is no backend of torch.compile that is known here", backend)
@@ -49,13 +49,13 @@ def check_valid_pt2_backend(backend: str) -> bool:
 
 
 def list_classes_from_module(module: ModuleType, parent_class: type[Any] | None = None) -> list[type[Any]]:
-    """Return the classes that a module defines itself, those of a parent alone where one is given."""
+    """Return the classes that a module itself defines; if a parent class is given, only its subclasses."""
     own = [one for _, one in inspect.getmembers(module, inspect.isclass) if one.__module__ == module.__name__]
     return [one for one in own if parent_class is None or issubclass(one, parent_class)]
 
 
 def load_label_mapping(mapping_file_path: str) -> dict[str, str] | None:
-    """Return the labels of classes by index of an index_to_name.json; None without such a file."""
+    """Return the labels of classes, by index, in an index_to_name.json; None if there is no such file."""
     if not os.path.isfile(mapping_file_path):
         logger.warning("there is no %s: answers have no names of classes", os.path.basename(mapping_file_path))
         return None
@@ -82,7 +82,7 @@ def map_class_to_label(
     mapping: Mapping[str, str] | None = None,
     lbl_classes: Iterable[Iterable[Any]] | None = None,
 ) -> list[dict[str, Any]]:
-    """Return, for each row, label -> probability. lbl_classes: the class of each value; by default their order."""
+    """Return, for each row, label -> probability. lbl_classes: the class of each value; by default its place in the row."""
     if not isinstance(probs, list):
         raise Exception("probabilities must be a list of lists")
     if mapping is not None and not isinstance(mapping, dict):
@@ -106,7 +106,7 @@ def get_yaml_config(yaml_file_path: str) -> dict[str, Any]:
 
 
 def load_compiler_config(config_file_path: str) -> str | None:
-    """Return the backend of torch.compile that an older archive's compile.json names; None without such a file."""
+    """Return the backend of torch.compile that an older archive's compile.json names; None if there is no such file."""
     if not os.path.isfile(config_file_path):
         logger.info("there is no %s: the model is not compiled", os.path.basename(config_file_path))
         return None
@@ -129,7 +129,7 @@ class PredictionException(Exception):
 def deprecated(
     version: str, replacement: str = "", klass: type[Warning] = PendingDeprecationWarning
 ) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Warn callers of a function that a version will remove it."""
+    """Warn the callers of a function that it will be removed in a version."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         text = f"{function.__name__} will be removed in version {version}"

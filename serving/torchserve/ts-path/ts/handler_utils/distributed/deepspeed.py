@@ -1,4 +1,4 @@
-"""Not there: see the package."""
+"""Not supported: see the package."""
 
 from . import MISSING
 

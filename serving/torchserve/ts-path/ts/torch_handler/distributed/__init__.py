@@ -1,1 +1,1 @@
-"""Handlers of models on several processes, which this server does not support: an import raises an error that says so."""
+"""Handlers of models on several processes. This server does not support them: an import of these modules raises an error."""

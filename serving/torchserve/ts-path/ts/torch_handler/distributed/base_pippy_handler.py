@@ -1,4 +1,4 @@
-"""Not there: see the package."""
+"""Not supported: see the package."""
 
 from ...handler_utils.distributed import MISSING
 

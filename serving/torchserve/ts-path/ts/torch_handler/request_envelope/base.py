@@ -1,4 +1,4 @@
-"""The base of envelopes: takes the inputs out of requests, and wraps a handler's answers as the client expects.
+"""The base class of envelopes: takes the inputs out of requests, and wraps a handler's answers in the form that clients expect.
 
 Source: pytorch/serve, docs/request_envelopes.md.
 """
@@ -12,7 +12,7 @@ HandleFunction = Callable[[list[Any], Any], list[Any]]
 
 
 class BaseEnvelope(ABC):
-    """Wraps the `handle` of a handler. context: of the batch."""
+    """Wraps the `handle` of a handler. context: the context of the batch."""
 
     def __init__(self, handle_fn: HandleFunction) -> None:
         self._handle_fn = handle_fn
@@ -25,7 +25,7 @@ class BaseEnvelope(ABC):
 
     @abstractmethod
     def parse_input(self, data: list[Any]) -> list[Any]:
-        """Return the handler's inputs of a batch."""
+        """Return the handler's inputs for a batch."""
 
     @abstractmethod
     def format_output(self, data: list[Any]) -> list[Any]:
@@ -41,7 +41,7 @@ def body_of(row: Any) -> Any:
 
 
 def object_of(row: Any) -> dict[str, Any]:
-    """Return the JSON object in a request's body; ValueError for any other body."""
+    """Return the JSON object in a request's body; raise ValueError for any other body."""
     body = body_of(row)
     if isinstance(body, bytes | bytearray | str):
         body = json.loads(body)

@@ -1,4 +1,4 @@
-"""`body`: the handler gets the bodies alone."""
+"""The envelope `body`: the handler gets only the bodies of requests."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
-"""`json`: {"instances": [...]} is answered by {"predictions": [...]}, as a text; all instances of a batch are one list.
+"""The envelope `json`: a request {"instances": [...]} is answered by {"predictions": [...]} as text.
 
-{"b64": "..."} stands for bytes, as an instance or as a value of one.
+The handler gets all instances of a batch as one list. {"b64": "..."} means bytes, as an instance or as a value in an instance.
 """
 
 import base64
@@ -25,12 +25,12 @@ class JSONEnvelope(BaseEnvelope):
         return [self.instance(one) for row in rows for one in row]
 
     def instance(self, given: Any) -> Any:
-        """Return an instance for handlers."""
+        """Return an instance in the form that handlers get."""
         whole = _decoded(given)
         return {name: _decoded(value) for name, value in whole.items()} if isinstance(whole, dict) else whole
 
     def format_output(self, data: list[Any]) -> list[Any]:
-        """Return each request's predictions; ValueError where there are not as many as instances."""
+        """Return the predictions of each request; raise ValueError unless there are as many predictions as instances."""
         if len(data) != sum(self._lengths):
             raise ValueError(f"the handler returned {len(data)} answers for {sum(self._lengths)} instances")
         answers, start = [], 0
@@ -44,7 +44,7 @@ class JSONEnvelope(BaseEnvelope):
 
 
 def _decoded(value: Any) -> Any:
-    """Return the bytes that {"b64": "..."} stands for; any other value as it is."""
+    """Return the bytes that {"b64": "..."} means; return any other value unchanged."""
     if isinstance(value, dict) and list(value) == ["b64"]:
         return base64.b64decode(value["b64"])
     return value

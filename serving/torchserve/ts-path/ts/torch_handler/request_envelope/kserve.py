@@ -1,4 +1,4 @@
-"""`kserve`, version 1 of its protocol: {"instances": [...]} in, {"predictions": [...]} or {"explanations": [...]} out."""
+"""The envelope `kserve` (KServe V1): {"instances": [...]} gets {"predictions": [...]} or {"explanations": [...]} as answer."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from .json import JSONEnvelope
 
 class KServeEnvelope(JSONEnvelope):
     def instance(self, given: Any) -> Any:
-        """Return an instance as it came, because handlers decode base64 themselves."""
+        """Return an instance unchanged, because handlers decode base64 themselves."""
         return given
 
     def wrapped(self, predictions: list[Any]) -> Any:

@@ -1,6 +1,6 @@
-"""`kservev2`: KServe's protocol of version 2, as JSON: {"inputs": [...]} is answered by {"outputs": [...]}.
+"""The envelope `kservev2` (KServe V2 as JSON): a request {"inputs": [...]} is answered by {"outputs": [...]}.
 
-A handler is given each input as {"name", "shape", "datatype", "data"}, with the data in the input's shape, and returns one
+A handler gets each input as {"name", "shape", "datatype", "data"}, with the data nested in the input's shape, and returns one
 value for each input.
 """
 
@@ -18,7 +18,7 @@ _DATATYPES = {np.dtype(dtype): name for name, dtype in _DTYPES.items()}
 
 
 class KServev2Envelope(BaseEnvelope):
-    _requests: list[tuple[Any, list[str]]]  # the id and the names of the inputs of each request
+    _requests: list[tuple[Any, list[str]]]  # for each request, its id and the names of its inputs
 
     def parse_input(self, data: list[Any]) -> list[Any]:
         self._requests = []
@@ -56,7 +56,7 @@ class KServev2Envelope(BaseEnvelope):
 
 
 def _shaped(given: dict[str, Any]) -> dict[str, Any]:
-    """Return an input with its data in its shape; a single element of a BYTES input alone."""
+    """Return an input with its data nested in its shape; the data of a BYTES input with one element is only that element."""
     values, datatype = given.get("data"), given.get("datatype")
     if datatype == "BYTES":
         return {**given, "data": values[0] if isinstance(values, list) and len(values) == 1 else values}
