@@ -38,8 +38,7 @@ class TritonPythonModel(Protocol):
 
 
 def import_model(model_file: Path) -> type[TritonPythonModel]:
-    """Return the class TritonPythonModel of a file. The file can import modules of its folder by absolute and relative
-    imports."""
+    """Return the class TritonPythonModel of a file. The file can import modules of its folder, also relatively."""
     PROCESS.model_dir = str(model_file.parent)
     sys.path += [str(model_file.parent), str(model_file.parent.parent)]
     package = types.ModuleType(model_file.parent.name)

@@ -128,8 +128,7 @@ class _Executor(ABC):
 
 
 class _BatchExecutor(_Executor):
-    """Executes a model that is not decoupled: `execute` returns the responses, or the model sends them with response
-    senders."""
+    """Executes a model that is not decoupled: `execute` returns the responses, or response senders send them."""
 
     def execute(
         self, key: int, messages: Sequence[RequestMessage], memory: Memory, writer: TensorWriter

@@ -18,8 +18,8 @@ from serving.child_program.link.server_link import ServerLink
 
 
 class AnswerStream:
-    """Every object that may still answer refers to the stream. If the last such object is deleted, the stream ends with an
-    error.
+    """Every object that may still answer refers to the stream. If the last such object is deleted too
+    early, the stream ends with an error.
 
     key: the server's number for the request. window: limits unread responses; None if the sender need not wait for the client.
     """

@@ -48,8 +48,7 @@ class SharedMemory:
     """The shared memory in which this process passes outputs to the server."""
 
     def free_memory(self) -> int:
-        """Return the number of bytes that are mapped and not in use. The pool has no fixed size: it maps more memory if
-        needed."""
+        """Return how many bytes are mapped and not in use. The pool has no fixed size: it maps more memory if needed."""
         return PROCESS.outputs.free_bytes if PROCESS.outputs is not None else 0
 
 

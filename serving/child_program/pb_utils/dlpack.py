@@ -65,8 +65,7 @@ def as_bfloat16(array: Array) -> "CapsuleType":
 
 
 def from_capsule(tensor: object) -> Array:
-    """Return an array that shares the memory of a CPU capsule or of an object with `__dlpack__`; TypeError for BF16 without
-    ml_dtypes."""
+    """Return an array that shares the memory of a CPU capsule, or of an object with `__dlpack__`. BF16 needs ml_dtypes."""
     has_method = hasattr(tensor, "__dlpack__")
     capsule = cast("_HasDLPack", tensor).__dlpack__() if has_method else cast("CapsuleType", tensor)
     code = _code(capsule)

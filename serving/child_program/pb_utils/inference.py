@@ -57,8 +57,7 @@ def torch_device(preferred: PreferredMemory | None) -> str:
 
 
 class Question(NamedTuple):
-    """An inference on another model: the link, the message, the writer of its inputs, and the GPU for outputs ("": the
-    host)."""
+    """An inference on another model: the link, the message, the writer of inputs, and the GPU for outputs ("": the host)."""
 
     link: ServerLink
     message: Infer

@@ -32,8 +32,7 @@ class MetricKind(Enum):
 
 
 class Metric:
-    """A handle of one series, made by MetricFamily.Metric. Metrics of equal names and labels share a series, which ends with
-    the last."""
+    """A handle of one series. Metrics of equal names and labels share a series, which ends with the last of them."""
 
     def __init__(self, family: "MetricFamily", labels: dict[str, str], buckets: list[float] | None) -> None:
         self._family = family  # a metric keeps its family alive
@@ -109,7 +108,6 @@ class MetricFamily:
             self._link.tell_later(deleted)
 
     def Metric(self, labels: Mapping[object, object] | None = None, buckets: Sequence[float] | None = None) -> Metric:
-        """Make a series of this family. buckets: upper bounds in rising order; required for histograms, refused for other
-        kinds."""
+        """Make a series of this family. buckets: upper bounds in rising order; only histograms have and need them."""
         named = {str(name): str(value) for name, value in (labels or {}).items()}
         return Metric(self, named, None if buckets is None else [float(bound) for bound in buckets])

@@ -42,8 +42,7 @@ class InferenceResponseSender(ABC):
 
     @abstractmethod
     def send(self, response: InferenceResponse | None = None, flags: int = 0) -> None:
-        """Send a response. flags: TRITONSERVER_RESPONSE_COMPLETE_FINAL with the last response, or without a response after
-        it."""
+        """Send a response. flags: TRITONSERVER_RESPONSE_COMPLETE_FINAL with the last response, or alone after it."""
 
     @abstractmethod
     def is_cancelled(self) -> bool:
@@ -80,8 +79,7 @@ class SingleResponseSender(InferenceResponseSender):
         return self._is_cancelled()
 
     def executed(self, stream: ResponseStream) -> InferenceResponse | None:
-        """Note that `execute` has returned. Return the response if the model has sent it; None if the stream must send it
-        later."""
+        """Note that `execute` has returned. Return the response if it was sent; None if the stream must send it later."""
         with self._lock:
             if self.response is None:
                 self._stream = stream

@@ -114,8 +114,7 @@ class Tensor:
 
     @staticmethod
     def from_dlpack(name: str, tensor: object) -> "Tensor":
-        """Return a tensor that shares the memory of a capsule or of an object with `__dlpack__`. The memory must be in C
-        order."""
+        """Return a tensor that shares the memory of a capsule or of an object with `__dlpack__`, which must be in C order."""
         if not hasattr(tensor, "__dlpack__") and type(tensor).__name__ != "PyCapsule":
             raise TritonModelException(
                 f"a DLPack capsule or tensor is needed for '{name}', not {type(tensor).__name__}"
@@ -151,8 +150,7 @@ class Tensor:
         return self
 
     def _host(self) -> tuple[str, Array]:
-        """Return the name of the datatype and a contiguous array on the host. The array of a BF16 tensor may have dtype
-        uint16."""
+        """Return the name of the datatype and a contiguous array on the host. For BF16, the array may be of dtype uint16."""
         if self._gpu is None:
             if self._array is None:
                 self.as_numpy()
