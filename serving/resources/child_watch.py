@@ -14,12 +14,11 @@ class Watched(Protocol):
     """Supervises one child process."""
 
     def check(self, elapsed_s: float) -> None:
-        """Check the child, without waiting. Called every INTERVAL_S, on the watch's thread. elapsed_s: the time since the last
+        """Check the child without waiting. Called every INTERVAL_S on the watch's thread. elapsed_s: time since the last
         call."""
 
     def break_off(self, model: str, reason: str) -> None:
-        """End the child if it is loading this model for the first time. Callable on any thread. reason: a clause for
-        messages."""
+        """End the child if it is loading this model for the first time. Callable on any thread. reason: a clause."""
 
 
 class ChildWatch:

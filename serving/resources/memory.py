@@ -26,8 +26,7 @@ FILES = "files"  # the size of the model's files
 
 
 class MemoryUse(NamedTuple):
-    """Sizes in bytes. gpus: pairs of a device's number and the bytes on that device. basis: the source of the figures, MEASURED
-    or FILES."""
+    """Sizes in bytes. gpus: pairs of a device's number and its bytes. basis: the source of the figures, MEASURED or FILES."""
 
     host: int = 0
     gpus: tuple[tuple[int, int], ...] = ()
@@ -104,8 +103,7 @@ def resident_bytes() -> int:
 
 
 def private_bytes(pid: int) -> int:
-    """Return the bytes that the end of a process frees: its heap and shared memory, without library files; 0 if it has
-    ended."""
+    """Return the bytes that a process's end frees: its heap and shared memory, without library files; 0 if it has ended."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     except OSError:

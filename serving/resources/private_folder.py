@@ -13,8 +13,7 @@ class PrivateFolder:
     """A new folder that only this user can open; `close` removes it. Folders that killed servers left are removed first."""
 
     def __init__(self, parent: Path | None, prefix: str) -> None:
-        """parent: None for the system's folder for temporary files. prefix: the folder's name begins with it, as do the names
-        of leftover folders."""
+        """parent: None for the system's folder for temporary files. prefix: the names of all such folders begin with it."""
         base = parent or Path(tempfile.gettempdir())
         base.mkdir(parents=True, exist_ok=True)
         for leftover in base.glob(f"{prefix}*/{_LOCK}"):

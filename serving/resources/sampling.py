@@ -20,8 +20,7 @@ class Sample(Generic[T]):
     and the latest value stays. Used on the event loop's thread."""
 
     def __init__(self, name: str, read: Callable[[], T], interval_s: float = 0.0) -> None:
-        """Make the first reading immediately. name: the value's name for the log. interval_s: the least age of a repeated
-        reading."""
+        """Make the first reading immediately. name: the value's name for the log. interval_s: the least time between two."""
         self._name = name
         self._read = read
         self._interval_s = interval_s
