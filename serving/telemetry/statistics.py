@@ -277,8 +277,7 @@ class ModelStatistics:
             self.phases.cache_hit.add(took)
 
     def count_miss(self, took: int) -> None:
-        """Count a request whose answer was not in the cache, and was then inserted. took: the time of lookup and insertion
-        (ns)."""
+        """Count a request whose answer was not in the cache, and was then inserted. took: the time of both, in ns."""
         self.cache_miss.add(took)
         if self.phases is not None:
             self.phases.cache_miss.add(took)

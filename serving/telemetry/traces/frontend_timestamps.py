@@ -36,8 +36,7 @@ class FrontendTimestamps(ABC):
         """End the trace: no timestamp follows."""
 
     def receive(self, received: ReceiveTimes, arrival_ns: int) -> None:
-        """Note when the request arrived. received: the times when the frontend began to read it, and when it had read all of
-        it."""
+        """Note when the request arrived. received: when the frontend began to read it, and when it had read all of it."""
         if self.protocol in _RECEIVE:
             began, ended = received or (arrival_ns, arrival_ns)
             self.add_timestamp(f"{_RECEIVE[self.protocol]}_START", min(began, arrival_ns))
@@ -74,8 +73,7 @@ class FrontendTimestamps(ABC):
         self.add_timestamp(f"{_SEND[self.protocol]}_START", now)
 
     def sent(self, waiting: Callable[[], bool]) -> None:
-        """Note that the last answer has been handed over. waiting: returns whether a part of it still waits for the client to
-        read."""
+        """Note that the last answer has been handed over. waiting: returns whether the client has not yet taken all of it."""
         if self._first_sent and not self._last_sent:
             self._last_sent = True
             self._look(waiting, 0.0)
