@@ -1,7 +1,7 @@
-"""The backends: a folder for each one, the rooms that they share, and the table of their classes.
+"""The backends: a package for each backend, the packages that they share, and the table of their classes.
 
-repository/config/backends.py declares which backends there are.
+repository/config/backends.py lists the backends.
 
-A backend imports serving.core, serving.extensions, serving.resources and the shared rooms (base, channel, environments,
-child), and no other backend's class. serving.models, serving.execution and serving.inspection call the table.
+A backend imports serving.core, serving.extensions, serving.resources and the shared packages (base, channel, environments,
+child), and no class of another backend. serving.models, serving.execution and serving.inspection use the table.
 """

@@ -1,4 +1,4 @@
-"""The classes of the backends, which repository/config/backends.py names: each is imported when a model first needs it."""
+"""The table of the backends that repository/config/backends.py names. Each class is imported when a model first needs it."""
 
 from typing import TYPE_CHECKING
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def kind_of(name: str) -> BackendKind:
-    """Return the declaration of a backend; INVALID_ARG, with the known names, for an unknown one."""
+    """Return the declaration of a backend. INVALID_ARG with the known names if the backend is unknown."""
     try:
         return KINDS[name]
     except KeyError:
@@ -19,7 +19,7 @@ def kind_of(name: str) -> BackendKind:
 
 
 def backend_class(name: str) -> "type[Backend]":
-    """Return the class of a backend; INVALID_ARG for an unknown one, UNSUPPORTED if its plugin is not installed."""
+    """Return the class of a backend. INVALID_ARG if the backend is unknown, UNSUPPORTED if its plugin is not installed."""
     place = kind_of(name).class_path
     try:
         found: type[Backend] = imported(place)
@@ -31,8 +31,8 @@ def backend_class(name: str) -> "type[Backend]":
 
 
 def make_backend(spec: "ModelSpec") -> "Backend":
-    """Make the backend of one model version, not yet loaded; with processes of its own if the configuration or the kind wants
-    them."""
+    """Make the backend of one model version, without loading it. Its instances run in child processes if the configuration or
+    the kind of backend wants that."""
     from serving.backends.child.isolation import isolate, wants_process
 
     backend = backend_class(spec.config.backend)

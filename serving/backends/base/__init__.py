@@ -1,5 +1,5 @@
-"""The interface of backends, and their shared parts: reading parameters, completing a configuration from a model's file.
+"""The interface of backends, and their shared parts: they read parameters, and complete configurations from model files.
 
-It imports serving.core, serving.extensions.ragged and serving.resources.runtime. Each backend and the table of backends call
-it, and so do the rooms above that load models: execution, models and inspection.
+It imports serving.core, serving.extensions.ragged and serving.resources.runtime. Each backend and the table of backends use it,
+and so do the packages that load models: execution, models and inspection.
 """

@@ -1,14 +1,14 @@
 """The interface of a backend, which reads one model version's weights once and makes the instances that execute batches.
 
-    backend = backend_class("onnxruntime")(spec)      loop-independent; no heavy work
-    backend.complete_config(config, version_dir)      classmethod: complete it from the file, refuse contradictions
-    backend.load()                                    worker thread: read weights that instances share
+    backend = backend_class("onnxruntime")(spec)      needs no event loop; does no heavy work
+    backend.complete_config(config, version_dir)      a classmethod: completes it from the file, refuses contradictions
+    backend.load()                                    on a worker thread: reads the weights that instances share
     instance = backend.create_instance(device, name)  on the instance's own thread
     instance.execute(batch)                           on that thread, or the loop's, one at a time (BlockingInstance)
     instance.begin(batch, done)                       on the loop's thread, up to `slots` at a time (AsyncInstance)
     instance.close(); backend.unload()                after the last request; must free all memory
 
-Only `execute` and `begin` are on the hot path. Everything raises ServingError with one sentence; any other exception is
+Only `execute` and `begin` are on the hot path. Every method raises ServingError with one sentence. Any other exception is
 reported as INTERNAL with its text.
 """
 
@@ -37,7 +37,7 @@ Outputs: TypeAlias = Mapping[str, "Tensor | DeviceTensor"]
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """The model version that a backend is made for. `config` is complete and validated; `version_dir` holds the model file."""
+    """The model version of a backend. `config` is complete and validated. `version_dir` contains the model file."""
 
     name: str
     version: int
@@ -45,10 +45,10 @@ class ModelSpec:
     version_dir: Path
     model_file: Path  # version_dir / default_model_filename (or the backend's default)
     strict_devices: bool = False
-    runtime: Runtime | None = None  # the server's, for models that call it; None outside one
+    runtime: Runtime | None = None  # the server's runtime, for models that call the server; None outside a server
 
     def require_runtime(self) -> Runtime:
-        """Return the server's runtime; UNAVAILABLE outside a server."""
+        """Return the server's runtime; UNAVAILABLE if there is no server."""
         if self.runtime is None:
             raise unavailable("there is no server to ask")
         return self.runtime
@@ -56,8 +56,8 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """Remarks for a person about a model file, beyond its tensors; a file with `errors` is not served. archive: the file's own
-    description."""
+    """Remarks for a person about a model file, except its tensors. A file with `errors` is not served. archive: what the file
+    says about itself."""
 
     archive: Mapping[str, Json]
     errors: Sequence[str]
@@ -72,34 +72,34 @@ class BackendInstance(ABC):  # noqa: B024
         self.device = device
 
     def processes(self) -> list[int]:
-        """Return the ids of the processes that hold the model, where the server's own does not. Any thread."""
+        """Return the ids of the processes that hold the model; [] if the server's process holds it. Callable on any thread."""
         return []
 
     def available(self) -> bool:
-        """Return whether it would answer now: a scheduler prefers other instances to one that would not. Any thread."""
+        """Return whether the instance would answer now; if not, a scheduler prefers other instances. Callable on any thread."""
         return True
 
     def unready_reason(self) -> str:
-        """Return why it would not answer at once, in words that follow its name; "" if it would. Any thread."""
+        """Return why the instance cannot answer now, in words that follow its name; "" if it can. Callable on any thread."""
         return ""
 
     def down_s(self) -> float:
-        """Return for how many seconds its process has been gone; 0 while it runs. Any thread."""
+        """Return the seconds since the instance's process ended; 0 while the process runs. Callable on any thread."""
         return 0.0
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model itself whether it is ready; None for a model without such a method. Any thread."""
+        """Ask the model itself whether it is ready; None if the model has no such method. Callable on any thread."""
         return None
 
     def close(self) -> None:  # noqa: B027
-        """Free the instance's resources. Called once, on the thread that made it, when no batch is under way."""
+        """Free the instance's resources. Called once, on the thread that made it, when no batch is running."""
 
 
 class BlockingInstance(BackendInstance):
-    """Executes batches one at a time, on the caller's thread: the instance's own, unless `any_thread`.
+    """Executes batches one at a time on the caller's thread, which is the instance's own thread unless `any_thread` is true.
 
-    any_thread: it may execute on any thread of the server, one batch at a time: it never waits for a device or a process, and
-    runs no code of users. While its executions are short they run on the event loop's own thread.
+    any_thread: the instance may execute on any thread of the server, one batch at a time. It then never waits for a device or a
+    process, and runs no code of users. While its executions are short, they run on the event loop's own thread.
     """
 
     any_thread = False
@@ -109,17 +109,17 @@ class BlockingInstance(BackendInstance):
 
     @abstractmethod
     def execute(self, batch: Batch) -> None:
-        """Answer the batch (see Batch). `batch.requests` is never empty.
+        """Fill the responses of the batch (see Batch). `batch.requests` is never empty.
 
-        Inputs may be DeviceTensors. Outputs are host arrays, unless every request of the batch has `device_outputs` and
-        the backend finds it cheaper to leave them on the device.
+        Inputs may be DeviceTensors. Outputs are host arrays. They may stay on the device if every request of the batch has
+        `device_outputs`, and if that is cheaper for the backend.
         """
 
 
 class AsyncInstance(BackendInstance):
-    """Executes elsewhere, such as in a process of its own, while the event loop goes on: no thread waits for it.
+    """Executes elsewhere, for example in a process of its own. The event loop goes on meanwhile, and no thread waits.
 
-    slots: the number of batches that it may have at once, so that the next one is there when one ends.
+    slots: the number of batches that the instance may have, so that the next batch is ready when one ends.
     """
 
     slots = 2
@@ -128,19 +128,19 @@ class AsyncInstance(BackendInstance):
     def begin(self, batch: Batch, done: Callable[[Batch], None]) -> None:
         """Begin to execute a batch; called on the event loop's thread, at most `slots` times ahead of `done`.
 
-        It must not block. Later, never before it has returned, it calls `done(batch)` once, on the loop's thread, with
-        `batch.responses` filled (see Batch) or `batch.fail` called. If `begin` raises, the batch fails and `done` must not be
-        called. `batch.started_ns` is set; an instance whose batch waits for the one before it corrects that time.
+        It must not block. It must call `done(batch)` once, on the loop's thread, after it has returned, with `batch.responses`
+        filled (see Batch) or after `batch.fail`. If `begin` raises, the batch fails, and `done` must not be called.
+        `batch.started_ns` is set. If the batch waits for the previous one, the instance sets that time later.
         """
 
 
 class ArrayInstance(BlockingInstance):
-    """For backends that map arrays to arrays: a subclass implements `run`; this class gathers, splits and takes the times."""
+    """Maps arrays to arrays: subclasses implement `run`, and this class gathers inputs, splits outputs and takes the times."""
 
     def __init__(self, spec: ModelSpec, device: Device) -> None:
         super().__init__(device)
         self.spec = spec
-        # The inputs of an ensemble's step on the CPU may come from a step on a GPU.
+        # An ensemble's step on the CPU may get inputs from a step on a GPU.
         self._on_host_beside_gpus = device.kind == "cpu" and gpu_count() > 0
         states = [state.output_name for state in spec.config.sequence_batching.state]
         self._ragged = RaggedLayout(spec.config) if RaggedLayout.needed(spec.config) else None
@@ -150,7 +150,7 @@ class ArrayInstance(BlockingInstance):
     def run(self, inputs: dict[str, Tensor], outputs: list[str]) -> Outputs:
         """Return the outputs of these names, of shape [batch, ...], for inputs of shape [batch, ...].
 
-        There is no batch dimension where max_batch_size is 0.
+        Without a batch dimension if max_batch_size is 0.
         """
 
     def execute(self, batch: Batch) -> None:
@@ -170,7 +170,7 @@ class ArrayInstance(BlockingInstance):
 class Backend(ABC):
     """One loaded model version."""
 
-    # Whether its instances are processes that run the code of a model's author.
+    # True if the instances are processes that run the code of a model's author.
     runs_user_code: ClassVar[bool] = False
 
     def __init__(self, spec: ModelSpec) -> None:
@@ -179,39 +179,38 @@ class Backend(ABC):
     @classmethod
     @abstractmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Fill the missing fields of `config` (inputs, outputs, and max_batch_size if inputs are missing too) from the model
-        file, which `default_model_filename` names, in place; INVALID_ARG if a given field contradicts the file. Used by the
-        server and by serving.inspect.
-        """
+        """Fill the missing fields of `config` from the model file, which `default_model_filename` names: inputs, outputs, and
+        max_batch_size if inputs are missing too. INVALID_ARG if a given field contradicts the file. The server and
+        serving.inspect call this."""
 
     @classmethod
     def file_signature(cls, model_file: Path) -> Signature | None:
-        """Return the inputs and outputs that a model file describes, whatever a configuration says; None if it describes none.
-        Used by serving.inspect."""
+        """Return the inputs and outputs that a model file declares, regardless of the configuration; None if it declares none.
+        Called by serving.inspect."""
         return None
 
     @classmethod
     def review(cls, model_file: Path) -> Review | None:
-        """Return the review of a file that describes its whole configuration; None for a file that describes its tensors alone.
-        Used by serving.inspect."""
+        """Return the review of a file that describes its whole configuration; None if the file only describes its tensors.
+        Called by serving.inspect."""
         return None
 
     @classmethod
     def complete_here(cls, config: ModelConfig, model_file: Path) -> None:
-        """Complete a configuration in a child process: the part of `complete_config` for kinds with `own_process`."""
+        """Complete a configuration in a child process. Kinds with `own_process` use it in `complete_config`."""
         cls.complete_config(config, model_file.parent)
 
     def load(self) -> None:  # noqa: B027
-        """Read the weights that instances share; a backend whose instances load their own leaves this empty."""
+        """Read the weights that instances share. Backends whose instances load their own weights do nothing here."""
 
     @abstractmethod
     def create_instance(self, device: Device, name: str) -> BackendInstance:
-        """Make one instance; `name` is "<model>_<group>_<index>", Triton's instance name."""
+        """Make one instance. name: "<model>_<group>_<index>", Triton's name for the instance."""
 
     def unload(self) -> None:  # noqa: B027
         """Free the weights that `load` read."""
 
     @classmethod
     def gpu_available(cls) -> tuple[bool, str]:
-        """Return whether this backend can use a GPU here, and if not, a clause that says why."""
+        """Return whether this backend can use a GPU on this machine, and if not, a clause with the reason."""
         return False, "this backend runs on the CPU"

@@ -1,4 +1,4 @@
-"""Typed reading of the strings in config.pbtxt: `parameters { key: "..." value { string_value: "..." } }`."""
+"""Reads typed values from the strings in config.pbtxt: `parameters { key: "..." value { string_value: "..." } }`."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ _BOOLEANS = {"true": True, "1": True, "on": True, "false": False, "0": False, "o
 
 
 class Parameters:
-    """String settings by key; the error for a wrong value names the key, the expected form and the value."""
+    """String settings by key. The error for a wrong value names the key, the expected form and the value."""
 
     def __init__(self, values: Mapping[str, str], noun: str = "parameter") -> None:
         self.values = dict(values)
@@ -48,7 +48,7 @@ class Parameters:
             raise self.wrong(key, "'true' or 'false'") from None
 
     def choice(self, key: str, choices: Mapping[str, str], default: str) -> str:
-        """Return the meaning of the setting: `choices` maps the allowed words to meanings."""
+        """Return the value of a setting. choices: maps the allowed words to values."""
         text = self.values.get(key)
         if text is None:
             return default
@@ -61,25 +61,25 @@ class Parameters:
         return invalid(f"{self.noun} '{key}' must be {expected}, but is '{self.values[key]}'")
 
     def warn_of_unknown(self, known: set[str], prefixes: tuple[str, ...] = ()) -> None:
-        """Warn of unknown keys. As in Triton they are no errors, because clients may use them, but many are misspelt."""
+        """Warn of unknown keys. As in Triton, these are no errors, because clients may use them, but many are misspelt."""
         for key in sorted(self.values.keys() - known):
             if not key.startswith(("slipway.", *prefixes)):
                 log.warning("%s '%s' means nothing to this backend and is ignored", self.noun, key)
 
 
 def available_cores() -> int:
-    """Return how many cores this process may use: its affinity, and a container's CPU quota where there is one."""
+    """Return how many cores this process may use: within its affinity, and within its container's CPU quota, if any."""
     cores = len(os.sched_getaffinity(0))
     try:
         quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
         if quota != "max":
             cores = min(cores, max(1, round(int(quota) / int(period))))
     except (OSError, ValueError):
-        pass  # no cgroup v2
+        pass  # there is no cgroup v2
     return cores
 
 
 def default_threads(config: ModelConfig) -> int:
-    """Return the number of threads for each instance on the CPU, so that all instances together fit this process's cores."""
+    """Return the number of threads of each instance on the CPU, so that all instances together fit this process's cores."""
     instances: int = sum(group.count for group in config.instance_group)
     return max(1, available_cores() // max(1, instances))

@@ -1,8 +1,8 @@
-"""Tells text from binary data."""
+"""Distinguishes text from binary data."""
 
 
 def looks_like_text(head: bytes) -> bool:
-    """Whether the first bytes of a file are UTF-8 text; a character cut at the end does not count against it."""
+    """Return whether the first bytes of a file are UTF-8 text. The last character may be incomplete."""
     for cut in range(4):
         try:
             text = head[: len(head) - cut].decode()

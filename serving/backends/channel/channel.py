@@ -1,7 +1,7 @@
-"""The link between the server and a child process: JSON over a Unix stream socket, descriptors beside it.
+"""The link between the server and a child process: JSON over a Unix stream socket, with file descriptors.
 
 A frame is `<I B>` (length of the JSON text, number of descriptors sent with it) and the text. Both sides check each frame
-against the limits here before they use it.
+against the limits below before they use it.
 
 ChannelError
  +-- Closed          the other side has ended
@@ -25,7 +25,7 @@ MAX_MESSAGE_BYTES = 64 << 20
 MAX_DESCRIPTORS = 8
 _CHUNK = 64 << 10
 CONTROL_BYTES = socket.CMSG_SPACE(MAX_DESCRIPTORS * 4)
-TRUNCATED = int(socket.MSG_CTRUNC)  # plain numbers: enum computes in Python
+TRUNCATED = int(socket.MSG_CTRUNC)  # plain numbers, because operations on enums are slow
 _CLOSE_ON_EXEC = int(socket.MSG_CMSG_CLOEXEC)
 
 
@@ -72,7 +72,7 @@ def received_descriptors(ancillary: Sequence[tuple[int, int, bytes]]) -> list[in
 class Channel:
     """One end of a connection.
 
-    pidfd: the child's, for the server's end, which thus notices the child's death even if a grandchild holds the socket.
+    pidfd: the child's pidfd, for the server's end: it shows the child's death even if a grandchild holds the socket.
     """
 
     def __init__(self, end: socket.socket, pidfd: int = -1) -> None:
@@ -86,7 +86,7 @@ class Channel:
             self._poll.register(pidfd, select.POLLIN)
 
     def send(self, message: Message, descriptors: Sequence[int] = ()) -> None:
-        """Send a message with file descriptors, which stay the caller's. Closed if the other side has ended."""
+        """Send a message with file descriptors, which the caller still owns. Closed if the other side has ended."""
         body = dumps(message)
         frame = _HEADER.pack(len(body), len(descriptors)) + body
         try:
@@ -101,9 +101,9 @@ class Channel:
             raise Closed(str(error)) from None
 
     def receive(self, timeout_s: float | None = None) -> tuple[Received, list[int]]:
-        """Return the next message and its descriptors, which the caller owns and closes.
+        """Return the next message and its descriptors, which the caller must close.
 
-        Raises TimeoutError if none has come after `timeout_s` seconds, Closed, or ProtocolError.
+        Raises Closed, ProtocolError, or TimeoutError if no message has arrived after `timeout_s` seconds.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -143,7 +143,7 @@ class Channel:
         return message, descriptors
 
     def _wait(self, deadline: float | None) -> None:
-        """Wait until the socket can be read. A dead child's last messages are still read; then this raises Closed."""
+        """Wait until the socket can be read. Raises Closed after the last message of a dead child was read."""
         timeout_ms = None if deadline is None else max(0.0, (deadline - time.monotonic()) * 1000)
         ready = [descriptor for descriptor, _ in self._poll.poll(timeout_ms)]
         if not ready:

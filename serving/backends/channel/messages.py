@@ -1,4 +1,4 @@
-"""The messages between the server and a child process: JSON objects, whose `op` is their kind, and arrays for batches.
+"""The messages between the server and a child process: JSON objects, whose kind is in `op`, and JSON arrays for batches.
 
 On the first socket, for batches, the server sends and the child answers:
 
@@ -7,11 +7,11 @@ On the first socket, for batches, the server sends and the child answers:
     Execute           Result, or Failed
     Finalize          Finalized
 
-The server waits for each answer except those to batches: it may send the next batch before the answer to the last. The child
-answers batches in order.
+The server waits for each answer, except for answers to batches: it may send the next batch before the last is answered. The
+child answers batches in order.
 
-On the second socket, the link, either side may send at any time. A child's question has an `id`, and its `Answer`s have the
-same. The server's own messages are `IsReady`, which the child answers, and `Taken`.
+On the second socket, the link, either side may send at any time. A child's question has an `id`, and each `Answer` to it has
+the same `id`. The server's own messages are `IsReady`, which the child answers, and `Taken`.
 
 The types describe correct messages. A child runs the code of a model's author, so the server checks each value before it uses
 it (serving/backends/child/).
@@ -41,12 +41,12 @@ class Initialize(TypedDict):
 
     op: Literal["initialize"]
     stub: str
-    folder: str  # of the model's version
+    folder: str  # the folder of the model's version
     model_file: str
 
 
 class InitializePython(Initialize):
-    """`args` is the argument of TritonPythonModel.initialize: texts, by Triton's names."""
+    """`args` is the argument of TritonPythonModel.initialize: texts, with Triton's names as keys."""
 
     decoupled: bool
     outputs: list[str]
@@ -54,34 +54,34 @@ class InitializePython(Initialize):
 
 
 class InitializeBackend(Initialize):
-    """`config` is a serialized ModelConfig in base64, `device` a kind ("cpu", "gpu") and its number."""
+    """`config` is a serialized ModelConfig in base64. `device` is a kind ("cpu" or "gpu") and a number."""
 
     config: str
     version: int
     strict_devices: bool
     device: tuple[str, int]
-    name: str  # of the instance
+    name: str  # the name of the instance
 
 
 class Ready(TypedDict):
-    """The model is loaded. `has_is_ready`: it has the method is_ready, and wants to be asked."""
+    """The model is loaded. `has_is_ready`: it has the method is_ready, so the server should call it."""
 
     op: Literal["ready"]
     has_is_ready: bool
 
 
 class Failed(TypedDict):
-    """The request of the server has failed: the sentence for the client, and its error code."""
+    """The server's request has failed. Has the message for the client, and its error code."""
 
     op: Literal["failed"]
     message: str
     code: str
-    status: NotRequired[int]  # of HTTP, with the reason; the model's code chose both
+    status: NotRequired[int]  # the HTTP status; the model's code chose status and reason
     reason: NotRequired[str]
 
 
 class CompleteConfig(TypedDict):
-    """Complete a configuration. It is JSON for a Python model, else a serialized ModelConfig in base64."""
+    """Complete a configuration, which is JSON for a Python model, or else a serialized ModelConfig in base64."""
 
     op: Literal["complete_config"]
     stub: str
@@ -91,7 +91,7 @@ class CompleteConfig(TypedDict):
 
 
 class Completed(TypedDict):
-    """The configuration, in the form of the CompleteConfig (JSON as an object); None if the model completes nothing."""
+    """The configuration, in the format of the CompleteConfig (JSON as an object); None if the model completes nothing."""
 
     op: Literal["completed"]
     config: dict[str, object] | str | None
@@ -101,7 +101,7 @@ class Completed(TypedDict):
 class RequestDetails(TypedDict, total=False):
     """The rarer fields of a request. A missing field has the default of serving.core.request.InferenceRequest.
 
-    shared: the index of its parameters in its batch's list; the child copies them to `parameters` for stubs.
+    shared: the index of the request's parameters in the batch's list; the child copies these to `parameters` for stubs.
     """
 
     requested: Sequence[str]
@@ -112,7 +112,7 @@ class RequestDetails(TypedDict, total=False):
     sequence: int | str
     flags: int  # TRITONSERVER_REQUEST_FLAG_*: 1 for a sequence's start, 2 for its end
     trace: str  # the context of a traced request
-    window: tuple[int, int, float]  # of a decoupled model: see ResponseWindow
+    window: tuple[int, int, float]  # for a decoupled model: the arguments of ResponseWindow
 
 
 RequestMessage = tuple[str, int, Sequence[TensorRow], RequestDetails | None]
@@ -131,13 +131,13 @@ that the child should forget.
 
 
 class ResponseBody(TypedDict, total=False):
-    """One response: tensors or an error; or, in a Result, `again` or `later`."""
+    """One response: tensors, or an error. In a Result it may instead be `again` or `later`."""
 
     outputs: list[TensorRow]
     parameters: dict[str, ParameterValue]
     error: ErrorPair | HandlerError
-    again: bool  # execute it again (TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
-    later: bool  # a response sender answers it, over the link
+    again: bool  # the request is to be executed again (TRITONSERVER_REQUEST_RELEASE_RESCHEDULE)
+    later: bool  # a response sender will answer the request, over the link
 
 
 Result = tuple[int, Sequence[ResponseBody], Sequence[int]]
@@ -149,14 +149,14 @@ none from a decoupled model. dropped: segments of the child that the server shou
 
 
 class Finalize(TypedDict):
-    """Let the model finalize, answer Finalized, and end."""
+    """The child calls the model's `finalize`, answers Finalized, and ends."""
 
     op: Literal["finalize"]
 
 
 # -- the link: messages of the child -----------------------------------------------------------------------------------
 class StreamedResponse(ResponseBody):
-    """A response of a decoupled model, or one `later` than its batch."""
+    """A response of a decoupled model, or a response that was announced with `later`."""
 
     op: Literal["response"]
     key: int
@@ -164,14 +164,14 @@ class StreamedResponse(ResponseBody):
 
 
 class Release(TypedDict):
-    """The request will be executed again, under another key."""
+    """The request will be executed again, with another key."""
 
     op: Literal["release"]
     key: int
 
 
 class Cancelled(TypedDict):
-    """Ask whether the request is cancelled; the answer has a boolean value."""
+    """Ask whether the request is cancelled. The value of the answer is a boolean."""
 
     op: Literal["cancelled"]
     id: NotRequired[int]
@@ -179,10 +179,10 @@ class Cancelled(TypedDict):
 
 
 class Infer(TypedDict):
-    """Infer with another model; each of its responses is an answer. Keys are those of the model's own requests.
+    """Infer with another model. Each of its responses is an answer. Keys are the keys of the model's own requests.
 
-    made_for: the requests that it is made for; None on a thread that the model started. trace: the request whose trace it
-    belongs to; 0 for none.
+    made_for: the requests that the inference is made for; None on a thread that the model started. trace: the request whose
+    trace the inference belongs to; 0 for none.
     """
 
     op: Literal["infer"]
@@ -202,7 +202,7 @@ class Infer(TypedDict):
 
 
 class Cancel(TypedDict):
-    """Cancel the inference of the question with the id `ask`. `waits`: the child takes the answers that still come."""
+    """Cancel the inference of the question with the id `ask`. `waits`: the child still takes later answers."""
 
     op: Literal["cancel"]
     ask: int
@@ -210,7 +210,7 @@ class Cancel(TypedDict):
 
 
 class Load(TypedDict):
-    """Load a model. `config` is JSON or "", `files` maps names ("file:1/model.onnx") to contents in base64."""
+    """Load a model. `config` is JSON or "". `files` maps names such as "file:1/model.onnx" to contents in base64."""
 
     op: Literal["load"]
     id: NotRequired[int]
@@ -220,7 +220,7 @@ class Load(TypedDict):
 
 
 class Unload(TypedDict):
-    """Unload a model; with `dependents`, an ensemble's steps as well."""
+    """Unload a model. `dependents`: unload the steps of an ensemble too."""
 
     op: Literal["unload"]
     id: NotRequired[int]
@@ -229,7 +229,7 @@ class Unload(TypedDict):
 
 
 class ModelReady(TypedDict):
-    """Ask whether a model is ready; the answer has a boolean value."""
+    """Ask whether a model is ready. The value of the answer is a boolean."""
 
     op: Literal["ready"]
     id: NotRequired[int]
@@ -248,7 +248,7 @@ class NewMetricFamily(TypedDict):
 
 
 class NewMetric(TypedDict):
-    """Make a metric of a family, under a number that the child chooses."""
+    """Make a metric of a family. The child chooses its number."""
 
     op: Literal["metric"]
     id: NotRequired[int]
@@ -259,7 +259,7 @@ class NewMetric(TypedDict):
 
 
 class MetricValue(TypedDict):
-    """Ask for the value of a counter or gauge; the answer has it."""
+    """Ask for the value of a counter or gauge."""
 
     op: Literal["metric_value"]
     id: NotRequired[int]
@@ -267,7 +267,7 @@ class MetricValue(TypedDict):
 
 
 class MetricChange(TypedDict):
-    """`how`: "increment", "set" or "observe"."""
+    """Change a metric. `how`: "increment", "set" or "observe"."""
 
     op: Literal["metric_change"]
     number: int
@@ -296,14 +296,14 @@ class AnswerBody(TypedDict, total=False):
 
 
 class Answer(AnswerBody):
-    """An answer to the question `id`; the last one has `final`."""
+    """An answer to the question `id`. `final`: it is the last answer."""
 
     id: int
     final: bool
 
 
 class IsReady(TypedDict):
-    """Ask the model whether it is ready. The child answers with a message of the same kind: `value`, or an error."""
+    """Ask the model whether it is ready. The child answers with the same kind of message, which has `value` or `error`."""
 
     op: Literal["is_ready"]
     id: int
@@ -312,7 +312,7 @@ class IsReady(TypedDict):
 
 
 class Taken(TypedDict):
-    """The client has taken `size` bytes of a request's responses; 0: the sender need not wait any more."""
+    """The client has taken `size` bytes of a request's responses. 0: the sender no longer needs to wait."""
 
     op: Literal["taken"]
     key: int

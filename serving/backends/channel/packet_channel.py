@@ -1,9 +1,9 @@
 """The channel for batches between the server and a child process: one JSON message in each packet of a Unix socket.
 
-A message that is too long for a packet lies in a memory file. Descriptors, also that of such a file, come in a second packet,
-which the first one announces. So the usual message takes one `send` and one `recv`, without control data.
+A message that is too long for a packet is passed in a memory file. Descriptors, including the memory file's, come in a second
+packet, which the first one announces. So a usual message takes one `send` and one `recv`, without control data.
 
-Errors are those of serving.backends.channel.channel. Each packet of the other side is checked before it is used.
+The errors are the ones of serving.backends.channel.channel. Each packet of the other side is checked before it is used.
 """
 
 import array
@@ -26,20 +26,20 @@ from serving.backends.channel.channel import (
 )
 from serving.backends.channel.shared_memory import map_sealed, memory_file
 
-PACKET_BYTES = 32 << 10  # 16 requests with headers of their own are 10 KiB
+PACKET_BYTES = 32 << 10  # for comparison: 16 requests with different headers take 10 KiB
 _ANNOUNCED = b"+"  # a packet with descriptors follows
-_IN_FILE = b"*"  # in place of the text, which lies in the file of the first descriptor
+_IN_FILE = b"*"  # replaces the text, which is in the file of the first descriptor
 _RIGHTS = int(socket.SCM_RIGHTS)
 _LEVEL = int(socket.SOL_SOCKET)
 _FLAGS = int(socket.MSG_CMSG_CLOEXEC)
 
 
 class PacketChannel:
-    """One end of a packet socket. The server's end never blocks: it raises BlockingIOError if no message has come."""
+    """One end of a packet socket. The server's end never blocks: it raises BlockingIOError if no message has arrived."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end
-        self._announced = False  # the next packet has descriptors
+        self._announced = False  # True if the next packet has descriptors
         self._send = end.send
         self._receive = end.recv
 
@@ -47,9 +47,9 @@ class PacketChannel:
         return self._socket.fileno()
 
     def send(self, message: object, descriptors: Sequence[int] = ()) -> None:
-        """Send a message with file descriptors, which stay the caller's.
+        """Send a message with file descriptors, which the caller still owns.
 
-        Closed if the other side has ended, ProtocolError if it has left too much unread.
+        Closed if the other side has ended, ProtocolError if it has too many unread messages.
         """
         packet = dumps(message)
         try:
@@ -63,9 +63,9 @@ class PacketChannel:
             raise Closed(str(error)) from None
 
     def receive(self) -> tuple[object, list[int]]:
-        """Return the next message, which may be any JSON value, and its descriptors, which the caller owns and closes.
+        """Return the next message, which may be any JSON value, and its descriptors, which the caller must close.
 
-        Raises BlockingIOError if none has come, Closed, or ProtocolError.
+        Raises Closed, ProtocolError, or BlockingIOError if no message has arrived.
         """
         descriptors: list[int] = []
         try:

@@ -1,10 +1,10 @@
 """Shared memory between the server and a child process: sealed memory files without a name.
 
-One side writes into segments of its `SharedMemoryPool`; the other maps them when their descriptor arrives (`SharedMemoryMap`).
-A memory file vanishes with its last user, so no end of either side leaves one behind. It is sealed against shrinking, so that
-the writer cannot make a checked mapping invalid under the reader.
+The writer writes into segments of its `SharedMemoryPool`. The reader maps them when their descriptors arrive
+(`SharedMemoryMap`). A memory file is freed with its last user, so neither process leaves one behind, however it ends. It is
+sealed against shrinking, so that the writer cannot invalidate a mapping that the reader has checked.
 
-A segment up to KEEP_BYTES stays mapped on both sides and is written again after the reader has given it back. A larger one is
+A segment of up to KEEP_BYTES stays mapped on both sides, and is written again after the reader has released it. A larger one is
 used once, because an idle instance must not hold the memory of its largest batch.
 """
 
@@ -20,7 +20,7 @@ from serving.backends.channel.tensors import TensorWriter
 
 KEEP_BYTES = 32 << 20
 MIN_BYTES = 64 << 10
-_SPARE = 3  # free segments that a pool keeps
+_SPARE = 3  # the most free segments that a pool keeps
 
 
 def memory_file(size: int) -> tuple[int, mmap.mmap]:
@@ -36,7 +36,7 @@ def memory_file(size: int) -> tuple[int, mmap.mmap]:
 
 
 class Segment:
-    """`size` bytes of shared memory; `fresh` until the reader has its descriptor."""
+    """`size` bytes of shared memory. `fresh`: the reader does not have its descriptor yet."""
 
     __slots__ = ("descriptor", "fresh", "id", "memory", "size")
 
@@ -48,18 +48,18 @@ class Segment:
 
     @property
     def kept(self) -> bool:
-        """Whether it is written again after its first use."""
+        """Return whether the segment is written again after its first use."""
         return self.size <= KEEP_BYTES
 
     def fill(self, writer: TensorWriter) -> None:
-        """Write tensors, and unmap a segment that is used once, on this thread, because that takes long too."""
+        """Write tensors. Also unmap a segment that is used once, because unmapping is slow too and belongs on this thread."""
         writer.write(self.memory)
         if not self.kept:
             self.memory.close()
 
     def close(self) -> None:
         """Release this side's mapping and descriptor; the memory is freed with its last view."""
-        with contextlib.suppress(BufferError):  # there are views
+        with contextlib.suppress(BufferError):  # there are views of the memory
             self.memory.close()
         os.close(self.descriptor)
 
@@ -69,7 +69,7 @@ class SharedMemoryPool:
 
     def __init__(self) -> None:
         self._next_id = 1
-        self._lent: dict[int, Segment] = {}  # segments that will be written again
+        self._lent: dict[int, Segment] = {}  # segments in use that will be written again
         self._free: list[Segment] = []
         self._dropped: list[int] = []
 
@@ -95,13 +95,13 @@ class SharedMemoryPool:
         return segment
 
     def sent(self, segment: Segment) -> None:
-        """Note that the reader has a fresh segment now, and close one that is used once."""
+        """Note that the reader has got a fresh segment, and close a segment that is used once."""
         segment.fresh = False
         if not segment.kept:
             segment.close()
 
     def release(self, identifier: int) -> None:
-        """Note that the reader is done with a segment. Ids that are unknown, or of segments used once, are ignored."""
+        """Note that the reader is done with a segment. Unknown ids, and ids of segments that are used once, are ignored."""
         segment = self._lent.pop(identifier, None)
         if segment is None:
             return
@@ -111,7 +111,7 @@ class SharedMemoryPool:
             self._drop(segment)
 
     def take_dropped(self) -> list[int]:
-        """Return, once, the ids that the reader should forget."""
+        """Return the ids that the reader should forget. Each id is returned once."""
         if not self._dropped:
             return []
         dropped, self._dropped = self._dropped, []
@@ -142,9 +142,9 @@ class SharedMemoryMap:
         self._maps: dict[int, mmap.mmap] = {}
 
     def open(self, identifier: int, descriptor: int) -> mmap.mmap:
-        """Map a segment that arrived; the caller closes the descriptor.
+        """Map a received segment. The caller closes the descriptor.
 
-        Raises ProtocolError unless it is a sealed memory file and there is room for one more.
+        Raises ProtocolError if the segment is no sealed memory file, or if too many segments are mapped.
         """
         memory = map_sealed(descriptor, self._access)
         if len(memory) <= KEEP_BYTES:
@@ -154,7 +154,7 @@ class SharedMemoryMap:
         return memory
 
     def get(self, identifier: int) -> mmap.mmap:
-        """Return a segment that arrived before; ProtocolError if none has that id."""
+        """Return a segment that was received before; ProtocolError if no segment has this id."""
         try:
             return self._maps[identifier]
         except (KeyError, TypeError):
@@ -169,7 +169,7 @@ class SharedMemoryMap:
 
 
 def map_sealed(descriptor: int, access: int) -> mmap.mmap:
-    """Map the memory behind a descriptor that arrived; ProtocolError unless it is a sealed memory file."""
+    """Map the memory of a received descriptor; ProtocolError if it is no sealed memory file."""
     try:
         if fcntl.fcntl(descriptor, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK == 0:
             raise ProtocolError("a segment is not sealed against shrinking")
@@ -179,7 +179,7 @@ def map_sealed(descriptor: int, access: int) -> mmap.mmap:
 
 
 def send_tensors(channel: Channel, message: Message, writer: TensorWriter | None) -> None:
-    """Send a message with the tensors that belong to it in a segment that is used once."""
+    """Send a message and its tensors, which are in a segment that is used once."""
     if writer is None or not writer.size:
         channel.send(message)
         return
@@ -192,7 +192,7 @@ def send_tensors(channel: Channel, message: Message, writer: TensorWriter | None
 
 
 def _rounded(size: int) -> int:
-    """Grow in powers of two up to 1 MiB, then by whole MiB."""
+    """Round a size up: to a power of two up to 1 MiB, and to whole MiB above."""
     if size <= 1 << 20:
         return max(MIN_BYTES, 1 << max(size - 1, 1).bit_length())
     return -(-size // (1 << 20)) << 20

@@ -1,7 +1,7 @@
-"""The layout of tensors in a segment of shared memory, and the datatypes of the V2 protocol with numpy alone.
+"""The layout of tensors in a segment of shared memory, and the V2 protocol's datatypes for numpy.
 
-A `TensorRow` (see messages.py) describes the place of one tensor. BYTES tensors have the wire's form: each element after its
-length as a little-endian uint32, in row-major order (Open Inference Protocol, binary tensor data extension).
+A `TensorRow` (see messages.py) describes the place of one tensor. BYTES tensors have the protocol's binary form: the elements
+in row-major order, each after its length as a little-endian uint32 (Open Inference Protocol, binary tensor data extension).
 """
 
 import mmap
@@ -22,17 +22,17 @@ try:
     from ml_dtypes import bfloat16
 
     BFLOAT16: DType | None = np.dtype(bfloat16)
-except ImportError:  # a model's own Python may lack it; BF16 needs DLPack then, as in Triton
+except ImportError:  # a model's own Python may lack ml_dtypes; BF16 then needs DLPack, as in Triton
     BFLOAT16 = None
 
 ALIGNMENT = 64
-_JOINED_BYTES = 16 << 10  # up to here a copy takes less than a second write
-_PLAIN_BYTES = 64 << 10  # up to here numpy takes longer to begin than the copy lasts
+_JOINED_BYTES = 16 << 10  # up to this size, joining length and value is faster than writing them separately
+_PLAIN_BYTES = 64 << 10  # up to this size, a slice assignment is faster than numpy
 
 
 class Datatype(NamedTuple):
     name: str
-    dtype: DType  # object for BYTES; uint16 stands in for BF16 in memory
+    dtype: DType  # object for BYTES; uint16 for BF16
     number: int  # TRITONSERVER_DataType
 
 
@@ -64,7 +64,7 @@ if BFLOAT16 is not None:
 
 
 def type_of(array: Array) -> Datatype:
-    """Return the datatype of an array; strings of any numpy kind are BYTES. TypeError if the protocol has none for its
+    """Return the datatype of an array: BYTES for strings of any numpy kind. TypeError if the protocol has no datatype for its
     dtype."""
     row = BY_DTYPE.get(array.dtype)
     if row is not None:
@@ -75,7 +75,7 @@ def type_of(array: Array) -> Datatype:
 
 
 def dtype_of(kind: str) -> DType:
-    """Return the numpy dtype of a datatype; for BF16 without ml_dtypes the dtype in its place."""
+    """Return the numpy dtype of a datatype; uint16 for BF16 if ml_dtypes is missing."""
     return BFLOAT16 if kind == "BF16" and BFLOAT16 is not None else TYPES[kind].dtype
 
 
@@ -84,7 +84,7 @@ def align_up(offset: int) -> int:
 
 
 def serialize(array: Array) -> bytes:
-    """Return a BYTES tensor in the wire's form, in row-major order; elements that are not bytes become their text."""
+    """Return a BYTES tensor in the protocol's binary form. Elements that are not bytes are converted to text."""
     parts: list[bytes] = []
     for element in array.ravel().tolist():
         value = element if isinstance(element, bytes) else str(element).encode()
@@ -94,7 +94,7 @@ def serialize(array: Array) -> bytes:
 
 
 def deserialize(data: bytes, shape: list[int]) -> Array:
-    """Return the BYTES tensor in `data` as an object array of bytes. ValueError if the data does not fill that shape."""
+    """Return the BYTES tensor in `data` as an object array of bytes. ValueError if the data does not fill the shape."""
     count = int(np.prod(shape, dtype=np.int64))
     result = np.empty(count, np.object_)
     offset = 0
@@ -110,14 +110,14 @@ def deserialize(data: bytes, shape: list[int]) -> Array:
 
 
 class TensorWriter:
-    """Lays arrays out for a segment: `add` each, take a segment of `size` bytes, then `write`."""
+    """Places arrays in a segment: call `add` for each array, take a segment of `size` bytes, then call `write`."""
 
     def __init__(self) -> None:
         self.size = 0
         self._pending: list[tuple[int, int, Array | bytes | bytearray]] = []
 
     def add(self, name: str, kind: str, array: Array, align: bool = True) -> TensorRow:
-        """Give an array the next place; directly after the previous array if `align` is False."""
+        """Give an array the next place. align: False to place it directly after the previous array."""
         data: Array | bytes = array
         length = array.nbytes
         if kind == "BYTES":
@@ -130,7 +130,7 @@ class TensorWriter:
         return name, kind, array.shape, offset, length
 
     def add_strings(self, name: str, values: Sequence[bytes]) -> TensorRow:
-        """Give a BYTES tensor of shape [values, 1] the next place. Large values are not copied before `write`."""
+        """Give a BYTES tensor of shape [number of values, 1] the next place. Large values are not copied before `write`."""
         start = align_up(self.size) if self.size else 0
         offset = start
         for value in values:
@@ -152,7 +152,7 @@ class TensorWriter:
                 if length <= _PLAIN_BYTES:
                     memory[offset : offset + length] = data  # type: ignore[assignment]  # any buffer
                     continue
-            except ValueError:  # an array of other strides
+            except ValueError:  # the array is not contiguous
                 pass
             array = np.frombuffer(data, np.uint8) if isinstance(data, bytes | bytearray) else data
             np.ndarray(array.shape, array.dtype, memory, offset)[...] = array

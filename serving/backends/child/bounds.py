@@ -1,4 +1,4 @@
-"""Time limits for a model's process, for a batch and for its start, with the names of the settings that they come from."""
+"""The time limits of a model's process, for a batch and for its start, and the names of the settings that set them."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from repository.config.own_parameters import EXECUTION_TIMEOUT
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """In seconds; None without a bound. The names of the settings are for messages."""
+    """Time limits in seconds; None for no limit. The names of the settings are for messages."""
 
     execution_s: float | None = None
     execution_named: str = SLIPWAY_PREFIX + EXECUTION_TIMEOUT
@@ -19,6 +19,6 @@ class Bounds:
 
 
 def configured_bounds(config: ModelConfig) -> Bounds:
-    """Return the bounds that `slipway.execution_timeout_s` sets. The configuration has been validated."""
+    """Return the limits that `slipway.execution_timeout_s` of a validated configuration sets."""
     value = get_parameter(config, EXECUTION_TIMEOUT)
     return Bounds(float(value) if isinstance(value, int | float) else None)

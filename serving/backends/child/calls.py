@@ -1,13 +1,13 @@
-"""The link between the server and one child: the child's own messages, and the server's.
+"""Serves the link between the server and one child: takes the child's messages, and sends the server's messages.
 
     OpenRequests        responses of decoupled models, and responses after their batch
     RequestExecutor     inferences on other models
-    ChildModelControl   loading other models
+    ChildModelControl   loads, unloads and checks of other models
     ChildMetrics        custom metrics
-    ChildReadiness      answers to the server's own question
+    ChildReadiness      answers to the server's question whether the model is ready
 
-One thread reads. Another, started when it is first needed, writes, so that no child can hold up the event loop. Every message
-is checked: a child that sends a malformed one is killed.
+One thread reads. Another thread, which starts when it is first needed, writes, so that no child can block the event loop. Every
+message is checked: a child that sends a malformed message is killed.
 """
 
 import mmap
@@ -31,11 +31,11 @@ from serving.backends.child.readiness import ChildReadiness
 from serving.backends.child.request_executor import RequestExecutor
 from serving.core.errors import ServingError, unexpected
 
-MAX_UNREAD = 10_000  # messages that wait for a child which does not read
+MAX_UNREAD = 10_000  # the most messages that wait for a child that does not read
 
 
 class ChildCalls:
-    """Serves the link of one child. Its threads end when the child does; `join` waits for them."""
+    """Serves the link of one child. Its threads end with the child; `join` waits for the threads."""
 
     def __init__(self, child: ChildProcess, spec: ModelSpec) -> None:
         self._child = child
@@ -51,7 +51,7 @@ class ChildCalls:
             **self._metrics.handlers,
             **ChildModelControl(spec, self._answer).handlers,
         }
-        run = copy_context().run  # its log lines are marked with the model
+        run = copy_context().run  # the thread's log lines are marked with the model
         self._reader = threading.Thread(target=run, args=(self._read,), name=f"{child.name}-calls", daemon=True)
         self._reader.start()
 
@@ -102,12 +102,12 @@ class ChildCalls:
             self._answer(identifier, answer, True)
 
     def _answer(self, identifier: int, answer: Answer, final: bool) -> None:
-        """Send the child an answer to its question of this id. Any thread."""
+        """Send the child an answer to its question with this id. Callable on any thread."""
         self._outbox.put(_Reply(identifier, answer, final))
 
 
 class _Reply(NamedTuple):
-    """An answer to the child's question `identifier`; the last one has `final`."""
+    """An answer to the child's question `identifier`. final: it is the last answer."""
 
     identifier: int
     answer: Answer
@@ -125,7 +125,7 @@ class _Reply(NamedTuple):
 
 
 class Outbox:
-    """The messages that wait to be written to a child's link. `kill` ends a child that leaves too many unread."""
+    """The messages that wait to be written to a child's link. `kill` ends a child that leaves too many messages unread."""
 
     def __init__(self, link: Channel, kill: Callable[[], None]) -> None:
         self._link = link
@@ -136,7 +136,7 @@ class Outbox:
         self._writer: threading.Thread | None = None
 
     def put(self, message: _Reply | IsReady | Taken) -> None:
-        """Queue a message. Any thread."""
+        """Queue a message. Callable on any thread."""
         if self._ended:
             return
         if self._queue.qsize() > MAX_UNREAD:
@@ -164,7 +164,7 @@ class Outbox:
                 if isinstance(item, _Reply):
                     message, writer = item.encode()
                     send_tensors(self._link, message, writer)
-                    del message, writer  # or its tensors would stay until the next answer
+                    del message, writer  # frees the tensors before the next answer comes
                 else:
                     self._link.send(item)
             except ChannelError:

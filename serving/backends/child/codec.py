@@ -1,7 +1,7 @@
 """Encodes batches and answers for a child process, and decodes its messages.
 
-They are checked, because the child runs the code of a model's author. A message that does not match its type in
-serving.backends.channel.messages raises ProtocolError or one of MALFORMED, and the child is killed.
+The child's messages are checked, because the child runs the code of a model's author. A message that does not match its type in
+serving.backends.channel.messages raises ProtocolError or an exception of MALFORMED, and the child is killed.
 """
 
 import mmap
@@ -30,11 +30,11 @@ from serving.core.in_flight import InFlightRequest, Observer
 from serving.core.request import InferenceRequest, Parameters, SequencePosition
 from serving.core.response import InferenceResponse
 
-COPY_BYTES = 64 << 10  # tensors up to this size are copied out, so that their segment is free at once
+COPY_BYTES = 64 << 10  # tensors up to this size are copied, so that their segment is free immediately
 MALFORMED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 LOOP_STRINGS = 1000  # the most elements of BYTES tensors that the loop writes
-LOOP_STRING_BYTES = 64 << 10  # and the most bytes of them that it reads
+LOOP_STRING_BYTES = 64 << 10  # the most bytes of BYTES tensors that the loop reads
 
 _MAX_DIMS = 32
 _MAX_TEXT = 16 << 10
@@ -58,7 +58,7 @@ comes later."""
 
 # -- to the child ------------------------------------------------------------------------------------------------------
 class Encoded(NamedTuple):
-    """A batch as its child gets it. parameters: those of its requests. writer: has the inputs."""
+    """The encoded form of a batch. parameters: the parameters of its requests. writer: has the inputs."""
 
     requests: Sequence[RequestMessage]
     parameters: SharedParameters
@@ -66,21 +66,21 @@ class Encoded(NamedTuple):
 
 
 class RequestEncoder:
-    """Describes the requests of one model to its child process.
+    """Encodes the requests of one model for its child process.
 
-    may_take_long: whether `takes_long` can be true for this model.
+    may_take_long: whether `takes_long` can return True for this model.
     """
 
     def __init__(self, config: ModelConfig, window: tuple[int, int, float] | None = None) -> None:
-        """window: the arguments of the child's ResponseWindow, for a decoupled model."""
+        """window: for a decoupled model, the arguments of the child's ResponseWindow."""
         self._outputs = tuple(
             output.name for output in config.output
-        )  # not sent with a request that asks for just these
+        )  # not sent with requests for exactly these outputs
         self.may_take_long = gpu_count() > 0 or any(one.data_type == DataType.TYPE_STRING for one in config.input)
         self._window = window
 
     def encode(self, requests: Sequence[InFlightRequest]) -> Encoded:
-        """Return the description of a batch. Tensors of one input lie side by side, in the order of the requests."""
+        """Return the encoded batch. Tensors of one input are next to each other, in the order of the requests."""
         writer = TensorWriter()
         shared: Shared = {}
         described: Sequence[RequestMessage]
@@ -96,7 +96,7 @@ class RequestEncoder:
         return Encoded(described, [dict(one) for _, one in shared.values()] if shared else [], writer)
 
     def takes_long(self, requests: Sequence[InFlightRequest]) -> bool:
-        """Whether `encode` would hold up the loop, because of many strings or tensors on a GPU."""
+        """Return whether `encode` would block the loop, because of many strings or tensors on a GPU."""
         tensors: list[Tensor | DeviceTensor] = [tensor for request in requests for tensor in request.inputs.values()]
         strings = 0
         for tensor in tensors:
@@ -152,7 +152,7 @@ def _add(writer: TensorWriter, name: str, tensor: Tensor, align: bool = True) ->
 
 
 def encode_answer(answer: Answer, writer: TensorWriter) -> AnswerBody:
-    """Return the answer to a child's question; its tensors go into `writer`."""
+    """Encode the answer to a child's question. Its tensors are added to `writer`."""
     if answer is None:
         return {}
     if isinstance(answer, ServingError):
@@ -165,7 +165,7 @@ def encode_answer(answer: Answer, writer: TensorWriter) -> AnswerBody:
 
 # -- from the child ----------------------------------------------------------------------------------------------------
 def decode_request(message: Mapping[str, Any], memory: Memory) -> InferenceRequest:
-    """Return the request that a model makes of another model."""
+    """Return the request that a model sends to another model."""
     texts = message["model"], message["version"], message["request_id"], *message["requested"]
     numbers = message["priority"], message["timeout"], message["flags"]
     sequence = message["sequence"]
@@ -187,14 +187,14 @@ def decode_request(message: Mapping[str, Any], memory: Memory) -> InferenceReque
 
 
 def decode_tensors(rows: Sequence[ReceivedRow], memory: Memory) -> dict[str, Tensor]:
-    """Return the tensors of a segment that is used once: small ones copied, large ones as views that keep it mapped."""
+    """Return the tensors of a segment that is used once: small ones as copies, large ones as views, which keep it mapped."""
     used = used_bytes(rows, memory)
     held = memory[:used] if used <= COPY_BYTES else np.frombuffer(memory, np.uint8)
     return {row[0]: decode_tensor(row, held) for row in rows}
 
 
 def used_bytes(rows: Iterable[ReceivedRow], memory: Memory) -> int:
-    """Return where the last tensor of a segment ends; ProtocolError if that is outside the segment."""
+    """Return the offset at which the last tensor ends; ProtocolError if that is outside the segment."""
     used = 0
     for row in rows:
         end = row[3] + row[4]
@@ -206,7 +206,7 @@ def used_bytes(rows: Iterable[ReceivedRow], memory: Memory) -> int:
 
 
 def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
-    """Return the array that a row describes; ProtocolError unless it lies inside the memory and has the size of its shape."""
+    """Return the array that a row describes; ProtocolError if it lies outside the memory, or if size and shape do not match."""
     name, kind, shape, offset, length = row
     if len(shape) > _MAX_DIMS:
         raise ProtocolError(f"output '{name}' is badly described")
@@ -232,7 +232,7 @@ def decode_tensor(row: ReceivedRow, memory: SharedMemory) -> Array:
 
 
 def decode_error(parts: Sequence[object]) -> ServingError:
-    """Return the client's error for an ErrorPair or a HandlerError: a model's exception, or an error that it returned."""
+    """Return the client's error for an ErrorPair or a HandlerError: an exception of a model, or an error that it returned."""
     code, text, *status_and_reason = parts
     known = Code[code] if isinstance(code, str) and code in Code.__members__ else Code.INTERNAL
     message = without_addresses(str(text)[:_MAX_TEXT])
@@ -249,7 +249,7 @@ def decode_failed(answer: Mapping[str, object]) -> ServingError:
 
 
 def decode_parameters(message: Mapping[str, Any]) -> Parameters:
-    """Return the parameters of a response or request; ProtocolError for a value whose type the protocol does not have."""
+    """Return the parameters of a response or request; ProtocolError if the protocol does not have the type of a value."""
     found: Parameters = {}
     if "parameters" not in message:
         return found
@@ -263,6 +263,6 @@ def decode_parameters(message: Mapping[str, Any]) -> Parameters:
 
 
 def requested_outputs(request: InFlightRequest, outputs: Sequence[str], found: Container[str]) -> list[str]:
-    """Return the names in `outputs` that the request asks for and its response has."""
+    """Return the names in `outputs` that the request asks for and that its response has."""
     asked = request.requested_outputs
     return [name for name in outputs if (not asked or name in asked) and name in found]

@@ -1,4 +1,4 @@
-"""Completes a configuration in a child process, for backends that can read their models in a process of their own alone."""
+"""Completes a configuration in a child process, for backends that can read their models only in a separate process."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ COMPLETE_TIMEOUT_S = 120.0
 def complete_in_child(
     name: str, python: Interpreter, stub: str, model_file: Path, config: str, place: str, work: str
 ) -> Received:
-    """Start a child for this question alone, and return its answer: `Completed` or `Failed`.
+    """Start a child only for this question, and return its answer: `Completed` or `Failed`.
 
     place, work: the action, for messages ("while it read the SavedModel", "reading the SavedModel"). INTERNAL if the child
     dies, INVALID_ARG if it takes longer than COMPLETE_TIMEOUT_S.

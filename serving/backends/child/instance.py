@@ -1,6 +1,6 @@
 """A model instance in a child process. The event loop itself sends batches and reads answers, without a thread in between.
-Batches are sent as they come, up to SLOTS before the first is answered, and answered in order. Their tensors lie in shared
-memory. A worker thread does the work that would hold up the loop: large copies, many strings.
+Batches are sent as they come, up to SLOTS before the first one is answered, and are answered in order. Their tensors are in
+shared memory. A worker thread does the work that would block the loop: large copies, many strings.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ from serving.core.log_context import about
 
 log = logging.getLogger(__name__)
 
-SLOTS = 4  # batches that the child has at once, so that it need not wait for the loop, nor the loop for it
-LOOP_BYTES = 1 << 20  # the most that the loop copies: some 0.1 ms
-_CLOSED_GRACE_S = 1.0  # in which a process that has closed its connection should end
-_LET_GO_S = 10.0  # in which a busy loop should let go of the child
+SLOTS = 4  # the most batches of the child, so that neither the child nor the loop waits for the other
+LOOP_BYTES = 1 << 20  # the most bytes that the loop copies, in about 0.1 ms
+_CLOSED_GRACE_S = 1.0  # a process that has closed its connection is killed after this time
+_LET_GO_S = 10.0  # the longest wait for the loop to detach the child
 
 Done = Callable[[Batch], None]
 
@@ -41,7 +41,7 @@ SentBatch = tuple[Batch, Done, int, int]
 class ChildInstance(AsyncInstance):
     """A model instance in a child process of its own.
 
-    If the child ends, the batch that it is executing fails, and the next child gets the other batches.
+    If the child ends, the batch that it executes fails, and the next child gets the other batches.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class ChildInstance(AsyncInstance):
         python: Interpreter,
         bounds: Bounds | None = None,
     ) -> None:
-        """initialize: the child's first message. python: the interpreter that it runs under. bounds: time limits, for a backend
-        with its own rules."""
+        """initialize: the child's first message. python: the interpreter of the child. bounds: time limits, for a backend with
+        rules of its own."""
         super().__init__(device)
         decoupled = spec.config.model_transaction_policy.decoupled
         self.slots = 1 if decoupled else SLOTS
@@ -63,16 +63,16 @@ class ChildInstance(AsyncInstance):
         self._runtime = spec.require_runtime()
         self._loop = self._runtime.loop
         self._bounds = bounds = bounds or configured_bounds(spec.config)
-        # For a decoupled model the bound applies between two responses.
+        # The limit of a decoupled model applies to the time between two responses.
         self._bound_s = None if decoupled else bounds.execution_s
         self._timer: asyncio.TimerHandle | None = None
         self._encoder = RequestEncoder(spec.config, ResponsePace.limits if decoupled else None)
         self._results = ResultReader(spec)
-        self._child: ModelChild | None = None  # the one that takes batches
+        self._child: ModelChild | None = None  # the child that takes batches
         self._closed = False
-        self._tasks: set[asyncio.Task[None]] = set()  # work for batches on other threads
-        self._sent: deque[SentBatch] = deque()  # the child is executing the first one
-        self._waiting: deque[tuple[Batch, Done]] = deque()  # for a child
+        self._tasks: set[asyncio.Task[None]] = set()  # tasks that wait for work of other threads on batches
+        self._sent: deque[SentBatch] = deque()  # the batches that the child has; it executes the first one
+        self._waiting: deque[tuple[Batch, Done]] = deque()  # the batches that wait for a child
         self._supervisor = ChildSupervisor(spec, name, initialize, python, self._adopt, self._refuse, bounds)
 
     def processes(self) -> list[int]:
@@ -108,7 +108,7 @@ class ChildInstance(AsyncInstance):
             try:
                 raise refusal
             finally:
-                del refusal  # it refers to this frame, which would keep the batch until cycles are collected
+                del refusal  # its traceback would keep this frame, and the batch, until garbage is collected
         self._waiting.append((batch, done))
 
     def _send(self, child: ModelChild, batch: Batch, done: Done) -> None:
@@ -125,7 +125,7 @@ class ChildInstance(AsyncInstance):
         self._tell(child, batch, done, encoded, segment)
 
     async def _send_large(self, child: ModelChild, batch: Batch, done: Done, encoded: Encoded | None) -> None:
-        """Have another thread write the inputs of a batch, then send it; to the next child if this one ends meanwhile."""
+        """Let another thread write a batch's inputs, then send the batch, to the next child if this one has ended."""
         in_thread = self._runtime.in_thread
         segment: Segment | None = None
         try:
@@ -156,13 +156,13 @@ class ChildInstance(AsyncInstance):
                 child.inputs.sent(segment)
             else:
                 child.channel.send(message)
-        except Closed:  # it has ended, which the loop will notice soon
+        except Closed:  # the child has ended, which the loop will notice soon
             child.calls.requests.failed(key)
             self._waiting.append((batch, done))
             return
         except ProtocolError as error:
             self._loop.call_soon(self._broke, child, error)
-        except Exception:  # the message is no JSON, so the child got nothing
+        except Exception:  # the message cannot be encoded as JSON, so the child got nothing
             child.calls.requests.failed(key)
             child.inputs.release(segment.id)
             child.tell_again(message)
@@ -173,13 +173,13 @@ class ChildInstance(AsyncInstance):
 
     # -- from the child --------------------------------------------------------------------------------------------
     def _read_all(self, child: ModelChild) -> None:
-        """Take the child's answers, at most SLOTS of them, so that the loop gets its turn."""
+        """Take at most SLOTS answers of the child, so that other callbacks of the loop get their turn."""
         for _ in range(SLOTS):
             if not self._read(child) or not self._sent or self._child is not child:
                 return
 
     def _read(self, child: ModelChild) -> bool:
-        """Take the next answer; return whether there was one."""
+        """Take the next answer. Return whether there was one."""
         try:
             answer, received = child.channel.receive()
         except BlockingIOError:
@@ -214,7 +214,7 @@ class ChildInstance(AsyncInstance):
                 close_all(received)
         self._sent.popleft()
         self._supervisor.succeeded()
-        if self._sent:  # the child executes the next one now
+        if self._sent:  # the child now executes the next batch
             following = self._sent[0][0]
             following.started_ns = following.input_done_ns = batch.infer_done_ns
         if executed is not None:
@@ -222,7 +222,7 @@ class ChildInstance(AsyncInstance):
         return True
 
     async def _read_large(self, child: ModelChild, answer: object, memory: SharedMemory, sent: SentBatch) -> None:
-        """Have another thread read the answer to a batch."""
+        """Let another thread read the answer to a batch."""
         batch = sent[0]
         executed = False
         try:
@@ -294,7 +294,7 @@ class ChildInstance(AsyncInstance):
         return f"model '{self._model}': {how} during this request; it is being restarted"
 
     def _check_bound(self) -> None:
-        """Kill a child whose batch takes too long."""
+        """Kill the child if its batch takes too long."""
         self._timer = None
         child, bound_s = self._child, self._bound_s
         if child is None or bound_s is None or not self._sent:
@@ -311,7 +311,7 @@ class ChildInstance(AsyncInstance):
         )
 
     def _replace(self, child: ModelChild, reason: str) -> None:
-        """Have another child started. The batch that this one was executing fails with the reason; the others wait."""
+        """Let the supervisor start another child. The batch that this child executed fails with the reason; the others wait."""
         self._detach(child)
         executing = self._sent.popleft() if self._sent else None
         self._waiting.extendleft((batch, done) for batch, done, _, _ in reversed(self._sent))
@@ -336,7 +336,7 @@ class ChildInstance(AsyncInstance):
         self._loop.remove_reader(child.pidfd)
 
     def _let_go(self, let_go: "Future[None]") -> None:
-        """Leave the child to the thread that closes the instance."""
+        """Detach the child, because the thread that closes the instance ends it."""
         self._closed = True
         if self._child is not None:
             self._detach(self._child)

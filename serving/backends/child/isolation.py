@@ -1,6 +1,6 @@
-"""`slipway.isolation: process`: any backend, with its instances in child processes.
+"""`slipway.isolation: process`: runs the instances of any backend in child processes.
 
-A crash or a leak ends with the process, and unloading returns all memory. Each instance reads its own weights. A scheduler sees
+A crash or a leak ends with the process, and unloading returns all memory. Each instance reads its own weights. Schedulers see
 no difference.
 """
 
@@ -27,7 +27,7 @@ def wants_process(config: ModelConfig) -> bool:
 
 
 def isolate(inner: type[Backend], spec: ModelSpec) -> Backend:
-    """Return the backend `inner` for this model, with its instances in processes."""
+    """Return the backend `inner` for this model, with its instances in child processes."""
 
     class Isolated(IsolatedBackend):
         @classmethod

@@ -1,4 +1,4 @@
-"""The custom metrics of one child: the series of its numbers, and their removal."""
+"""The custom metrics of one child: maps its numbers to series, and removes the series."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -22,12 +22,12 @@ MAX_METRICS = 1000
 
 
 class ChildMetrics:
-    """Holds one child's metrics. Its `handlers` are called on the thread that reads the child's link."""
+    """Keeps one child's metrics. Its `handlers` are called on the thread that reads the child's link."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
         self._metrics: dict[int, tuple[str, Series]] = {}
-        self._families: Counter[str] = Counter()  # the number of the model's objects for each
+        self._families: Counter[str] = Counter()  # the number of the model's objects for each family
         self.handlers: Mapping[str, Handler] = {
             "metric_family": self._family,
             "metric": self._metric,
@@ -38,7 +38,7 @@ class ChildMetrics:
         }
 
     def close(self) -> None:
-        """Remove all metrics of the child, which has ended."""
+        """Remove all metrics of the child, because it has ended."""
         if self._spec.runtime is not None:
             self._spec.runtime.metrics.leave(self)
 

@@ -1,4 +1,4 @@
-"""Serves a model's process that loads or unloads other models, or asks whether they are ready."""
+"""Loads and unloads other models, or checks that they are ready, for a model's process."""
 
 import asyncio
 from base64 import b64decode
@@ -14,9 +14,9 @@ from serving.resources.runtime import ModelControl
 
 
 class ChildModelControl:
-    """Serves one child. Its `handlers` are called on the thread that reads the child's link; the loop does the work.
+    """Serves one child. Its `handlers` are called on the thread that reads the child's link, and the loop does the work.
 
-    answer: sends the child an answer: the id of the question, the answer, whether it is the last one. Any thread may call it.
+    answer: sends the child an answer. Parameters: the id of the question, the answer, and whether it is the last one.
     """
 
     def __init__(self, spec: ModelSpec, answer: Callable[[int, Answer, bool], None]) -> None:
@@ -44,7 +44,7 @@ class ChildModelControl:
         self._start(message["id"], lambda control: control.confirm_model_ready(name, version))
 
     def _start(self, identifier: int, action: Callable[[ModelControl], Coroutine[object, None, bool | None]]) -> None:
-        """Run an action on the loop, and answer when it is done."""
+        """Run an action on the loop, and answer when the action is done."""
         runtime = self._spec.require_runtime()
         control = runtime.control
         if control is None:

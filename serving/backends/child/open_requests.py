@@ -1,7 +1,7 @@
 """The requests that a child process has, from their batch to their final responses.
 
-The answer to a batch has the responses of a model that is not decoupled; all other responses come one by one over the child's
-link.
+The answer to a batch contains the responses of a model that is not decoupled. All other responses come one by one over the
+child's link.
 """
 
 import threading
@@ -32,15 +32,17 @@ from serving.core.in_flight import InFlightRequest
 from serving.core.response import InferenceResponse
 from serving.core.response_flow import MAX_WAIT_S, OVERHEAD
 
-WINDOW = 1 << 20  # bytes of a request's responses that the client has not taken; the child may send one response more
+WINDOW = 1 << 20  # at this many unread bytes of a request's responses, the child waits
 
 
 class ResponsePace:
-    """Bounds how far a child may run ahead with the responses of one decoupled request; the child's side is ResponseWindow.
-    `tell` sends the child the number of bytes that the client has taken since the last call; 0 means that it need not wait.
+    """Limits the unread responses of one decoupled request. ResponseWindow is its counterpart in the child.
+    `tell` sends the child the number of bytes that the client has taken since the last call; 0 means that the child need not
+    wait.
     """
 
-    limits: ClassVar[tuple[int, int, float]] = (WINDOW, OVERHEAD, MAX_WAIT_S)  # for the child
+    # The arguments of the child's ResponseWindow.
+    limits: ClassVar[tuple[int, int, float]] = (WINDOW, OVERHEAD, MAX_WAIT_S)
 
     def __init__(self, tell: Callable[[int], None]) -> None:
         self._tell = tell
@@ -50,7 +52,7 @@ class ResponsePace:
 
     @property
     def full(self) -> bool:
-        """Whether the child waits for the client."""
+        """Return whether the child waits for the client."""
         return self._ahead >= WINDOW
 
     def sent(self, size: int) -> None:
@@ -72,7 +74,7 @@ class ResponsePace:
 
 
 class OpenRequest:
-    """A request that the child may send responses for. `moved_s`: the time of the last one (monotonic)."""
+    """A request that the child may send responses for. `moved_s`: the time of the last response (monotonic)."""
 
     __slots__ = ("_pace", "moved_s", "request", "send")
 
@@ -83,13 +85,13 @@ class OpenRequest:
         self._pace: ResponsePace | None = None
 
     def overdue(self, bound_s: float) -> bool:
-        """Whether its next response is later than `bound_s`. Time in which the client reads nothing does not count."""
+        """Return whether the next response takes longer than `bound_s`, without the time in which the client reads nothing."""
         if self.request.finished or (self._pace is not None and self._pace.full):
             self.moved_s = time.monotonic()
         return time.monotonic() - self.moved_s > bound_s
 
     def pace(self, tell: Callable[[int], None]) -> None:
-        """Let the child wait for the client; `tell` reports how much the client has taken."""
+        """Let the child wait for the client. tell: reports to the child how much the client has taken."""
         flow = self.request.responder.flow
         if flow is not None:
             self._pace = ResponsePace(tell)
@@ -107,7 +109,7 @@ class OpenRequest:
         return size
 
     def close(self) -> None:
-        """Note that the child sends no more responses for it."""
+        """Note that the child sends no more responses for this request."""
         flow = self.request.responder.flow
         if self._pace is not None and flow is not None:
             flow.leave(self._pace)
@@ -117,7 +119,7 @@ class OpenRequest:
 class OpenRequests:
     """The open requests of one child, by the child's keys.
 
-    The loop's thread begins and ends batches; the thread that reads the child's link calls the `handlers`. `tell` sends the
+    The loop's thread begins and ends batches. The thread that reads the child's link calls the `handlers`. tell: sends the
     child a message, from any thread.
     """
 
@@ -129,7 +131,7 @@ class OpenRequests:
         self._next_key = 1
         self._batches: dict[int, Batch] = {}  # batches that the child has, by the key of their first request
         self._open: dict[int, OpenRequest] = {}  # requests whose responses come over the link
-        self._answered: set[int] = set()  # answered over the link before their batch's end
+        self._answered: set[int] = set()  # keys of requests that were answered over the link before their batch ended
         self._changed = threading.Condition()
         self._ended = False
         self._reason = ""  # why the child ended
@@ -141,7 +143,7 @@ class OpenRequests:
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
     def begin(self, batch: Batch) -> int:
-        """Note that the child gets a batch. Return the key of its first request; the others have the next keys."""
+        """Register a batch that the child gets. Return the key of its first request; the others have the next keys."""
         key = self._next_key
         self._next_key += len(batch.requests)
         self._batches[key] = batch
@@ -153,19 +155,19 @@ class OpenRequests:
         return key
 
     def executed(self, key: int) -> None:
-        """End the batch of this key. Its requests that will be answered later stay open."""
+        """End the batch of this key. The requests that will be answered later stay open."""
         batch = self._batches[key]
         if batch.later:
-            with self._changed:  # their answers may have come already
+            with self._changed:  # their answers may already have arrived
                 del self._batches[key]
                 self._keep_open(key, batch)
         else:
             del self._batches[key]
-        if self._ended:  # meanwhile
+        if self._ended:  # the child has ended meanwhile
             self._fail()
 
     def failed(self, key: int) -> None:
-        """End the batch of this key with all its requests, because it failed."""
+        """End the batch of this key and all its requests, because the batch failed."""
         batch = self._batches.pop(key)
         if self._decoupled:
             for own in range(key, key + len(batch.requests)):
@@ -178,14 +180,14 @@ class OpenRequests:
         self._answered.difference_update(range(key, key + len(batch.requests)))
 
     def wait(self) -> None:
-        """Wait until every open request is answered, cancelled or lost with the process."""
+        """Wait until every open request is answered or cancelled, or until the child has ended."""
         with self._changed:
             while not self._ended and any(not one.request.finished for one in list(self._open.values())):
                 self._changed.wait(0.2)  # a cancelled request does not notify
 
     # -- on any thread ---------------------------------------------------------------------------------------------
     def overdue(self, bound_s: float) -> bool:
-        """Whether a request with responses over the link has waited longer than `bound_s` for the next one."""
+        """Return whether a request has waited longer than `bound_s` for its next response over the link."""
         return any(one.overdue(bound_s) for one in list(self._open.values()))
 
     def find(self, key: int) -> InFlightRequest | None:
@@ -193,7 +195,7 @@ class OpenRequests:
         return None if one is None else one.request
 
     def find_all(self, keys: Sequence[int] | None) -> list[InFlightRequest]:
-        """Return the open requests of the keys, or all open ones for None; [] if one of them is answered already."""
+        """Return the open requests with these keys; all open requests for None; [] if one of them is already answered."""
         if keys is None:
             executing = (
                 [] if self._decoupled else [one for batch in list(self._batches.values()) for one in batch.requests]
@@ -203,14 +205,14 @@ class OpenRequests:
         return [] if None in found else [request for request in found if request is not None]
 
     def _executing(self, key: int) -> OpenRequest | None:
-        """Return the request of a key in a batch of a model that is not decoupled."""
+        """Return the request of a key in a batch; None if there is none, or if the model is decoupled."""
         for first, batch in list(self._batches.items()):
             if first <= key < first + len(batch.requests) and key not in self._answered and not self._decoupled:
                 return OpenRequest(batch.requests[key - first], batch.send)
         return None
 
     def close(self, reason: str) -> None:
-        """Fail the open requests, because the child has ended. reason: a sentence."""
+        """Fail the open requests, because the child has ended. reason: how it ended, for the message."""
         self._reason = reason
         self._ended = True
         self._fail()
@@ -218,7 +220,7 @@ class OpenRequests:
             self._changed.notify_all()
 
     def _fail(self) -> None:
-        """Fail the open requests. Batches of a model that is not decoupled are answered when they end."""
+        """Fail the open requests, but no batch of a model that is not decoupled: it is answered when it ends."""
         error = worker_died(f"model '{self._spec.name}': {self._reason} before this request's final response")
         for key in list(self._open):
             one = self._forget(key)
@@ -241,7 +243,7 @@ class OpenRequests:
             raise ProtocolError("a response has no key")
         with self._changed:
             one = self._open.get(key) or self._executing(key)
-        if one is None:  # cancelled, failed or unknown
+        if one is None:  # the request is cancelled, failed or unknown
             return
         request = one.request
         response: InferenceResponse | ServingError | None = None
@@ -261,14 +263,14 @@ class OpenRequests:
         one.send(request, response, final)
 
     def _end(self, key: int) -> None:
-        """Note that a request has its last response; its batch may not have ended yet."""
+        """Note that a request has its last response. Its batch may not have ended yet."""
         with self._changed:
             if self._forget(key) is None:
                 self._answered.add(key)
             self._changed.notify_all()
 
     def _release(self, message: Release, memory: Memory) -> None:
-        """Forget a request that will be executed again, under another key; its earlier responses have been read."""
+        """Forget a request that will be executed again, with another key. Its earlier responses have been read."""
         self._forget(message["key"])
 
     def _cancelled(self, message: Cancelled, memory: Memory) -> AnswerBody:

@@ -23,7 +23,8 @@ from serving.core.errors import unsupported
 from serving.core.log_context import OUTPUT
 
 log = logging.getLogger(__name__)
-output_log = logging.getLogger(OUTPUT)  # the lines of children, or the number of lost ones, after an instance's name
+# Has the lines of children, or the number of lost lines, after an instance's name.
+output_log = logging.getLogger(OUTPUT)
 
 _MAIN = Path(__file__).parents[2] / "child_program" / "__main__.py"
 _LINE_BYTES = 16 << 10
@@ -34,20 +35,21 @@ _LEVELS = {"I": logging.INFO, "W": logging.WARNING, "E": logging.ERROR, "V": log
 
 
 class ChildDied(Exception):
-    """The process ended, or was killed because it broke the protocol; the text says how."""
+    """The process ended, or was killed because it broke the protocol. The text says how it ended."""
 
 
 class ChildProcess:
     """One process that runs serving/child_program, with its channels.
 
-    The kernel ends the process when the thread that makes this object ends: that thread must live as long as the process.
+    The kernel kills the process when the thread that made this object ends, so that thread must live as long as the process.
 
     inputs, outputs: the shared memory that the server and the child write. freed: segments that the child may write again; the
-    next batch tells it. channel: for batches. link: for all other messages. pidfd: can be read when the process has ended.
+    next batch carries their ids. channel: for batches. link: for all other messages. pidfd: readable when the process has
+    ended.
     """
 
     def __init__(self, name: str, python: Interpreter) -> None:
-        """Start the process. name: the instance's, for the log and the list of processes."""
+        """Start the process. name: the name of the instance, for the log and the list of processes."""
         if not hasattr(os, "memfd_create") or not hasattr(os, "pidfd_open"):
             raise unsupported("models in processes of their own need Linux")
         self.name = name
@@ -55,7 +57,7 @@ class ChildProcess:
         self.outputs = SharedMemoryMap(writable=False)
         self.freed: deque[int] = deque()
         self.heartbeat = Heartbeat()
-        self._killed = ""  # why it was killed
+        self._killed = ""  # the reason why the process was killed
         mine, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         mine.setblocking(False)
         my_link, their_link = socket.socketpair()
@@ -69,7 +71,7 @@ class ChildProcess:
         self._answer.register(mine, select.POLLIN)
         self._answer.register(self.pidfd, select.POLLIN)
         self.link = Channel(my_link, self.pidfd)
-        self._ending = threading.Lock()  # held while it is being ended, or must not end
+        self._ending = threading.Lock()  # held while the process is being ended, or must not be ended
         assert self._process.stdout is not None
         self._log = OutputLog(name, self._process.stdout)
 
@@ -81,18 +83,19 @@ class ChildProcess:
         return not self._end.poll(0)
 
     def listen(self, elapsed_s: float) -> float:
-        """Return the seconds since its last sign of life, `elapsed_s` after the last call. One thread calls this."""
+        """Return the seconds since the last sign of life. elapsed_s: the time since the last call. Only one thread calls
+        this."""
         if not self._ending.acquire(blocking=False):
             return 0.0
         try:
-            if self._killed:  # dying takes time on a processor, which is no sign of life
+            if self._killed:  # the CPU time of dying is no sign of life
                 return self.heartbeat.silent_s
             return self.heartbeat.listen(self.pid, elapsed_s) if self.pidfd >= 0 else 0.0
         finally:
             self._ending.release()
 
     def exchange(self, message: Message, timeout_s: float | None = None) -> Received:
-        """Send a message, wait, and return the answer. ChildDied, or TimeoutError."""
+        """Send a message, wait, and return the answer. Raises ChildDied or TimeoutError."""
         try:
             self.channel.send(message)
             return self._receive(timeout_s)
@@ -110,7 +113,7 @@ class ChildProcess:
                 raise Closed("the process has ended")
             try:
                 answer, descriptors = self.channel.receive()
-            except BlockingIOError:  # the rest is on its way
+            except BlockingIOError:  # the rest has not arrived yet
                 continue
             close_all(descriptors)
             if not isinstance(answer, dict):
@@ -118,7 +121,7 @@ class ChildProcess:
             return answer
 
     def tell_again(self, message: Execute) -> None:
-        """Keep the segments in a message that was not sent for the next one."""
+        """Keep the segment ids of a message that was not sent for the next message."""
         *_, freed, dropped = message
         self.freed.extend(freed)
         self.inputs.keep_dropped(dropped)
@@ -129,12 +132,12 @@ class ChildProcess:
         return ChildDied(f"the model's process was ended because it broke the protocol: {error}")
 
     def take_freed(self) -> list[int]:
-        """Return, once, the segments that the child may write again."""
+        """Return the segments that the child may write again. Each one is returned once."""
         freed = self.freed
         return [freed.popleft() for _ in range(len(freed))] if freed else []
 
     def finalize(self, grace_s: float) -> None:
-        """Let the model finalize and the process end by itself; kill it when that takes longer than the grace."""
+        """Let the model finalize and the process exit. Kill the process if that takes longer than `grace_s`."""
         deadline = time.monotonic() + grace_s
         try:
             answer = self.exchange({"op": "finalize"}, grace_s)
@@ -148,11 +151,12 @@ class ChildProcess:
         self.end(max(0.0, deadline - time.monotonic()))
 
     def end(self, grace_s: float = 1.0) -> str:
-        """Wait for the process to end, kill it and its group after the grace, free its resources. Return how it ended."""
+        """Wait until the process ends, kill its group after `grace_s`, and free its resources. Return how the process ended."""
         with self._ending:
             if self.pidfd >= 0:
                 self._end.poll(grace_s * 1000)
-                # The process is not reaped, so its group still has its number; killing the group ends its own children.
+                # The process is not reaped yet, so the number of its group is still valid. Killing the group ends its own
+                # children.
                 try:
                     os.killpg(self._process.pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -162,7 +166,7 @@ class ChildProcess:
         return self._killed or how_it_ended(self._process.returncode)
 
     def _free(self) -> None:
-        """Free the server's resources for a process that has ended."""
+        """Free the server's resources for the process, which has ended."""
         self._log.join()
         self.channel.close()
         self.link.close()
@@ -173,15 +177,15 @@ class ChildProcess:
         self.pidfd = -1
 
     def last_words(self) -> str:
-        """Return the last line that the process wrote, for a child that ended without an error message."""
+        """Return the last line that the process wrote, to explain the end of a child that sent no error message."""
         return self._log.last_line()
 
     def kill(self) -> None:
-        """Kill it. Only for threads that `_free` waits for."""
+        """Kill the process. Only for threads that `_free` waits for."""
         signal.pidfd_send_signal(self.pidfd, signal.SIGKILL)
 
     def give_up(self, reason: str) -> None:
-        """Kill it, unless it is being ended already. For all other threads. reason: the sentence for how it ended."""
+        """Kill the process, unless it is already being ended. For all other threads. reason: a sentence on how it ended."""
         if self._ending.acquire(blocking=False):
             try:
                 if self.pidfd >= 0:
@@ -192,8 +196,8 @@ class ChildProcess:
                 self._ending.release()
 
     def wait_ended(self) -> str:
-        """Wait for a process that is ending, and return how it ended; `end` reaps it. Only for threads that `_free` waits
-        for."""
+        """Wait until a process that is ending has ended, and return how it ended. `end` reaps it later. Only for threads that
+        `_free` waits for."""
         end = select.poll()
         end.register(self.pidfd, select.POLLIN)
         if not end.poll(1000):
@@ -209,19 +213,19 @@ class ChildProcess:
 
 
 class Heartbeat:
-    """Signs of life of a child process: heartbeats of a thread, or work of the whole process.
+    """Watches a child process for signs of life: heartbeats of a thread, or work of the whole process.
 
-    A thread of the child beats while its model executes. But native code may hold the interpreter for minutes, and then that
-    thread cannot run. silent_s: the seconds without a sign, as of the last `listen`.
+    A thread of the child sends heartbeats while its model executes. But native code may hold the interpreter for minutes, and
+    then that thread cannot run. silent_s: the seconds without a sign of life at the last `listen`.
     """
 
     def __init__(self) -> None:
-        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the child's end, too
+        self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # the child has the same descriptor
         self.silent_s = 0.0
-        self._worked = (0, 0.0)  # pages read from a disk, and seconds on a CPU, at the last check without a beat
+        self._worked = (0, 0.0)  # pages read from a disk, and CPU seconds, at the last check without a heartbeat
 
     def listen(self, pid: int, elapsed_s: float) -> float:
-        """Return the time since the last sign of life of the process `pid`, `elapsed_s` after the last call."""
+        """Return the time since the last sign of life of the process `pid`. elapsed_s: the time since the last call."""
         self.silent_s = 0.0 if self._has_beaten() or self._has_worked(pid, elapsed_s) else self.silent_s + elapsed_s
         return self.silent_s
 
@@ -235,9 +239,9 @@ class Heartbeat:
             return False
 
     def _has_worked(self, pid: int, elapsed_s: float) -> bool:
-        """Whether its main thread runs or waits for a CPU, or the process used a twentieth of one (a library's idle threads use
-        less), or read pages from a disk (importing a large library from a slow disk holds the interpreter and computes
-        little)."""
+        """Return whether the process has worked: its main thread runs or waits for a CPU, or the process used more than 1/20 of
+        a CPU (idle threads of libraries use less), or it read pages from a disk (an import of a large library from a slow disk
+        holds the interpreter, and uses little CPU)."""
         try:
             fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
         except OSError:
@@ -248,19 +252,19 @@ class Heartbeat:
 
 
 class OutputLog:
-    """Logs the output of a child, line by line, under the instance's name; pb_utils.Logger marks its level with 0x1e.
+    """Logs the output of a child, line by line, under the instance's name. pb_utils.Logger marks a line's level with 0x1e.
 
-    A child that writes too many lines loses some, but never waits: LINES_AT_ONCE are logged, then LINES_PER_S, and the number
-    of lost lines.
+    A child that writes too many lines loses some, but never waits. LINES_AT_ONCE lines are logged, then LINES_PER_S, and also
+    the number of lost lines.
     """
 
     def __init__(self, name: str, stream: IO[bytes]) -> None:
         self._name = name
         self._tail: deque[str] = deque(maxlen=1)
         self._may_log = float(LINES_AT_ONCE)
-        self._counted_s = time.monotonic()  # when `_may_log` was counted
+        self._counted_s = time.monotonic()  # the time at which `_may_log` was updated
         self._left_out = 0
-        run = copy_context().run  # its log lines are marked with the model
+        run = copy_context().run  # the thread's log lines are marked with the model
         self._thread = threading.Thread(target=run, args=(self._run, stream), name=f"{name}-log", daemon=True)
         self._thread.start()
 
@@ -268,7 +272,7 @@ class OutputLog:
         return self._tail[-1] if self._tail else ""
 
     def join(self) -> None:
-        """Wait for the last lines of a process that has ended, but not long: its own children may hold its output open."""
+        """Wait for the last lines of a process that has ended, but briefly: its own children may hold its output open."""
         self._thread.join(1.0)
 
     def _run(self, stream: IO[bytes]) -> None:
@@ -289,7 +293,8 @@ class OutputLog:
         now = time.monotonic()
         self._may_log = min(LINES_AT_ONCE, self._may_log + (now - self._counted_s) * LINES_PER_S)
         self._counted_s = now
-        if self._may_log < (LINES_PER_S if self._left_out else 1):  # lost lines come in one piece, not between others
+        # Lines are lost in one piece, not one here and there.
+        if self._may_log < (LINES_PER_S if self._left_out else 1):
             self._left_out += 1
             return False
         self._say_left_out()
@@ -304,7 +309,7 @@ class OutputLog:
 
 
 def how_it_ended(status: int) -> str:
-    """Return the sentence for an exit status, which is that of a signal where it is negative."""
+    """Return the sentence for an exit status. A negative one is the number of the signal that ended the process."""
     if status >= 0:
         return f"the model's process ended with exit status {status}"
     try:
@@ -314,7 +319,7 @@ def how_it_ended(status: int) -> str:
 
 
 def _spawn(python: Interpreter, ends: tuple[int, ...], name: str) -> "subprocess.Popen[bytes]":
-    # A process group of its own, because a Ctrl-C for the server must not interrupt the child's last work.
+    # The child has its own process group, because a Ctrl-C for the server must not interrupt the child's last work.
     return subprocess.Popen(
         python.command(str(_MAIN), *map(str, ends), str(os.getpid()), name),
         stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""Asks a model's process whether the model is ready: its method `is_ready` answers."""
+"""Asks a model's process whether the model is ready: the model's method `is_ready` answers."""
 
 import logging
 import threading
@@ -13,9 +13,9 @@ log = logging.getLogger(__name__)
 
 
 class ChildReadiness:
-    """Asks one child. One question is under way at a time; callers that ask meanwhile share its answer.
+    """Asks one child. There is one question at a time; callers that ask before its answer arrives share the answer.
 
-    name: of the instance, for the log. tell: sends the child a message, from any thread.
+    name: the name of the instance, for the log. tell: sends the child a message, from any thread.
     """
 
     def __init__(self, name: str, tell: Callable[[IsReady], None]) -> None:
@@ -24,11 +24,11 @@ class ChildReadiness:
         self._lock = threading.Lock()
         self._asked: Future[bool] | None = None
         self._ended = False
-        self._reason = ""  # why it was not ready when it was last asked
+        self._reason = ""  # the reason of the last answer "not ready"; "" if the model was ready
         self.handlers: Mapping[str, Handler] = {"is_ready": self._answered}
 
     def ask(self) -> "Future[bool]":
-        """Ask the model. Any thread. The caller decides how long to wait, because the answer may be late."""
+        """Ask the model. Callable on any thread. The caller decides how long to wait, because the answer may be late."""
         with self._lock:
             if self._asked is not None:
                 return self._asked

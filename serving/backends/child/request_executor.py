@@ -1,7 +1,7 @@
 """Executes the inferences of a model's process on other models (business logic scripting).
 
-An inference is cancelled when all requests that it is made for are cancelled. An inference that ends a sequence is not, because
-it frees the state of the other model. Triton's class of this name does the same in its python_backend.
+An inference is cancelled when all requests that it is made for are cancelled, unless it ends a sequence: then it runs, because
+it frees the state of the other model. Triton's class of this name does the same in python_backend.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,14 +18,14 @@ from serving.core.errors import safely, unavailable, unexpected
 from serving.core.in_flight import CallbackResponder, InFlightRequest
 from serving.resources.runtime import Runtime
 
-MAX_INFERENCES = 1000  # that one child may have under way
+MAX_INFERENCES = 1000  # the most running inferences of one child
 
 
 class RequestExecutor:
     """Executes the inferences of one child. Its `handlers` are called on the thread that reads the child's link.
 
-    requests: the child's own requests, which inferences are made for. answer: sends the child an answer: the id of the
-    question, the answer, whether it is the last one. Any thread may call it.
+    requests: the child's requests, which inferences are made for. answer: sends the child an answer. Parameters: the id of the
+    question, the answer, and whether it is the last one. Any thread may call it.
     """
 
     def __init__(self, spec: ModelSpec, requests: OpenRequests, answer: Callable[[int, Answer, bool], None]) -> None:
@@ -37,7 +37,7 @@ class RequestExecutor:
         self.handlers: Mapping[str, Handler] = {"infer": self._infer, "cancel": self._cancel}
 
     def close(self) -> None:
-        """Cancel the inferences under way, because the child has ended. On the thread that reads its link."""
+        """Cancel the running inferences, because the child has ended. Called on the thread that reads the child's link."""
         self._ended = True
         runtime = self._spec.runtime
         if runtime is not None:
@@ -75,7 +75,7 @@ class RequestExecutor:
         made_for: Sequence[InFlightRequest],
         traced_by: InFlightRequest | None,
     ) -> None:
-        """Queue an inference with its model. traced_by: the request whose trace it belongs to."""
+        """Queue an inference with its model. traced_by: the request whose trace the inference belongs to."""
         if self._ended:
             return
         request = inference.request
@@ -104,7 +104,7 @@ class RequestExecutor:
 
 
 class _Inference:
-    """An inference under way, and the requests that still wait for it."""
+    """A running inference, and the requests that still wait for it."""
 
     __slots__ = ("request", "waits_for")
 
@@ -113,17 +113,17 @@ class _Inference:
         self.waits_for: dict[InFlightRequest, Callable[[], None]] = {}
 
     def cancel_with(self, made_for: Sequence[InFlightRequest]) -> None:
-        """Cancel the inference when all requests that it is made for are cancelled; they do not end in another way before
-        it."""
+        """Cancel the inference when all requests that it is made for are cancelled. Before the inference ends, they can only
+        end by being cancelled."""
         for one in made_for:
-            if not one.finished:  # neither cancelled already, nor only filling a batch
+            if not one.finished:  # the request is not cancelled, and does not only fill a batch
                 self.waits_for[one] = listener = partial(self._given_up, one)
                 one.on_cancel(listener)
         if not self.waits_for:
             self.request.cancel()
 
     def ended(self) -> None:
-        """Forget the requests: the inference has its last answer."""
+        """Forget the requests, because the inference has its last answer."""
         waits_for, self.waits_for = self.waits_for, {}
         for one, listener in waits_for.items():
             one.forget_on_cancel(listener)

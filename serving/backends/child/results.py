@@ -33,7 +33,7 @@ Answer = Any
 
 
 class ResultReader:
-    """Gives the requests of a batch the responses in their child's answer."""
+    """Puts the responses of a child's answer into its batch."""
 
     def __init__(self, spec: ModelSpec) -> None:
         self._spec = spec
@@ -43,9 +43,9 @@ class ResultReader:
         self._iterative = spec.config.sequence_batching.iterative_sequence
 
     def open(self, child: ChildProcess, answer: Answer, received: Sequence[int]) -> SharedMemory:
-        """Return the memory of an answer's outputs: a copy if it is small, else a view whose last reference frees it.
+        """Return the memory of an answer's outputs: a small one as a copy, a large one as a view that keeps the segment in use.
 
-        This and `read` raise ProtocolError, or one of MALFORMED, for a malformed answer.
+        `open` and `read` raise ProtocolError, or an exception of MALFORMED, for a malformed answer.
         """
         if isinstance(answer, dict):
             return b""
@@ -65,11 +65,11 @@ class ResultReader:
         return view
 
     def takes_long(self, memory: SharedMemory) -> bool:
-        """Whether `read` would hold up the loop, because there may be many strings."""
+        """Return whether `read` would block the loop, because the memory may have many strings."""
         return self._has_strings and len(memory) > LOOP_STRING_BYTES
 
     def read(self, answer: Answer, memory: SharedMemory, batch: Batch) -> bool:
-        """Fill the batch's responses; return whether it was executed: False if the child says that the whole batch failed."""
+        """Fill the batch's responses. Return whether the batch was executed: False if the child reports that it failed."""
         if isinstance(answer, dict):
             if answer["op"] != "failed":
                 raise ProtocolError("the answer to a batch was expected")

@@ -1,4 +1,4 @@
-"""Keeps the process of a model instance alive: restarts it when it has died, with a growing delay if it keeps dying."""
+"""Keeps the process of a model instance alive: restarts it when it has died, after a growing delay if it dies repeatedly."""
 
 import logging
 import threading
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 FINALIZE_GRACE_S = 10.0
 MAX_BACK_OFF_S = 60.0
-LONGEST_WAIT_S = 2.0  # a request waits for a delayed restart at most this long
-# A model whose process has been silent for so long is not ready; half the heartbeat timeout if that is shorter.
+LONGEST_WAIT_S = 2.0  # the longest time that a request waits for a delayed restart
+# A model whose process has been silent for this time, or for half the heartbeat timeout if that is shorter, is not ready.
 NOT_READY_AFTER_S = 10.0
 
 
 class ModelChild(ChildProcess):
-    """A child process that runs a model, and the server's side of its link."""
+    """A child process that runs a model, and the server's end of its link."""
 
     def __init__(self, name: str, python: Interpreter, spec: ModelSpec) -> None:
         super().__init__(name, python)
@@ -41,10 +41,10 @@ class ModelChild(ChildProcess):
 
 
 class ChildSupervisor:
-    """Keeps one child alive: restarts it when it has died, at once the first time, then with a growing delay.
+    """Keeps one child alive: restarts it when it has died, the first time immediately, then after a growing delay.
 
-    On the loop's thread it gives its owner each child that can be used, and the owner reports each child that has died. On the
-    watch's thread it checks whether the child hangs.
+    On the loop's thread, it gives its owner each child that can be used, and the owner reports each child that has died. On the
+    watch's thread, it checks whether the child hangs.
     """
 
     def __init__(
@@ -57,11 +57,12 @@ class ChildSupervisor:
         on_failed: Callable[[ServingError], None],
         bounds: Bounds,
     ) -> None:
-        """Start the child and have it load the model; ServingError with the whole reason if that fails.
+        """Start the child and let it load the model. ServingError with the whole reason if that fails.
 
-        name: of the instance. initialize: the child's first message. python: the interpreter that it runs under. on_started,
-        on_failed: called on the loop's thread with each child that has loaded the model, and with the reason why a restarted
-        one has not. bounds: time limits for the start, and for the next response of a decoupled model.
+        name: the name of the instance. initialize: the child's first message. python: the interpreter of the child. on_started:
+        called on the loop's thread with each child that has loaded the model. on_failed: called on the loop's thread with the
+        reason if a restarted child has not loaded the model. bounds: time limits for the start, and for the next response of a
+        decoupled model.
         """
         runtime = spec.require_runtime()
         self._loop = runtime.loop
@@ -76,11 +77,11 @@ class ChildSupervisor:
         self._on_failed = on_failed
         self._deaths = 0
         self._due = 0.0
-        self._down_since: float | None = None  # when the last child died, until the next one is ready
+        self._down_since: float | None = None  # when the last child died; None while a child is ready
         self._closing = threading.Event()
         self._child: ModelChild | None = None
-        self._loaded = False  # whether the first load has succeeded
-        self._failure = ""  # of the last start
+        self._loaded = False  # True after the first load has succeeded
+        self._failure = ""  # why the last start failed; "" if it succeeded
         self._restarting: Future[None] | None = None
         self._has_is_ready = False
         self._thread = _StartingThread(f"{name}-start")
@@ -97,7 +98,7 @@ class ChildSupervisor:
 
     # -- on the loop's thread --------------------------------------------------------------------------------------
     def restart(self, died: ModelChild | None) -> None:
-        """Free the child that has died, or kill it, and start another one in the background."""
+        """End and free the child, if there is one, and start another one in the background."""
         delay = 0.0 if self._deaths == 0 else min(2.0 ** (self._deaths - 1), MAX_BACK_OFF_S)
         self._deaths += 1
         now = time.monotonic()
@@ -110,7 +111,7 @@ class ChildSupervisor:
         self._restarting = self._thread.submit(lambda: self._restart(died, delay))
 
     def refusal(self) -> ServingError | None:
-        """Return why a batch should not wait for the next child; None if it may wait."""
+        """Return the error for a batch that should not wait for the next child; None if it may wait."""
         wait = self._due - time.monotonic()
         return unavailable(f"{self._name}: {self._held_back(wait)}") if wait > LONGEST_WAIT_S else None
 
@@ -145,7 +146,7 @@ class ChildSupervisor:
         return self._restarting is None or self._due - time.monotonic() <= LONGEST_WAIT_S
 
     def unready_reason(self) -> str:
-        """Return why the child would not answer at once; "" if it would."""
+        """Return why the child cannot answer now; "" if it can."""
         child = self._child
         if child is not None and child.heartbeat.silent_s > self._not_ready_after_s:
             return f"its process has given no sign of life for {child.heartbeat.silent_s:.0f} s"
@@ -155,12 +156,12 @@ class ChildSupervisor:
         return self._held_back(wait) if wait > LONGEST_WAIT_S else "its process is being started again"
 
     def down_s(self) -> float:
-        """Return for how many seconds no child has had the model loaded; 0 if one has."""
+        """Return the seconds since a child last had the model loaded; 0 if a child has it loaded now."""
         since = self._down_since
         return 0.0 if since is None else time.monotonic() - since
 
     def readiness(self) -> "Future[bool] | None":
-        """Ask the model whether it is ready: False while its process is restarted, None for a model without `is_ready`."""
+        """Ask the model whether it is ready: False while its process restarts. None if the model has no `is_ready`."""
         child = self._child
         if not self._has_is_ready:
             return None
@@ -171,7 +172,7 @@ class ChildSupervisor:
         return answer
 
     def check(self, elapsed_s: float) -> None:
-        """Kill a child that hangs. On the watch's thread."""
+        """Kill the child if it hangs. Called on the watch's thread."""
         child = self._child
         if child is None:
             return
@@ -184,14 +185,14 @@ class ChildSupervisor:
             child.give_up(f"the model's process gave no response for {bound_s:g} s and was ended")
 
     def break_off(self, model: str, reason: str) -> None:
-        """Kill a child that is loading the model for the first time; the load fails with the reason."""
+        """Kill the child if it is loading the model for the first time. The load fails with the reason."""
         child = self._child
         if not self._loaded and child is not None and model == self._spec.name:
             child.give_up(f"the model's process was ended, for {reason},")
 
     def close(self) -> None:
-        """Let the model finalize within the grace, or kill a child that is starting. Called on the instance's thread after the
-        loop's thread has released the child."""
+        """Let the model finalize within FINALIZE_GRACE_S, or kill a child that is starting. Called on the instance's thread
+        after the loop's thread has detached the child."""
         self._closing.set()
         restarting, child = self._restarting, self._child
         if restarting is not None:
@@ -219,7 +220,7 @@ class ChildSupervisor:
                 died.end()
             if not self._closing.wait(delay):
                 self._start()
-        except Exception as failure:  # becomes the answer of the waiting requests
+        except Exception as failure:  # the waiting requests are answered with this error
             reason = unexpected(failure, "restarting a model's process").message
         self._failure = reason
         if not self._closing.is_set():
@@ -228,7 +229,7 @@ class ChildSupervisor:
             self._child.end(grace_s=0)
 
     def _start(self) -> None:
-        """Start a child and have it load the model; ServingError with the whole reason."""
+        """Start a child and let it load the model. ServingError with the whole reason if that fails."""
         self._child = child = ModelChild(self._name, self._python, self._spec)
         try:
             answer = child.exchange(self._initialize, self._bounds.start_s)
@@ -249,19 +250,19 @@ class ChildSupervisor:
 
 
 class _StartingThread:
-    """Starts the children of one instance. It lives as long as they do, because the kernel kills a process when the thread that
-    started it ends.
+    """Starts the children of one instance. The thread lives as long as the children, because the kernel kills a process when
+    the thread that started it ends.
 
-    It and every child have the processor affinity of the thread that makes it.
+    The thread and every child have the processor affinity of the thread that makes this object.
     """
 
     def __init__(self, name: str) -> None:
         self._jobs: SimpleQueue[tuple[Callable[[], None], Future[None]] | None] = SimpleQueue()
-        # Its log lines, and those of its children, are marked with the model.
+        # The log lines of the thread and of its children are marked with the model.
         threading.Thread(target=copy_context().run, args=(self._run,), name=name, daemon=True).start()
 
     def submit(self, job: Callable[[], None]) -> "Future[None]":
-        """Queue a job. The future is done after the job, with the exception that the job raised."""
+        """Queue a job. The returned future is done after the job, and has the exception that the job raised, if any."""
         done: Future[None] = Future()
         self._jobs.put((job, done))
         return done
@@ -279,4 +280,4 @@ class _StartingThread:
                 done.set_exception(error)
             else:
                 done.set_result(None)
-            del item, job, done  # or they would keep a child that failed to start until the next job
+            del item, job, done  # they would keep a child that failed to start until the next job

@@ -1,5 +1,5 @@
-"""The Python under which a child process runs: interpreter, environment variables, and packed environments unpacked.
+"""The Python of a child process: its interpreter, its environment variables, and the unpacking of packed environments.
 
-It imports serving.core alone. The server's side of child processes (serving.backends.child) and the backends whose
-models bring their own Python call it, and the program itself, which decides once which variables children see.
+It imports serving.core alone. The server's part for child processes (serving.backends.child) and the backends whose models
+bring their own Python use it. So does the server's program, which decides once which variables children see.
 """

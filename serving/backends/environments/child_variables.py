@@ -1,13 +1,13 @@
 """The environment variables that a child process sees.
 
-A model of a server that was started by itself sees all of them, like Triton's Python models. `manage.py up` sets
---model-environment=bounded, because the server's variables are the dashboard's too, with its database and its keys.
+By default a model sees all variables of the server, like Triton's Python models. `manage.py up` sets
+--model-environment=bounded, because the server then also has the dashboard's variables, such as its database and its keys.
 """
 
 import re
 from collections.abc import Mapping
 
-# A bounded child sees these variables of the server alone, because keys and passwords are not for models.
+# A bounded child sees only these variables of the server, because models must not see keys and passwords.
 _VARIABLES = (
     *("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR"),
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH"),
@@ -19,12 +19,12 @@ _PREFIXES = (
 )
 _SECRETS = ("TOKEN", "KEY", "SECRET", "PASSWORD")
 
-_show_all = False  # until `set_model_environment` is called, children see as little as possible
+_show_all = False  # until `set_model_environment` is called, children see only the bounded choice
 _hidden: re.Pattern[str] | None = None
 
 
 def set_model_environment(policy: str, hidden: str = "") -> None:
-    """Show "all" variables, or a "bounded" choice of them, to every child that is started from now on in this process.
+    """Show "all" variables, or only a "bounded" choice of them, to every child that this process starts from now on.
 
     hidden: a regular expression for the names of variables that no child sees; "" for none."""
     global _show_all, _hidden

@@ -1,4 +1,4 @@
-"""The Python that a child process runs under: the server's, or that of the model's own environment (EXECUTION_ENV_PATH).
+"""The Python that a child process runs under: the server's, or the one in the model's own environment (EXECUTION_ENV_PATH).
 
 Source: README of triton-inference-server/python_backend, "Creating Custom Execution Environments".
 """
@@ -21,20 +21,20 @@ _MODEL_DIRECTORY = "$$TRITON_MODEL_DIRECTORY"
 _EXPECTED = (
     f"{_PARAMETER} must name the folder of a Python environment, with bin/python in it, its python, or a packed one"
 )
-# The folder of scripts that a shell must source before conda packages work.
+# The folder of an environment's scripts that a shell must source before its conda packages work.
 _ACTIVATION = "etc/conda/activate.d"
 _ACTIVATE = f'for script in "$CONDA_PREFIX"/{_ACTIVATION}/*.sh; do . "$script"; done; exec "$@"'
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python, by default the server's own. folder: the environment of another one; None for the server's."""
+    """A Python interpreter, by default the server's own. folder: its environment; None for the server's interpreter."""
 
     python: str = sys.executable
     folder: Path | None = None
 
     def command(self, *arguments: str) -> list[str]:
-        """Return the command that runs it with these arguments; an environment of conda is activated first."""
+        """Return the command that runs the interpreter with these arguments. It first activates an environment of conda."""
         command = [self.python, *arguments]
         if self.folder is None or not any((self.folder / _ACTIVATION).glob("*.sh")):
             return command
@@ -44,7 +44,7 @@ class Interpreter:
         return [shell, "-c", _ACTIVATE, "activate", *command]
 
     def variables(self, given: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment variables for the model, with the programs of its own environment first in PATH."""
+        """Return the environment variables for the model, with the programs of the model's own environment first in PATH."""
         found = child_variables(given)
         if self.folder is not None:
             found["PATH"] = ":".join(filter(None, (str(self.folder / "bin"), found.get("PATH", ""))))
@@ -57,10 +57,10 @@ class Interpreter:
 
 
 def model_interpreter(config: ModelConfig, model_dir: Path) -> Interpreter:
-    """Return the Python of the environment that a model brings, as a folder, as its python, or packed; else the server's.
+    """Return the Python of a model's environment, which may be a folder, its python, or packed; or else the server's Python.
 
-    A packed environment is unpacked first, which takes long: do not call this on the event loop. INVALID_ARG for a path that is
-    no environment.
+    A packed environment is unpacked first, which takes long: do not call this function on the event loop. INVALID_ARG if the
+    path is no environment.
     """
     value = config.parameters[_PARAMETER].string_value if _PARAMETER in config.parameters else ""
     if not value:

@@ -1,7 +1,7 @@
 """Unpacks packed Python environments (conda-pack, venv-pack, tar) into a cache, once for each content.
 
-Several models, instances and servers may need one at the same time: one of them unpacks it, and the others wait. No archive can
-write outside its folder, because links are made after all files are written.
+If several models, instances and servers need one environment at the same time, one of them unpacks it, and the others wait. No
+archive can write outside its folder, because links are made after all files are written.
 """
 
 import fcntl
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 MAX_BYTES = 64 << 30
 MAX_ENTRIES = 2_000_000
 RELOCATE_TIMEOUT_S = 600.0
-_KEPT_S = 7 * 86400.0  # after which an environment that no server uses is removed
+_KEPT_S = 7 * 86400.0  # an environment that no server has used for this time is removed
 _DONE = b"done"
 _ARCHIVE = "the packed environment of EXECUTION_ENV_PATH"
 
@@ -45,20 +45,20 @@ def cache_folder() -> Path:
 
 
 class EnvironmentCache:
-    """The environments that one server uses. It holds a lock on each, so that no other server removes it. Any thread."""
+    """The environments that one server uses. Each one is locked, so that no other server removes it. Used on any thread."""
 
     def __init__(self) -> None:
-        self._locks: dict[Path, int] = {}  # by the environment's folder
+        self._locks: dict[Path, int] = {}  # the lock on each environment's folder
         self._one_at_a_time = threading.Lock()
 
     def unpacked(self, archive: Path) -> Path:
-        """Return the folder of an unpacked archive; INVALID_ARG if it is no archive, or may not be unpacked."""
+        """Return the folder of an unpacked archive; INVALID_ARG if the file is no archive, or must not be unpacked."""
         cache = cache_folder()
         status = archive.stat()
         folder = cache / _digest(archive, status.st_ino, status.st_size, status.st_mtime_ns)
         with self._one_at_a_time:
             if folder not in self._locks or not folder.is_dir():
-                self.release(folder)  # it was removed
+                self.release(folder)  # the folder was removed
                 self._locks[folder] = _take(archive, folder)
                 _remove_unused(cache)
         return folder
@@ -82,13 +82,13 @@ def _digest(archive: Path, inode: int, size: int, changed_ns: int) -> str:
 
 # -- the cache -----------------------------------------------------------------------------------------------------------
 def _take(archive: Path, folder: Path) -> int:
-    """Unpack an archive unless that is done, and return the lock file, locked against removal."""
+    """Unpack an archive, unless it is already unpacked, and return its lock file, which is locked against removal."""
     lock = os.open(f"{folder}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH)
         if not _is_done(lock, folder):
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not _is_done(lock, folder):  # another server may have done it
+            if not _is_done(lock, folder):  # another server may have unpacked it
                 _fill(archive, folder)
                 os.pwrite(lock, _DONE, 0)
             fcntl.flock(lock, fcntl.LOCK_SH)
@@ -117,7 +117,7 @@ def _fill(archive: Path, folder: Path) -> None:
 
 
 def _as_sentence(error: BaseException) -> BaseException:
-    """Return an error of the archive or the disk as a sentence without paths; other errors as they are."""
+    """Return an error of the archive or the disk as a sentence without paths, and any other error as it is."""
     if isinstance(error, tarfile.TarError | EOFError | zlib.error | lzma.LZMAError | ValueError | OverflowError):
         return invalid(f"{_ARCHIVE} is no whole tar archive, plain or compressed by gzip, bzip2 or xz")
     if isinstance(error, UnsafeArchive):
@@ -173,7 +173,7 @@ def _extract(archive: Path, folder: Path) -> None:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the path of an entry; INVALID_ARG for a name that leads out of the folder."""
+    """Return the path of an entry; INVALID_ARG if the name leads out of the folder."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     if name.startswith("/") or ".." in parts:
         raise invalid(f"{_ARCHIVE} has '{name}', which leads out of it")
@@ -186,12 +186,12 @@ def _write(packed: TarReader, member: tarfile.TarInfo, path: Path) -> None:
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
     with open(file, "wb") as target, packed.content(member) as source:
         shutil.copyfileobj(source, target, 1 << 20)
-        target.flush()  # a write after `utime` would set the time again
+        target.flush()  # a write after `utime` would change the time
         os.utime(file, (member.mtime, member.mtime))  # compiled modules record the time of their source
 
 
 def _link(folder: Path, member: tarfile.TarInfo) -> None:
-    """Make a symbolic link to a path inside; only an interpreter may lie outside, as in a virtual environment."""
+    """Make a symbolic link to a path in the folder. Only an interpreter may be outside, as in a virtual environment."""
     path = _inside(folder, member.name)
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.parent.resolve() != folder.resolve() / path.parent.relative_to(folder):
@@ -206,7 +206,7 @@ def _link(folder: Path, member: tarfile.TarInfo) -> None:
 
 
 def _relocate(folder: Path) -> None:
-    """Let the archive's conda-unpack, if any, replace the old folder's name in its files by the new one."""
+    """Run the archive's conda-unpack, if there is one: it replaces the name of the old folder in files by the new name."""
     script = folder / "bin" / "conda-unpack"
     if not script.is_file():
         return

@@ -1,4 +1,4 @@
-"""Installs the packages of a model's requirements.txt into the model's own folder, which its processes import from first."""
+"""Installs the packages of a model's requirements.txt into the model's own folder, from which its processes import first."""
 
 import logging
 import os
@@ -12,13 +12,14 @@ from serving.core.errors import internal, invalid, without_paths
 log = logging.getLogger(__name__)
 
 INSTALL_TIMEOUT_S = 1800.0
-_PIP = "PIP_"  # prefix of the variables with the sources of packages
+_PIP = "PIP_"  # the prefix of variables that set the sources of packages
 
 
 def install(requirements: Path, folder: Path, target: Path, python: Interpreter) -> None:
-    """Have pip of a Python install the packages of a file into `target`; INVALID_ARG with pip's last error if it cannot.
-    folder: the archive's, which the file may not lead out of. pip runs beside `target`, where no file of the archive lies,
-    because it would import such files. This takes up to INSTALL_TIMEOUT_S: do not call it on the event loop.
+    """Let pip install the packages of a file into `target`. INVALID_ARG with pip's last error if pip fails.
+    folder: the folder of the archive, which the file must not lead out of. pip runs in the parent folder of `target`, where the
+    archive has no files, because pip would import such files. This takes up to INSTALL_TIMEOUT_S: do not call it on the event
+    loop.
     """
     wanted = read_requirements(requirements, folder)
     understood, constraints = target.with_name("requirements.txt"), target.with_name("constraints.txt")

@@ -1,9 +1,9 @@
 """Reads an archive's requirements.txt for pip: packages by name, and files of the archive.
 
 The administrator decides where packages come from, by PIP_* variables or pip.conf. So lines that name an index, an address, a
-repository or a file outside the archive are refused. pip reads only the lines that are understood here, never the archive's own
-file, where its rules for encodings, line ends and abbreviated options would apply. Source: pip's documentation, "Requirements
-File Format", PEP 508 (names), PEP 440 (versions).
+repository or a file outside the archive are refused. pip gets only the lines that this module understands, and never the
+archive's own file, because pip has its own rules for encodings, line ends and abbreviated options. Source: pip's documentation,
+"Requirements File Format", PEP 508 (names), PEP 440 (versions).
 """
 
 import re
@@ -14,8 +14,8 @@ from typing import NamedTuple
 from repository.core.addresses import leads_into
 from serving.core.errors import ServingError, invalid
 
-MAX_BYTES = 1 << 20  # of a file
-_MAX_FILES = 20  # that name each other
+MAX_BYTES = 1 << 20  # the most bytes of a file
+_MAX_FILES = 20  # the most files that are read because others name them
 _COMMENT = re.compile(r"(^|\s+)#.*$")
 _FLAGS = frozenset(("--pre", "--prefer-binary", "--require-hashes"))
 _FORMATS = re.compile(r"(?:--no-binary|--only-binary)(?:=|\s+)[A-Za-z0-9._,:-]+", re.ASCII)
@@ -28,7 +28,7 @@ _FILE = re.compile(r"([^\s;\[\]]+)(\s*\[[A-Za-z0-9._,\s-]*\])?\s*(;[^@]*)?", re.
 
 
 class Line(NamedTuple):
-    """A line with its continuation lines, without its comment. number: that of the first line, from 1."""
+    """A line with its continuation lines, without its comment. number: the number of the first of these lines, from 1."""
 
     file: Path
     number: int
@@ -43,9 +43,9 @@ class Wanted(NamedTuple):
 
 
 def read_requirements(requirements: Path, folder: Path) -> Wanted:
-    """Return the lines that pip may read. INVALID_ARG, with its number, for any other line.
+    """Return the lines that pip may read. INVALID_ARG for any other line, with its number.
 
-    folder: the archive's; files that the lines name must lie in it."""
+    folder: the folder of the archive; files that the lines name must be in it."""
     wanted = Wanted([], [])
     waiting = [(requirements, wanted.packages)]
     seen = set()

@@ -1,14 +1,14 @@
-"""Changes that ONNX models get in memory before ONNX Runtime loads them; the file stays as it is.
+"""Changes ONNX models in memory before ONNX Runtime loads them, without changing the file.
 
-    ZipMap             hands out probabilities as a sequence of maps, which no protocol carries: the tensor that it is made
-                       of takes its place, [rows, classes] of FP32. skl2onnx, onnxmltools and CatBoost export it by default.
-    a label declared   by onnxmltools as [1] is, by the operator that makes it, one for each row.
-    a batch of 1       becomes any number of rows where slipway.variable_batch asks for it.
-    StringNormalizer   needs a locale, en_US where it names none: where this machine lacks that, C.UTF-8 takes its place,
+    ZipMap             returns probabilities as a sequence of maps, which no protocol carries. Its input, cast to FP32
+                       [rows, classes], replaces it. skl2onnx, onnxmltools and CatBoost export ZipMap by default.
+    a label            that onnxmltools declares as [1] has one element for each row, because its operator makes it so.
+    a batch of 1       becomes any number of rows if slipway.variable_batch asks for it.
+    StringNormalizer   needs a locale, en_US if it names none. If this machine lacks it, C.UTF-8 replaces it,
                        which has the same upper and lower case.
 
 Source: ONNX operator schemas, ZipMap, TreeEnsembleClassifier, LinearClassifier and SVMClassifier of ai.onnx.ml,
-StringNormalizer of ai.onnx; field numbers are those of onnx.proto3.
+StringNormalizer of ai.onnx. The field numbers are the ones of onnx.proto3.
 """
 
 import ctypes
@@ -26,7 +26,7 @@ _ML = "ai.onnx.ml"
 _CLASSIFIERS = frozenset({"TreeEnsembleClassifier", "LinearClassifier", "SVMClassifier"})
 _PASSING_ON = frozenset({"Identity", "Cast"})
 _FLOAT = 1  # TensorProto.FLOAT
-_OPSET_OF_CAST = 9  # for a model that imports none of ai.onnx
+_OPSET_OF_CAST = 9  # the opset for a model that imports none of ai.onnx
 _DEFAULT_LOCALE = "en_US"
 _EVERYWHERE = "C.UTF-8"
 _ROWS = b"slipway_rows"  # the name of a first dimension that is made variable
@@ -39,28 +39,29 @@ class Node:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
-    attributes: tuple[tuple[int, int], ...]  # start and end of each in the file
+    attributes: tuple[tuple[int, int], ...]  # the start and end of each attribute in the file
 
 
 @dataclass(slots=True)
 class Adaptations:
-    class_names: dict[str, list[str]] = field(default_factory=dict)  # output of a ZipMap -> the names of its classes
+    # Maps the output of a ZipMap to the names of its classes.
+    class_names: dict[str, list[str]] = field(default_factory=dict)
     row_labels: set[str] = field(
         default_factory=set
-    )  # outputs with one element for each row, unlike their shape in the file
+    )  # outputs with one element for each row, although the file has another shape
     one_row: set[str] = field(default_factory=set)  # inputs and outputs whose first dimension of 1 becomes variable
-    locale: str = ""  # in place of a StringNormalizer's own
+    locale: str = ""  # replaces the locale of a StringNormalizer; "" for no change
 
     @property
     def in_memory(self) -> bool:
-        """Whether the model for ONNX Runtime differs from the file."""
+        """Return whether the model for ONNX Runtime differs from the file."""
         return bool(self.class_names or self.locale or self.one_row)
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
 def adaptations_of(source: Source, start: int, end: int, maps: Iterable[str], single: Iterable[str]) -> Adaptations:
-    """Find the changes that a graph's nodes need. maps: its outputs that are no tensors. single: outputs declared with one
-    row."""
+    """Find the changes that the nodes of a graph need. maps: the graph's outputs that are no tensors. single: the outputs that
+    are declared with one row."""
     found = Adaptations()
     makers: dict[str, Node] = {}
     for number, _, first, last in fields(source, start, end):
@@ -84,7 +85,7 @@ def _is_zip_map(node: Node) -> bool:
 
 
 def _is_label(name: str, makers: dict[str, Node]) -> bool:
-    """Whether an output is the first one of a classifier, perhaps cast: the class of each row."""
+    """Return whether an output is the first output of a classifier, perhaps cast. That is the class of each row."""
     for _ in range(len(makers)):
         node = makers.get(name)
         if node is None:
@@ -115,7 +116,7 @@ def _node(source: Source, start: int, end: int) -> Node:
 
 
 def _class_names(source: Source, node: Node) -> list[str]:
-    """Return ZipMap's class labels: it has texts or integers."""
+    """Return the class labels of a ZipMap, which are texts or integers."""
     numbers: list[str] = []
     words: list[str] = []
     for start, end in node.attributes:
@@ -130,7 +131,7 @@ def _class_names(source: Source, node: Node) -> list[str]:
 
 
 def _integers(source: Source, value: int, start: int, end: int) -> list[int]:
-    """Return a repeated int64, which protobuf writes number by number, or packed."""
+    """Return a repeated int64, which protobuf writes either as single numbers or packed."""
     if start == end:
         return [signed(value)]
     found = []
@@ -152,7 +153,7 @@ def _needs_other_locale(source: Source, node: Node) -> bool:
         if _attribute_name(source, start, end) == "locale":
             values = (text(source, first, last) for number, _, first, last in fields(source, start, end) if number == 4)
             wanted = next(values, wanted)
-    # ONNX Runtime asks for en_US.UTF-8 by default, and else for the name as it stands.
+    # ONNX Runtime asks for en_US.UTF-8 by default, or else for the exact name in the model.
     exact = "en_US.UTF-8" if wanted == _DEFAULT_LOCALE else wanted
     return not _has_locale(exact) and _has_locale(_EVERYWHERE)
 
@@ -202,7 +203,7 @@ def _in_graph(source: Source, adaptations: Adaptations) -> Change:
                 return _field(1, _cast(node))
             if adaptations.locale and _needs_other_locale(source, node):
                 return _field(1, _with_locale(source, start, end, adaptations.locale))
-        elif number == 13 and one_row:  # shapes of intermediate values have the exported batch size
+        elif number == 13 and one_row:  # drop shapes of intermediate values: they have the exported batch size
             return b""
         elif number in (11, 12, 13):  # the graph's inputs and outputs, and intermediate values
             name = _attribute_name(source, start, end)
@@ -229,7 +230,7 @@ def _changed(source: Source, start: int, end: int, change: Change) -> bytes:
 
 
 def _cast(node: Node) -> bytes:
-    """Return a node Cast in place of a ZipMap, because its probabilities are FP64 in a model made with FP64."""
+    """Return a node Cast that replaces a ZipMap: a model made with FP64 has FP64 probabilities."""
     to = _field(1, b"to") + b"\x18" + varint_bytes(_FLOAT) + b"\xa0\x01\x02"  # i; AttributeProto.type = INT
     names = _field(1, node.inputs[0].encode()) + _field(2, node.outputs[0].encode())
     return names + _field(4, b"Cast") + _field(5, to)
@@ -243,7 +244,7 @@ def _probabilities(name: str, classes: int) -> bytes:
 
 
 def _without_shape(source: Source, start: int, end: int) -> bytes:
-    """Return a ValueInfoProto of a tensor without its shape."""
+    """Return the ValueInfoProto of a tensor without its shape."""
 
     def tensor(number: int, _start: int, _end: int) -> bytes | None:
         return b"" if number == 2 else None
@@ -257,7 +258,7 @@ def _without_shape(source: Source, start: int, end: int) -> bytes:
 
 
 def _with_rows(source: Source, start: int, end: int) -> bytes:
-    """Return a ValueInfoProto whose first dimension has a name instead of a size."""
+    """Return the ValueInfoProto of a tensor, with a name instead of a size for its first dimension."""
     dimensions = 0
 
     def shape(number: int, _start: int, _end: int) -> bytes | None:

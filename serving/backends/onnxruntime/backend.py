@@ -1,8 +1,8 @@
-"""ONNX Runtime: one session per device, shared by that device's instances.
+"""The ONNX Runtime backend: all instances on one device share one session.
 
-A session may run on many threads at once, so instances share its weights, its arena and its thread pool, and a changed
-instance count costs nothing. Two kinds of session serialise or forbid concurrent runs and so belong to one instance
-each: the TensorRT provider's and those with CUDA graphs.
+A session may run on many threads at the same time, so instances share its weights, its arena and its thread pool, and a changed
+number of instances costs nothing. Sessions of the TensorRT provider, and sessions with CUDA graphs, cannot run concurrently.
+Such a session belongs to one instance.
 """
 
 import copy
@@ -41,13 +41,13 @@ from serving.core.device_tensor import DeviceTensor, host_array
 from serving.core.devices import Device
 from serving.core.errors import ServingError, invalid, not_found, unavailable
 
-# Errors reach the client and the log through ServingError; ONNX Runtime's own lines would repeat them, with paths.
+# Errors reach the client and the log as ServingError. ONNX Runtime's own lines would repeat them, with paths.
 ort.set_default_logger_severity(4)
 
 _BF16 = np.dtype(ml_dtypes.bfloat16)
 _ONNX_BF16 = 16  # TensorProto.BFLOAT16
 
-# Dims that need no confirmation by the file's shape.
+# Dims that are accepted although the file has no shape.
 _ANY_SIZE = frozenset((1, -1))
 _ORT_TYPES = {
     "tensor(float)": "FP32",
@@ -68,8 +68,8 @@ class OnnxRuntimeBackend(Backend):
         super().__init__(spec)
         self._sessions: dict[Device, ort.InferenceSession] = {}
         self._model: OnnxModel | None = None
-        self._scalars: list[str] = []  # inputs without dimensions, which the configuration can only call [1]
-        self._lock = threading.Lock()  # instances are made on their own threads
+        self._scalars: list[str] = []  # inputs without dimensions, which are [1] in the configuration
+        self._lock = threading.Lock()  # each instance is made on its own thread
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
@@ -95,7 +95,7 @@ class OnnxRuntimeBackend(Backend):
         signature = model.signature()
         if _may_fit_inferred(self.spec.config, signature):
             signature = _inferred(self.spec.config, signature, model, _onnx_file(self.spec.model_file), ())
-        # The configuration is complete: this checks it against the file.
+        # The configuration is complete, so this only checks it against the file.
         complete_config(copy.deepcopy(self.spec.config), signature)
         if not self.spec.config.max_batch_size:
             self._scalars = [tensor.name for tensor in signature.inputs if tensor.shape == ()]
@@ -121,7 +121,7 @@ class OnnxRuntimeBackend(Backend):
         session = _session(self._model, _onnx_file(self.spec.model_file), options, providers)
         wanted = providers[0][0]
         if wanted not in session.get_providers():
-            # ONNX Runtime falls back to the next provider silently where a library is missing.
+            # ONNX Runtime silently uses the next provider if a library is missing.
             raise unavailable(f"ONNX Runtime could not start {wanted} on {device}: one of its libraries is missing")
         return session
 
@@ -131,11 +131,11 @@ class OnnxRuntimeBackend(Backend):
 
 
 class OnnxRuntimeInstance(ArrayInstance):
-    """Runs a session. The way to pass inputs and outputs is chosen once, by device and datatypes.
+    """Runs a session. The device and the datatypes decide, once, how inputs and outputs are passed.
 
-    On the CPU and with plain numpy types a session's `run` is the fastest way (2.9 us for a tiny model, I/O binding 4.6,
-    OrtValues 30). On a GPU I/O binding takes inputs on the device by reference (DLPack). BF16 goes through bindings too,
-    because ONNX Runtime cannot exchange it as numpy arrays.
+    On the CPU, with plain numpy types, a session's `run` is the fastest way (2.9 us for a tiny model; I/O binding takes 4.6 us,
+    OrtValues 30 us). On a GPU, I/O binding takes inputs on the device by reference (DLPack). BF16 uses binding too, because
+    ONNX Runtime cannot exchange BF16 as numpy arrays.
     """
 
     def __init__(self, spec: ModelSpec, device: Device, session: ort.InferenceSession, scalars: list[str]) -> None:
@@ -146,14 +146,14 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._on_gpu = device.kind == "gpu"
         self.any_thread = not self._on_gpu
         self._stay_on_device = False
-        # The method that InferenceSession.run wraps. The wrapper's checks, which a checked request does not need, take a fifth
-        # of the time of a small run; and if a provider fails, the wrapper silently goes on with another one.
+        # InferenceSession.run wraps this method. The wrapper's checks, which a checked request does not need, take a fifth of
+        # the time of a small run. Also, if a provider fails, the wrapper silently uses another one.
         run: Run = session._sess.run
         self._run: Run = self._run_bound if self._on_gpu or "tensor(bfloat16)" in types else run
         self._shapes_vary = any(-1 in entry.dims for entry in spec.config.input)
         self._scalar_inputs = scalars
         self._batches = spec.config.max_batch_size > 0
-        # A scalar has no dims in the model, and at least one in the configuration.
+        # A scalar has no dims in the model, but at least one in the configuration.
         self._scalar_shapes = {
             entry.name: (1,) * max(1, len(entry.reshape.shape if entry.HasField("reshape") else entry.dims))
             for entry in spec.config.output
@@ -164,7 +164,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         self._converts_outputs = bool(self._text_outputs) or not self._batches
         usual = not (self._on_gpu or self._ragged or self._text_inputs)
         self._preallocated = PreallocatedOutputs(spec.config, session) if usual else None
-        self._buffers: OutputBuffers | None = None  # of the batch that runs
+        self._buffers: OutputBuffers | None = None  # the buffers of the running batch
 
     def execute(self, batch: Batch) -> None:
         self._stay_on_device = self._on_gpu and all(request.asked.device_outputs for request in batch.requests)
@@ -202,7 +202,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         return outputs
 
     def close(self) -> None:
-        """Release the session, whose memory is freed with the last instance and the backend."""
+        """Release the session. Its memory is freed when the last instance and the backend have released it."""
         self._session = None
         self._run = _closed
 
@@ -219,7 +219,7 @@ class OnnxRuntimeInstance(ArrayInstance):
         try:
             self._session.run_with_iobinding(binding, options)
         except Exception:
-            # Outputs have other shapes than the file declares, or the request is wrong; `_run` has the better error message.
+            # Outputs have other shapes than the file declares, or the request is wrong. `_run` gives a better error message.
             return self._run(outputs, inputs, options)
         return [buffers[name] for name in outputs]
 
@@ -243,21 +243,21 @@ class OnnxRuntimeInstance(ArrayInstance):
         )
 
     def _device_tensor(self, value: ort.OrtValue) -> DeviceTensor | Tensor:
-        """Return a tensor over the same memory, which is freed by way of the session; strings are always on the host."""
+        """Return a tensor over the same memory, which the session frees. Strings are always on the host."""
         if value.data_type() == "tensor(string)":
             return _host_array(value)
         import torch
 
         tensor = torch.from_dlpack(value)
-        is_bool = value.data_type() == "tensor(bool)"  # its DLPack tensors are bytes
+        is_bool = value.data_type() == "tensor(bool)"  # DLPack tensors of booleans are bytes
         return DeviceTensor.of(tensor.view(torch.bool) if is_bool else tensor, owner=self._session)
 
 
 def _signature(
     config: ModelConfig, model: OnnxModel, folder: Path, model_file: Path, unknown: tuple[int, ...] | None = ()
 ) -> Signature:
-    """Return the signature of a file, with shapes and datatypes that ONNX Runtime infers if the configuration depends on them.
-    unknown: the shape of a tensor without any."""
+    """Return the signature of a file, with the shapes and datatypes that ONNX Runtime infers if the configuration depends on
+    them. unknown: the shape to use for a tensor whose shape is unknown."""
     signature = model.signature()
     if _depends_on_inference(config, signature) or _may_fit_inferred(config, signature):
         check_external_data(model, folder)
@@ -266,8 +266,8 @@ def _signature(
 
 
 def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
-    """Whether an output has sizes that the file leaves open and ONNX Runtime may infer, and the configuration's shape differs
-    from the file's. Triton takes the inferred shapes of outputs."""
+    """Return whether an output has sizes that the file leaves open and ONNX Runtime may infer, and whether the configuration's
+    shape differs from the file's. Triton takes the inferred shapes of outputs."""
     open_sizes = any(-1 in (output.shape or ())[1:] for output in signature.outputs)
     open_rows = any(-1 in (output.shape or ()) for output in signature.outputs)
     configured = config.output and all(output.dims for output in config.output)
@@ -275,7 +275,7 @@ def _may_fit_inferred(config: ModelConfig, signature: Signature) -> bool:
 
 
 def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
-    """Whether the configuration depends on shapes that the file lacks. Inferring them takes a session, which reads all
+    """Return whether the configuration depends on shapes that the file lacks. To infer them takes a session, which reads all
     weights."""
     unknown = {tensor.name for tensor in (*signature.inputs, *signature.outputs) if tensor.shape is None}
     entries = [entry for entry in (*config.input, *config.output) if entry.name in unknown]
@@ -285,7 +285,7 @@ def _depends_on_inference(config: ModelConfig, signature: Signature) -> bool:
 
 
 def _name_classes(config: ModelConfig, model: OnnxModel) -> None:
-    """Write the file's class names into the configuration, unless it has others."""
+    """Write the file's class names into the configuration, unless it already has class names."""
     served = {output.name for output in config.output}
     names = {name: found for name, found in model.adaptations.class_names.items() if name in served}
     if names and class_names.KEY not in config.parameters:
@@ -299,10 +299,11 @@ def _inferred(
     path: Path,
     unknown: tuple[int, ...] | None,
 ) -> Signature:
-    """Return the signature with the missing datatypes and shapes that ONNX Runtime infers.
+    """Return the signature, completed with the datatypes and shapes that ONNX Runtime infers.
 
-    As in Triton, a tensor of unknown shape is [1] unless the configuration gives its dims. Triton accepts [1] alone there; this
-    accepts -1 too. Tensors without a datatype of the protocol are left out. unknown: the shape of such a tensor.
+    As in Triton, a tensor of unknown shape is [1] unless the configuration gives its dims. For these dims Triton accepts only
+    [1]; this server accepts -1 too. Outputs without a datatype of the protocol are left out. unknown: the shape of a tensor of
+    unknown shape.
     """
     session = check_loads(model, path)
     found = {node.name: node for node in (*session.get_inputs(), *session.get_outputs())}
@@ -326,7 +327,7 @@ def _inferred(
 
 
 def _with_inferred(output: TensorSignature, shape: Sequence[int | str | None]) -> TensorSignature:
-    """Return an output with the sizes that the file leaves open and ONNX Runtime infers."""
+    """Return an output with the sizes that the file leaves open and that ONNX Runtime infers."""
     if output.shape is None or len(shape) != len(output.shape):
         return output
     sizes = zip(output.shape, shape, strict=True)
@@ -335,7 +336,7 @@ def _with_inferred(output: TensorSignature, shape: Sequence[int | str | None]) -
 
 
 def check_loads(model: OnnxModel, path: Path) -> ort.InferenceSession:
-    """Start a session without optimisation, on the CPU, or on a GPU if the CPU lacks an operator; INVALID_ARG if ONNX Runtime
+    """Start a session without optimisation, on the CPU, or on a GPU if the CPU lacks an operator. INVALID_ARG if ONNX Runtime
     refuses the model."""
     options = ort.SessionOptions()
     options.log_severity_level = 4
@@ -353,7 +354,7 @@ def check_loads(model: OnnxModel, path: Path) -> ort.InferenceSession:
 def _session(
     model: OnnxModel, path: Path, options: ort.SessionOptions, providers: Sequence[Provider]
 ) -> ort.InferenceSession:
-    """Start a session of a file, or of the model that is changed in memory; INVALID_ARG if ONNX Runtime refuses it."""
+    """Start a session of a file, or of the model changed in memory. INVALID_ARG if ONNX Runtime refuses the model."""
     source: str | bytes = str(path)
     if model.adaptations.in_memory:
         source = adapt(path, model.adaptations, bool(model.opset))
@@ -387,12 +388,12 @@ def _host_array(value: ort.OrtValue) -> Tensor:
     if size == 0:
         return np.empty(value.shape(), _BF16)
     memory = (ctypes.c_char * size).from_address(value.data_ptr())
-    memory.owner = value  # keeps the tensor as long as views of it
+    memory.owner = value  # keeps the tensor as long as there are views of it
     return np.frombuffer(memory, _BF16).reshape(value.shape())
 
 
 def _decoded(array: Tensor, name: str) -> Tensor:
-    """Return BYTES elements as str, for ONNX Runtime; INVALID_ARG unless they are UTF-8."""
+    """Return BYTES elements as str, for ONNX Runtime; INVALID_ARG if an element is not UTF-8."""
     decoded = np.empty(array.shape, np.object_)
     try:
         decoded.reshape(-1)[:] = [e.decode() if isinstance(e, bytes) else str(e) for e in array.reshape(-1).tolist()]
@@ -410,12 +411,12 @@ def _encoded(array: Tensor) -> Tensor:
 
 
 def _onnx_file(path: Path) -> Path:
-    """Return the file of a model, which as in Triton may be a folder with model.onnx and its external data."""
+    """Return the file of a model. As in Triton, a model may be a folder with model.onnx and its external data."""
     return path / "model.onnx" if path.is_dir() else path
 
 
 def _read(model_file: Path, config: ModelConfig | None = None) -> tuple[OnnxModel, Path]:
-    """Read a file, with the changes that the configuration asks for, and return it with its folder."""
+    """Read a file, apply the changes that the configuration asks for, and return the model and the file's folder."""
     path = _onnx_file(model_file)
     if not path.is_file():
         raise not_found(f"the version folder has no '{model_file.name}'")

@@ -1,7 +1,7 @@
-"""Tests whether a model that was exported for one row gives the same answers for several rows together.
+"""Tests whether a model that was exported for one row gives the same answers for several rows in one batch.
 
-Random rows go through the model of the file, one by one, and together through the model with a variable first dimension. A
-constant shape inside, or an operator that mixes rows, causes an error or another answer.
+Random rows run through the model of the file, one by one, and then together through the model with a variable first dimension.
+A constant shape inside the model, or an operator that mixes rows, causes an error or another answer.
 """
 
 import math
@@ -17,15 +17,15 @@ from serving.core.datatypes import DATATYPES, Tensor
 from serving.core.errors import ServingError
 
 _ROWS = (2, 3)
-_VARIABLE_SIZE = 4  # of dimensions that the file leaves open
-_MAX_ELEMENTS = 50_000_000  # of one row's input
+_VARIABLE_SIZE = 4  # the size for dimensions that the file leaves open
+_MAX_ELEMENTS = 50_000_000  # the most elements of an input with one row
 _MAX_SECONDS = 30.0
 _TOLERANCE = 1e-3
 
 
 def answers_rows_alike(model: OnnxModel, path: Path) -> bool:
-    """Return whether the answers are the same; False also if that cannot be tested. `model` keeps its variable first
-    dimension."""
+    """Return whether the answers are the same; False also if that cannot be tested. `model` keeps the variable first dimension
+    that it gets for the test."""
     if not all(_can_be_made(tensor.datatype, tensor.shape) for tensor in model.inputs):
         return False
     options = ort.RunOptions()
@@ -39,7 +39,7 @@ def answers_rows_alike(model: OnnxModel, path: Path) -> bool:
         return all(_alike(_made_up(model, rows), rows, alone, together, options) for rows in _ROWS)
     except ServingError:
         return False
-    except Exception:  # ONNX Runtime's own types
+    except Exception:  # ONNX Runtime raises its own types
         return False
     finally:
         clock.cancel()
@@ -51,7 +51,7 @@ def _can_be_made(datatype: str, shape: tuple[int, ...] | None) -> bool:
 
 
 def _made_up(model: OnnxModel, rows: int) -> dict[str, Tensor]:
-    """Return random inputs: small numbers, so that they are valid indexes too."""
+    """Return random inputs. They are small numbers, so that they are valid indexes too."""
     random = np.random.default_rng(rows)
     found: dict[str, Tensor] = {}
     for tensor in model.inputs:

@@ -1,4 +1,4 @@
-"""ONNX Runtime's errors as one sentence without paths, and the versions that this runtime can run."""
+"""Turns ONNX Runtime's errors into sentences without paths, and checks that it supports a model's versions."""
 
 import re
 
@@ -24,7 +24,7 @@ _IR = re.compile(r"Unsupported model IR version: (\d+), max supported IR version
 
 
 def sentence(error: Exception) -> str:
-    """Return the error's own words without status codes, C++ signatures, paths, addresses and line breaks."""
+    """Return the text of an error without status codes, C++ signatures, paths, addresses and line breaks."""
     text = _STATUS.sub("", str(error))
     for pattern in (_LOAD, _ORIGIN, _ADVICE, _PATH):
         text = pattern.sub("", text)
@@ -62,16 +62,16 @@ def _exporters_problem(text: str) -> str:
 
 
 def run_error(error: Exception, shapes_vary: bool) -> ServingError:
-    """Return INVALID_ARG if the inputs are wrong (by the status, or free dimensions that do not fit), else INTERNAL."""
+    """Return INVALID_ARG if the inputs are wrong (by the status, or because free dimensions do not fit), else INTERNAL."""
     if type(error).__name__ == "InvalidArgument" or (shapes_vary and _MISFIT.search(str(error))):
         return invalid(f"the model refuses the inputs: {sentence(error)}")
     return internal(f"the model failed: {sentence(error)}")
 
 
 def unsupported_version(model: OnnxModel) -> str:
-    """Return a sentence with both versions if this runtime is too old for the file, else "".
+    """Return a sentence with both versions if this runtime is too old for the file, or else "".
 
-    An empty model with the same versions tries it, because the runtime has no call for its versions.
+    It loads an empty model with the same versions, because the runtime has no call that returns its versions.
     """
     try:
         ort.InferenceSession(_empty_model(model), providers=["CPUExecutionProvider"])

@@ -1,7 +1,7 @@
-"""Reads the description in an ONNX file without its weights.
+"""Reads the description of a model in an ONNX file, without the weights.
 
-The file is mapped and its protobuf fields are walked by their lengths: a file of 2 GB costs no more than its node list.
-Field numbers are those of onnx.proto3 (ONNX IR specification).
+The file is mapped, and its protobuf fields are skipped by their lengths, so the time for a file of 2 GB depends only on its
+number of nodes. The field numbers are the ones of onnx.proto3 (ONNX IR specification).
 """
 
 import mmap
@@ -24,22 +24,22 @@ _DATATYPES = {
     9: "BOOL", 10: "FP16", 11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16",
 }  # fmt: skip
 
-# Types of ONNX that no KServe datatype carries, to be named in an error.
+# Types of ONNX that have no KServe datatype, for error messages.
 _OTHER_TYPES = {
     14: "COMPLEX64", 15: "COMPLEX128", 17: "FLOAT8E4M3FN", 18: "FLOAT8E4M3FNUZ", 19: "FLOAT8E5M2", 20: "FLOAT8E5M2FNUZ",
     21: "UINT4", 22: "INT4", 23: "FLOAT4E2M1",
 }  # fmt: skip
 
 _SEQUENCE, _SEQUENCE_OF_MAPS = "a sequence", "a sequence of maps"
-_KINDS = {4: _SEQUENCE, 5: "a map", 8: "a sparse tensor", 9: "an optional"}  # TypeProto's fields beside tensor_type
-# Advice for an output that is no tensor.
+_KINDS = {4: _SEQUENCE, 5: "a map", 8: "a sparse tensor", 9: "an optional"}  # TypeProto's fields other than tensor_type
+# Advice for messages about an output that is no tensor.
 _REMEDIES = {
     _SEQUENCE_OF_MAPS: "export the model without maps, from scikit-learn with to_onnx(model, X[:1], options={'zipmap': False})",
     _SEQUENCE: "export the model with the tensors in it as outputs of their own, or publish a model for each",
 }
 _REMEDY = "export the model with tensors as its outputs"
 
-# The paths to tensors: message -> {field number: message}. Any tensor may have external data.
+# The fields that lead to tensors: message -> {field number: message}. Any tensor may have external data.
 _TENSOR_PATHS: dict[str, dict[int, str]] = {
     "Model": {7: "Graph", 20: "TrainingInfo", 25: "Function"},
     "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
@@ -49,7 +49,7 @@ _TENSOR_PATHS: dict[str, dict[int, str]] = {
     "Function": {7: "Node", 11: "Attribute"},
     "TrainingInfo": {1: "Graph", 2: "Graph"},
 }
-_MAX_DEPTH = 100  # as protobuf's own limit for nested messages
+_MAX_DEPTH = 100  # protobuf has the same limit for nested messages
 _MAX_PROTOBUF = 2**31 - 1
 
 
@@ -62,7 +62,7 @@ class ExternalData:
 
 @dataclass(slots=True)
 class OnnxModel:
-    """The description in the file. unsupported: inputs and outputs that are no tensors of a KServe datatype, with the
+    """The description in the file. unsupported: inputs and outputs that are no tensors with a KServe datatype, each with the
     reason."""
 
     ir_version: int = 0
@@ -80,7 +80,7 @@ class OnnxModel:
 
     @property
     def left_out(self) -> list[str]:
-        """The outputs that the protocol cannot carry and that no change replaces."""
+        """Return the outputs that the protocol cannot carry and that no adaptation replaces."""
         return [
             tensor.name
             for tensor in self.outputs
@@ -101,7 +101,7 @@ class OnnxModel:
     def signature(self) -> Signature:
         """Return the signature that clients see.
 
-        An output without a KServe datatype (such as a sequence of tensors) is left out; such an input is an error.
+        An output without a KServe datatype (such as a sequence of tensors) is left out. INVALID_ARG for such an input.
         """
         for tensor in self.inputs:
             if tensor.name in self.unsupported:
@@ -124,7 +124,7 @@ class OnnxModel:
 
 
 def read_onnx(path: Path) -> OnnxModel:
-    """Parse an ONNX file; INVALID_ARG in one sentence for any other file."""
+    """Parse an ONNX file. INVALID_ARG for any other file."""
     size = path.stat().st_size
     if size == 0:
         raise invalid("the ONNX file is empty")
@@ -175,7 +175,7 @@ def _model(source: Source, size: int) -> OnnxModel:
 
 
 def _one_line(text_of_file: str) -> str:
-    """Return the producer in a file; "" for a text of several lines, which some producers write instead of a version."""
+    """Return the producer in a file; "" if it has several lines, because some producers write a long text there."""
     return text_of_file.strip()[:100] if len(text_of_file.strip().splitlines()) == 1 else ""
 
 
@@ -207,7 +207,7 @@ def _graph_signature(source: Source, start: int, end: int, model: OnnxModel) -> 
 
 
 def _adapt(source: Source, start: int, end: int, model: OnnxModel) -> None:
-    """Search the nodes if the model may need changes; most models need none."""
+    """Search the nodes for adaptations if the model may need them. Most models need none."""
     maps = [tensor.name for tensor in model.outputs if tensor.name in model.unsupported]
     batches = any(tensor.shape is not None and tensor.shape[:1] == (-1,) for tensor in model.inputs)
     single = [tensor.name for tensor in model.outputs if batches and tensor.shape == (1,)]
@@ -225,7 +225,7 @@ def _name_of_tensor(source: Source, start: int, end: int) -> str:
 
 def _value_info(source: Source, start: int, end: int, model: OnnxModel) -> TensorSignature:
     name, datatype, shape = "", "", None
-    problem = ""  # empty if the file has no type: it may be inferred
+    problem = ""  # empty if the file has no type, because the type may be inferred
     for number, _, first, last in fields(source, start, end):
         if number == 1:
             name = text(source, first, last)
@@ -243,7 +243,7 @@ def _value_info(source: Source, start: int, end: int, model: OnnxModel) -> Tenso
 
 
 def _kind(source: Source, kind: int, start: int, end: int) -> str:
-    """Return the kind that a field of a TypeProto stands for; "" for none. Field 1 of a sequence is the type of its
+    """Return the kind of type that a field of a TypeProto means; "" if there is none. Field 1 of a sequence is the type of its
     elements."""
     if kind != 4:
         return _KINDS.get(kind, "")
@@ -268,7 +268,7 @@ def _dimension(source: Source, start: int, end: int) -> int:
     for number, value, _, _ in fields(source, start, end):
         if number == 1 and signed(value) >= 0:
             return value
-    return -1  # a symbol, or nothing
+    return -1  # the dimension is a symbol, or has no value
 
 
 def _external_data(source: Source, start: int, end: int, message: str, depth: int) -> Iterator[ExternalData]:
@@ -301,9 +301,9 @@ def _external_entry(source: Source, start: int, end: int) -> ExternalData | None
 
 
 def check_external_data(model: OnnxModel, folder: Path) -> None:
-    """Refuse weights outside the model's own folder, by path or by symbolic link, and those missing or too short.
+    """Refuse weights outside the model's own folder, by path or by symbolic link, and weights that are missing or too short.
 
-    Otherwise a model could read any file of the server: see onnx#3991 and CVE-2026-27489.
+    Otherwise a model could read any file of the server; see onnx#3991 and CVE-2026-27489.
     """
     sizes: dict[str, int] = {}
     for entry in model.external:
@@ -319,7 +319,7 @@ def check_external_data(model: OnnxModel, folder: Path) -> None:
 
 
 def _refuse_stand_in(path: Path) -> None:
-    """Refuse a download page or pointer in place of weights, because ONNX Runtime would read its letters as numbers."""
+    """Refuse a download page or a pointer instead of weights, because ONNX Runtime would read its letters as numbers."""
     with path.open("rb") as file:
         downloaded = stand_in(file.read(HEAD_BYTES))
     if downloaded is not None:
@@ -335,7 +335,7 @@ def missing_external_data(model: OnnxModel, folder: Path) -> list[str]:
 
 
 def _leads_nowhere_else(location: str) -> bool:
-    """Whether a location is inside the model's folder. With a leading '*' ONNX Runtime takes a memory address."""
+    """Return whether a location is inside the model's folder. ONNX Runtime takes one that begins with '*' as an address."""
     path = PurePosixPath(location)
     strange = "\\" in location or "\0" in location or location.startswith("*")
     return bool(path.parts) and not path.is_absolute() and ".." not in path.parts and not strange

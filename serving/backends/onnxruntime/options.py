@@ -1,6 +1,6 @@
-"""config.pbtxt -> ONNX Runtime's session options, run options and execution providers.
+"""Makes ONNX Runtime's session options, run options and execution providers from config.pbtxt.
 
-Names and values are those of Triton's onnxruntime_backend README; every wrong value is an INVALID_ARG that names it.
+Names and values are as in the README of Triton's onnxruntime_backend. INVALID_ARG with its name for every wrong value.
 """
 
 import functools
@@ -29,7 +29,7 @@ _LEVELS = {
 _CONV_SEARCH = {"0": "EXHAUSTIVE", "1": "HEURISTIC", "2": "DEFAULT"}
 _ARENA = {"0": "kNextPowerOfTwo", "1": "kSameAsRequested"}
 _ENTRY_PREFIXES = ("session.", "optimization.", "mlas.")
-# Entries that name files: a model's configuration must not make the server read or write elsewhere.
+# Entries that name files. A model's configuration must not make the server read or write other files.
 _NAMES_A_FILE = re.compile(r"path|file|folder|directory|library|_dir$|^load_config$")
 _NAMES_MEMORY = re.compile(r"user_compute_stream|^gpu_external|^context$")
 _ARENA_SHRINKAGE = "memory.enable_memory_arena_shrinkage"
@@ -87,7 +87,7 @@ _TENSORRT_CACHES = {"trt_engine_cache_path", "trt_timing_cache_path"}
 
 
 def check_options(spec: ModelSpec) -> None:
-    """Raise INVALID_ARG for any wrong option, also for one that only a GPU uses."""
+    """Raise INVALID_ARG for any wrong option, even if only a GPU uses it."""
     config = spec.config
     parameters = Parameters.of(config)
     parameters.warn_of_unknown(_KNOWN, _ENTRY_PREFIXES)
@@ -111,7 +111,7 @@ def check_options(spec: ModelSpec) -> None:
 def session_options(config: ModelConfig) -> ort.SessionOptions:
     parameters = Parameters.of(config)
     options = ort.SessionOptions()
-    options.log_severity_level = 4  # this module's errors have no paths
+    options.log_severity_level = 4  # errors of this package have no paths, unlike these lines
     options.graph_optimization_level = _graph_level(config)
     intra = parameters.integer("intra_op_thread_count", 0, maximum=1024)
     options.intra_op_num_threads = intra or default_threads(config)
@@ -151,7 +151,7 @@ def run_options(config: ModelConfig) -> ort.RunOptions:
 
 
 def session_is_exclusive(config: ModelConfig, device: Device) -> bool:
-    """Whether an instance needs its own session: TensorRT runs one batch at a time, a CUDA graph owns its buffers."""
+    """Return whether an instance needs its own session: TensorRT runs one batch at a time, a CUDA graph owns its buffers."""
     if device.kind != "gpu":
         return False
     accelerators = config.optimization.execution_accelerators.gpu_execution_accelerator
@@ -201,7 +201,7 @@ def _cuda_options(spec: ModelSpec, device: Device) -> dict[str, str]:
 
 
 def _passed_on(accelerator: ModelOptimizationPolicy.ExecutionAccelerators.Accelerator) -> dict[str, str]:
-    """Return the parameters for the provider; INVALID_ARG for one that names a file or an address in memory."""
+    """Return the parameters for the provider; INVALID_ARG for a parameter that names a file or memory."""
     for key in accelerator.parameters:
         if _NAMES_A_FILE.search(key) or _NAMES_MEMORY.search(key):
             raise invalid(
@@ -231,7 +231,7 @@ def _tensorrt_options(spec: ModelSpec, values: dict[str, str]) -> dict[str, str]
 
 
 def _inside_model(spec: ModelSpec, key: str, value: str) -> str:
-    """Return a path inside the model's own folder: a cached engine is code, and may come from nowhere else."""
+    """Return a path inside the model's own folder: a cached engine is code, and must not come from elsewhere."""
     path = PurePosixPath(value)
     if path.is_absolute() or ".." in path.parts:
         raise invalid(f"tensorrt parameter '{key}' must be a path inside the model's folder")
@@ -240,15 +240,15 @@ def _inside_model(spec: ModelSpec, key: str, value: str) -> str:
 
 @functools.cache
 def why_no_cuda() -> str:
-    """Return why ONNX Runtime cannot use CUDA here; "" if it can.
+    """Return why ONNX Runtime cannot use CUDA on this machine; "" if it can.
 
-    A provider in the list of available ones may still fail: only a session that has started with it proves that it works.
+    A provider in the list of available ones may still fail. Only a session that has started with it proves that it works.
     """
     if "CUDAExecutionProvider" not in ort.get_available_providers():
         return "this onnxruntime package was built without CUDA"
     if not gpu_count():
         return "this machine has no CUDA device"
-    ort.preload_dlls()  # CUDA and cuDNN from NVIDIA's Python packages, where those are installed
+    ort.preload_dlls()  # CUDA and cuDNN from NVIDIA's Python packages, if these are installed
     try:
         session = ort.InferenceSession(_IDENTITY, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])
     except Exception:

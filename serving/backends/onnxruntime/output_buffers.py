@@ -1,6 +1,6 @@
-"""Outputs that ONNX Runtime writes straight into a client's shared memory, without memory of the server's own.
+"""Lets ONNX Runtime write outputs directly into a client's shared memory, instead of into the server's memory.
 
-This takes a batch of one request, all of whose outputs go to shared memory and have their shapes in the model's file.
+This is possible for a batch of one request if all its outputs go to shared memory, and have shapes in the model's file.
 """
 
 import math
@@ -14,14 +14,14 @@ from serving.core.batch import Batch
 from serving.core.datatypes import BY_CONFIG, Tensor
 from serving.core.output_target import OutputTarget
 
-MIN_BYTES = 4 << 20  # bytes of all outputs together; a binding costs 25 us, as much as copying 1.5 MB
+MIN_BYTES = 4 << 20  # the least bytes of all outputs together; a binding takes 25 us, like a copy of 1.5 MB
 
 OutputBuffers = dict[str, Tensor]
 """Memory for each output of a batch, as an array of the output's shape and dtype."""
 
 
 class PreallocatedOutputs:
-    """Finds the buffers of a batch for the outputs whose shapes the model's file has."""
+    """Finds a batch's buffers for the outputs whose shapes are in the model's file."""
 
     def __init__(self, config: ModelConfig, session: ort.InferenceSession) -> None:
         self._batches = config.max_batch_size > 0
@@ -33,7 +33,7 @@ class PreallocatedOutputs:
         }
 
     def buffers(self, batch: Batch) -> OutputBuffers | None:
-        """Return the client's memory for every output of a batch; None if an output has none, or if all are small."""
+        """Return the client's memory for every output of a batch; None if an output has none, or if the outputs are small."""
         request = batch.requests[0]
         targets = request.asked.output_targets
         if not targets or not request.requested_outputs or len(batch.requests) > 1:
@@ -63,6 +63,6 @@ class PreallocatedOutputs:
 
 
 def bind(binding: ort.IOBinding, buffers: OutputBuffers) -> None:
-    """Have a run write its outputs into the buffers."""
+    """Let a run write its outputs into the buffers."""
     for name, buffer in buffers.items():
         binding.bind_output(name, "cpu", 0, buffer.dtype, buffer.shape, buffer.ctypes.data)

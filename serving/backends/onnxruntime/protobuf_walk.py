@@ -1,6 +1,6 @@
-"""Walks the fields of a mapped protobuf by their lengths, with bounds for the bytes and for the number of fields.
+"""Walks the fields of a mapped protobuf by their lengths, and checks the bounds of bytes and the number of fields.
 
-ONNX files are read in this way, without a class for each message and without copying weights. Source: protobuf's encoding.
+ONNX files are read in this way, without classes for messages and without copying weights. Source: protobuf's encoding.
 """
 
 import mmap
@@ -8,16 +8,16 @@ from collections.abc import Iterator
 
 from serving.core.errors import invalid
 
-MAX_FIELDS = 20_000_000  # about half a minute
+MAX_FIELDS = 20_000_000  # the most fields of a file, which take about half a minute
 
 
 class Truncated(Exception):
-    """A length that points past the end, or bytes that are no protobuf."""
+    """A length points past the end, or the bytes are no protobuf."""
 
 
 class Source:
-    """The mapped file, and the number of fields that may still be read, because a hostile file of tiny fields must not take
-    hours."""
+    """The mapped file, and the number of fields that may still be read. The number is limited, because a hostile file of tiny
+    fields must not take hours."""
 
     def __init__(self, data: mmap.mmap) -> None:
         self.data = data

@@ -1,6 +1,6 @@
-"""The Python backend: Triton's TritonPythonModel, each instance in a process of its own.
+"""The Python backend: Triton's TritonPythonModel, with each instance in a process of its own.
 
-Source of the API: the README of triton-inference-server/python_backend. The child's side lies in serving/child_program/.
+Source of the API: the README of triton-inference-server/python_backend. The child's part is in serving/child_program/.
 """
 
 import ast
@@ -22,17 +22,18 @@ from serving.core.errors import invalid, not_found
 from serving.core.message_json import message_to_json
 
 STUB = "serving.child_program.python_stub:PythonStub"
-_ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"  # inputs are on the host even with "no", as models must expect both
+# Inputs are on the host even with "no", because models with "no" must accept tensors on the host and on a GPU.
+_ON_HOST = "FORCE_CPU_ONLY_INPUT_TENSORS"
 
 
 class PythonBackend(Backend):
-    """Instances share nothing: each child imports and initializes the model for itself."""
+    """Instances share nothing: each child imports and initializes the model separately."""
 
     runs_user_code: ClassVar[bool] = True
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Run the model's `auto_complete_config` in a process of its own; by default add one instance on the CPU."""
+        """Run the model's `auto_complete_config` in a separate process. By default add one instance on the CPU."""
         path = version_dir / config.default_model_filename
         if _completes_itself(path):
             completed = _run_complete_config(config, path)
@@ -78,22 +79,22 @@ class PythonBackend(Backend):
 
 
 def _completes_itself(model_file: Path) -> bool:
-    """Whether the model may have `auto_complete_config`. Most models have none, and the process that runs it takes 0.2 s and
-    the model's imports. A model has none if its class is in the model's file, inherits nothing, and no source file has that
-    name."""
+    """Return whether the model may have `auto_complete_config`. Most models have none, and a process that runs it takes 0.2 s
+    and the time of the model's imports. A model has none if its class is in the model's file and inherits nothing, and no
+    source file contains that name."""
     try:
         source = model_file.read_bytes()
         if any(b"auto_complete_config" in path.read_bytes() for path in model_file.parent.rglob("*.py")):
             return True
         classes = [node for node in syntax_tree(source).body if isinstance(node, ast.ClassDef)]
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return True  # running it gives the error
+        return True  # running `auto_complete_config` reports the error
     own = [one for one in classes if one.name == "TritonPythonModel"]
     return not own or any(one.bases or one.keywords or one.decorator_list for one in own)
 
 
 def _run_complete_config(config: ModelConfig, path: Path) -> dict[str, object] | None:
-    """Return the configuration that `auto_complete_config` makes, as JSON; None without that method."""
+    """Return the configuration of `auto_complete_config`, as JSON; None if the model lacks that method."""
     work = "auto_complete_config"
     given = json.dumps(message_to_json(config))
     python = model_interpreter(config, path.parent.parent)

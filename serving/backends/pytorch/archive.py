@@ -1,10 +1,10 @@
-"""Finds the kind of a PyTorch file by its content, and the signature of a torch.export archive. Imports no torch, runs no code.
+"""Finds the kind of a PyTorch file, and the signature of a torch.export archive, without torch and without running code.
 
 torch.jit.save, torch.export.save, AOTInductor and torch.save all write zip archives:
     TorchScript     <root>/code/..., <root>/constants.pkl
     torch.export    <root>/archive_format, <root>/models/<name>.json   (schema: torch/_export/serde/schema.py)
     AOTInductor     <root>/archive_format, <root>/data/aotinductor/<name>/*.so
-    weights alone   <root>/data.pkl without code
+    only weights    <root>/data.pkl without code
 """
 
 import json
@@ -43,7 +43,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Archive:
-    """device: the one that an AOTInductor package was compiled for. has_example: whether a traced module kept its inputs."""
+    """device: the device that an AOTInductor package was compiled for. has_example: a traced module kept its example inputs."""
 
     kind: Kind
     names: tuple[str, ...]
@@ -52,7 +52,7 @@ class Archive:
 
 
 def read_archive(path: Path) -> Archive:
-    """Return the kind of a file; INVALID_ARG in one sentence for a file that is no model for PyTorch."""
+    """Return the kind of a file. INVALID_ARG if the file is no model for PyTorch."""
     with path.open("rb") as file:
         head = file.read(512)
     if not head:
@@ -143,7 +143,7 @@ def _signature(program: Json) -> Signature:
     call = program["graph_module"]["module_call_graph"][0]["signature"]
     results = _result_names(call["out_spec"], len(outputs))
     arguments = call.get("forward_arg_names") or ()
-    if len(arguments) != len(inputs):  # an argument that is a tuple or dict of tensors
+    if len(arguments) != len(inputs):  # an argument is a tuple or dict of tensors
         arguments = [_tensor_name(arg) for arg in inputs]
     input_tensors = [_tensor(name, _tensor_name(arg), values) for name, arg in zip(arguments, inputs, strict=True)]
     output_tensors = [_tensor(name, _tensor_name(arg), values) for name, arg in zip(results, outputs, strict=True)]
@@ -179,7 +179,7 @@ def _upper_bound(name: str, values: Json, ranges: Json) -> int:
 
 
 def _result_names(out_spec: str, count: int) -> list[str]:
-    """Return a dict's keys; otherwise Triton's ordinal names, OUTPUT__0, ... `out_spec` is a serialised pytree TreeSpec."""
+    """Return the keys of a dict, or else Triton's names, OUTPUT__0, ... out_spec: a serialised TreeSpec of torch's pytree."""
     _, spec = json.loads(out_spec)
     if spec["type"] == "builtins.dict":
         keys = json.loads(spec["context"])

@@ -1,7 +1,7 @@
-"""PyTorch: TorchScript (.pt), torch.export and AOTInductor archives (.pt2), by their content.
+"""The PyTorch backend: TorchScript files (.pt), and torch.export and AOTInductor archives (.pt2), told apart by content.
 
-Each instance loads its own weights, as in Triton, unless ENABLE_WEIGHT_SHARING lets those of one device share them. On a GPU
-each instance has a CUDA stream of its own. Parameters are those of Triton's pytorch_backend (README, "Parameters").
+As in Triton, each instance loads its own weights, unless ENABLE_WEIGHT_SHARING lets the instances of one device share them. On
+a GPU, each instance has its own CUDA stream. The parameters are the ones of Triton's pytorch_backend (README, "Parameters").
 """
 
 import copy
@@ -58,7 +58,7 @@ _NOT_OF_TORCHSCRIPT = frozenset((mc.TYPE_UINT16, mc.TYPE_UINT32, mc.TYPE_UINT64)
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The parameters of one model. `threads` is for each instance on the CPU; interop_threads 0 leaves torch's own."""
+    """The parameters of one model. threads: for each instance on the CPU. interop_threads: 0 means torch's own number."""
 
     inference_mode: bool
     optimized_execution: bool
@@ -87,7 +87,7 @@ class PytorchBackend(Backend):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
         self._shared: dict[Device, TorchModel] = {}
-        self._lock = threading.Lock()  # instances are made on their own threads
+        self._lock = threading.Lock()  # each instance is made on its own thread
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
@@ -108,7 +108,7 @@ class PytorchBackend(Backend):
         return export_signature(model_file) if archive.kind is Kind.TORCH_EXPORT else None
 
     def load(self) -> None:
-        """Check the file and every setting; the instances read the weights."""
+        """Check the file and every setting. The instances read the weights."""
         self._settings = Settings.of(self.spec.config)
         self.complete_config(copy.deepcopy(self.spec.config), self.spec.version_dir)
         _set_process_wide(self.spec, self._settings)
@@ -147,7 +147,7 @@ def _model_file(version_dir: Path, filename: str) -> Path:
 
 
 def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature | None:
-    """Return the file's signature; None if the configuration has it already (TorchScript, AOTInductor)."""
+    """Return the file's signature; None if the configuration already has it (TorchScript, AOTInductor)."""
     if archive.kind is Kind.TORCH_EXPORT:
         return export_signature(path)
     if _is_complete(config):
@@ -160,9 +160,9 @@ def _signature(path: Path, archive: Archive, config: ModelConfig) -> Signature |
 
 
 def _check_datatypes(config: ModelConfig, kind: Kind) -> None:
-    """Raise INVALID_ARG for datatypes that torch, or Triton's backend for TorchScript, does not have.
+    """Raise INVALID_ARG for datatypes that torch or Triton's TorchScript backend does not have.
 
-    A TorchScript file does not name its datatypes, so that otherwise a wrong one would fail with the first request.
+    A TorchScript file does not name its datatypes, so without this check a wrong one would fail with the first request.
     """
     refused = _NOT_OF_TORCHSCRIPT if kind is Kind.TORCHSCRIPT else frozenset()
     for role, tensors in (("input", config.input), ("output", config.output)):
@@ -189,7 +189,7 @@ def _is_complete(config: ModelConfig) -> bool:
 
 
 def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:
-    """Apply the settings that torch has once for the whole process: the last model that sets one decides."""
+    """Apply the settings that torch has only once in a process. The last model that sets one of them decides."""
     parameters = Parameters.of(spec.config)
     switches = {
         "ENABLE_JIT_EXECUTOR": torch._C._jit_set_profiling_executor,
@@ -204,12 +204,12 @@ def _set_process_wide(spec: ModelSpec, settings: Settings) -> None:
     if settings.interop_threads:
         try:
             torch.set_num_interop_threads(settings.interop_threads)
-        except RuntimeError:  # only before the first parallel work, and once
+        except RuntimeError:  # torch allows this only once, and before the first parallel work
             log.warning("model '%s': torch's inter-op threads are set already and stay as they are", spec.name)
 
 
 class PytorchInstance(ArrayInstance):
-    """A module on one device. Inputs are passed by position, outputs are found by name or position."""
+    """A module on one device. Inputs are passed by position. Outputs are found by name or position."""
 
     def __init__(self, spec: ModelSpec, device: Device, model: TorchModel, settings: Settings) -> None:
         super().__init__(spec, device)
@@ -227,16 +227,18 @@ class PytorchInstance(ArrayInstance):
         states = {state.output_name: state.data_type for state in config.sequence_batching.state}
         types = {**states, **{entry.name: entry.data_type for entry in config.output}}
         self._dtypes = {name: BY_CONFIG[data_type].dtype for name, data_type in types.items()}
-        inner = 0 if config.max_batch_size else 1  # a List[str] has one dimension: the batch, or else the first of dims
+        # A List[str] has one dimension: the batch, or else the first one in dims.
+        inner = 0 if config.max_batch_size else 1
         self._string_dims = {entry.name: [1] * (len(entry.dims) - inner) for entry in config.output}
         self._shapes_vary = any(-1 in entry.dims for entry in config.input)
         self._stay_on_device = False
         self.any_thread = device.kind == "cpu"
         if device.kind == "cpu":
-            torch.set_num_threads(settings.threads)  # for this thread: OpenMP counts them for each thread that asks
+            # For this thread, because OpenMP has a number for each calling thread.
+            torch.set_num_threads(settings.threads)
 
     def enter_loop(self) -> None:
-        torch.set_num_threads(1)  # executions that need more threads do not run here
+        torch.set_num_threads(1)  # executions that need more threads do not run on this one
 
     def execute(self, batch: Batch) -> None:
         self._stay_on_device = self._stream is not None and all(
@@ -267,7 +269,7 @@ class PytorchInstance(ArrayInstance):
         return {name: self._output(result, name) for name in outputs}
 
     def close(self) -> None:
-        """Release the module; on a GPU return its memory to the driver."""
+        """Release the module. On a GPU, return its memory to the driver."""
         self._model = None
         del self._call
         if self._stream is not None:
@@ -282,7 +284,7 @@ class PytorchInstance(ArrayInstance):
         self, array: Tensor | DeviceTensor | None, name: str, written: bool
     ) -> torch.Tensor | list[str] | None:
         if array is None:
-            return None  # an Optional[Tensor] that the request leaves out
+            return None  # the input is an Optional[Tensor], and the request omits it
         if isinstance(array, DeviceTensor):
             return array.tensor.to(self._device, copy=written)
         if name in self._strings:
@@ -328,7 +330,7 @@ def _unoptimized(call: Call) -> Call:
 
 
 def _placed_inputs(config: ModelConfig, model: TorchModel) -> list[str]:
-    """Return the configured input of each argument, in the order of the call."""
+    """Return the name of the configured input for each argument, in the order of the call."""
     names = [*(entry.name for entry in config.input), *fed_by_scheduler(config)]
     if model.takes_dict:
         return names

@@ -31,7 +31,7 @@ _COPY_BELOW = 16 << 10
 
 
 class _Writable:
-    """The same memory, declared writable, because torch warns of read-only memory. A model that writes gets a copy anyway."""
+    """Declares an array's memory writable, because torch warns of read-only memory. Models that write get a copy anyway."""
 
     __slots__ = ("__array_interface__", "owner")
 
@@ -43,7 +43,7 @@ class _Writable:
 
 
 def to_torch(array: Tensor, copy: bool = False) -> torch.Tensor:
-    """Return a tensor on the host. copy: the model writes to this input, whose memory others may read."""
+    """Return a tensor on the host. copy: copy the array, because the model writes to this input, and others may read it."""
     if array.dtype == _BF16:
         return to_torch(array.view(np.int16), copy).view(torch.bfloat16)
     if copy or (not array.flags.writeable and array.nbytes < _COPY_BELOW):

@@ -35,9 +35,9 @@ Call = Callable[..., object]
 
 @dataclass(frozen=True, slots=True)
 class TorchModel:
-    """`call` takes the tensors in the order of `arguments`; its result is read by name or by position.
+    """A loaded model. `call` takes the tensors in the order of `arguments`. Its result is read by name or by position.
 
-    written: the positions of arguments that the model changes in place. takes_dict: one argument, a Dict[str, Tensor].
+    written: the positions of arguments that the model overwrites. takes_dict: the only argument is a Dict[str, Tensor].
     """
 
     call: Call
@@ -48,7 +48,7 @@ class TorchModel:
 
 
 def load_model(path: Path, device: Device) -> TorchModel:
-    """Load a model of any kind onto a device; INVALID_ARG in one sentence if it does not load."""
+    """Load a model of any kind onto a device. INVALID_ARG if it does not load."""
     archive = read_archive(path)
     loader = {
         Kind.TORCHSCRIPT: _load_torchscript,
@@ -71,7 +71,7 @@ def torch_device(device: Device) -> torch.device:
 def open_torchscript(path: Path, device: torch.device, restore_shapes: bool = False) -> torch.jit.ScriptModule:
     """Load a TorchScript file in evaluation mode, without the deprecation warning.
 
-    The filter for that message stays, because models load on several threads, where `catch_warnings` is not safe.
+    The filter for that message stays, because models load on several threads and `catch_warnings` is not thread-safe.
     """
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
     module: torch.jit.ScriptModule = torch.jit.load(str(path), map_location=device, _restore_shapes=restore_shapes)
@@ -90,7 +90,7 @@ def _load_torchscript(path: Path, archive: Archive, device: torch.device) -> Tor
 
 
 def _carries_tensor(argument: torch._C.Argument) -> bool:
-    """Whether an argument of forward is an input; other types must have a default. INVALID_ARG otherwise."""
+    """Return whether an argument of forward is an input. INVALID_ARG if it is of another type and has no default."""
     kind = str(argument.type)
     if kind in ("Tensor", "Optional[Tensor]", "List[str]") or kind.startswith("Dict[str, Tensor"):
         return True
@@ -124,8 +124,8 @@ def _load_export(path: Path, archive: Archive, device: torch.device) -> TorchMod
 
 
 def _export_program(path: Path) -> torch.export.ExportedProgram:
-    logging.getLogger("torch.export").setLevel(logging.CRITICAL)  # it also logs the traceback of its exceptions
-    with path.open("rb") as file:  # not its path: torch refuses one that does not end in .pt2
+    logging.getLogger("torch.export").setLevel(logging.CRITICAL)  # torch also logs the traceback of its exceptions
+    with path.open("rb") as file:  # torch refuses a path that does not end in .pt2
         return torch.export.load(file)
 
 
@@ -183,7 +183,7 @@ def _leaves(name: str, spec: Json) -> list[str]:
 
 # -- errors ------------------------------------------------------------------------------------------------------------
 def sentence(error: Exception) -> str:
-    """Return the line of an error with its message: TorchScript puts a traceback before it, C++ one after it."""
+    """Return the line of an error that has the message. TorchScript has a traceback before it, C++ after it."""
     text = str(error).strip() or type(error).__name__
     raised = _RAISED.findall(text)
     first = _PATH.sub("", raised[-1] if raised else text.splitlines()[0])
@@ -191,7 +191,7 @@ def sentence(error: Exception) -> str:
 
 
 def run_error(error: Exception, shapes_vary: bool) -> ServingError:
-    """Return INVALID_ARG if the inputs are wrong (an index or a free dimension that does not fit), else INTERNAL."""
+    """Return INVALID_ARG if the inputs are wrong (an index or a free dimension does not fit), else INTERNAL."""
     text = sentence(error)
     if isinstance(error, AssertionError) and text.startswith("Guard failed: "):
         return invalid(f"the model refuses the inputs: expected {text.removeprefix('Guard failed: ')}")

@@ -1,8 +1,8 @@
-"""Infers the signature of a TorchScript module, whose file has little of it.
+"""Infers the signature of a TorchScript module, because its file says little about it.
 
-A traced module may keep its example inputs. Their shapes and types, and the outputs of a run on torch's `meta` device, give the
-signature; that device has shapes without data, so the run computes nothing and reads no weights. Runs with two other batch
-sizes show whether the first dimension is free. A scripted module has its argument names alone.
+A traced module may keep its example inputs. The signature comes from their shapes and types, and from the outputs of a run on
+torch's `meta` device. That device has shapes without data, so the run computes nothing and reads no weights. Runs with two
+other batch sizes show whether the first dimension is free. A scripted module has only the names of its arguments.
 """
 
 from collections.abc import Sequence
@@ -17,13 +17,13 @@ from serving.backends.pytorch.tensors import DATATYPES
 from serving.backends.pytorch.torch_model import open_torchscript
 
 _META = torch.device("meta")
-_PROBES = (2, 3)  # batch sizes: 1 could be broadcast, so it proves nothing
+_PROBES = (2, 3)  # batch sizes other than 1, because 1 could be broadcast and proves nothing
 
 Example = tuple[tuple[int, ...], torch.dtype]
 
 
 def torchscript_signature(path: Path, archive: Archive) -> Signature:
-    """Return the signature; unknown shapes are None and unknown datatypes ""."""
+    """Return the signature. Unknown shapes are None, and unknown datatypes are ""."""
     module = open_torchscript(path, _META, restore_shapes=archive.has_example)
     names = [argument.name for argument in module.forward.schema.arguments[1:] if not argument.has_default_value()]
     examples = _examples(module, len(names)) if archive.has_example else None
@@ -43,7 +43,7 @@ def torchscript_signature(path: Path, archive: Archive) -> Signature:
 
 def certain_part(signature: Signature) -> Signature | None:
     """Return the part of a TorchScript module's signature that does not depend on its example; None if its outputs are unknown.
-    If the module does not run on the meta device, the sizes of its example prove nothing.
+    The sizes of the example prove nothing if the module cannot batch or does not run on the meta device.
     """
     if not signature.outputs:
         return None
@@ -70,7 +70,7 @@ def _examples(module: torch.jit.ScriptModule, count: int) -> list[Example] | Non
 
 
 def _first_dimension_is_free(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> bool:
-    """Whether the module takes other batch sizes, and every output has them too."""
+    """Return whether the module takes other batch sizes, and every output also has them."""
     if any(not shape for shape, _ in examples) or len({shape[0] for shape, _ in examples}) != 1:
         return False
     for size in _PROBES:
@@ -85,7 +85,7 @@ def _run(module: torch.jit.ScriptModule, examples: Sequence[Example]) -> list[tu
     try:
         with torch.inference_mode():
             result = module(*(torch.empty(shape, dtype=dtype, device=_META) for shape, dtype in examples))
-    except Exception:  # a constant on another device, an operator without a meta kernel, a shape that does not fit
+    except Exception:  # for example a constant on another device, an operator without a meta kernel
         return None
     if isinstance(result, torch.Tensor):
         result = (result,)

@@ -1,7 +1,7 @@
-"""TensorFlow SavedModels, always in processes of their own, because TensorFlow's libraries conflict with those of others.
+"""Runs TensorFlow SavedModels, always in child processes, because TensorFlow's libraries conflict with other libraries.
 
-Optional: it needs requirements/tensorflow.txt in the server's environment, or in the one that EXECUTION_ENV_PATH names. The
-server's side of the class imports nothing of TensorFlow; `load` and later calls run in the child.
+It is optional: it needs requirements/tensorflow.txt in the server's environment, or in the environment that EXECUTION_ENV_PATH
+names. In the server, the class imports nothing of TensorFlow. `load` and later calls run in the child.
 """
 
 import importlib
@@ -37,7 +37,7 @@ MISSING = (
 class TensorflowBackend(Backend):
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Complete from the signature in a process of its own, because only TensorFlow can read it."""
+        """Complete the configuration from the signature in a child process, because only TensorFlow can read the signature."""
         folder = version_dir / config.default_model_filename
         if not (folder / "saved_model.pb").is_file():
             raise invalid(f"'{folder.name}' is no SavedModel: expected a folder with a saved_model.pb in it")
@@ -48,7 +48,7 @@ class TensorflowBackend(Backend):
 
     @classmethod
     def complete_here(cls, config: ModelConfig, folder: Path) -> None:
-        """Complete from the signature. In the child, where TensorFlow may be imported."""
+        """Complete the configuration from the signature. Called in the child, where TensorFlow may be imported."""
         signature.complete_config(config, _signature(_serving_function(_load(folder), config)))
 
     def load(self) -> None:
@@ -60,7 +60,8 @@ class TensorflowBackend(Backend):
         self._function = _serving_function(self._model, self.spec.config)
         config = ModelConfig()
         config.CopyFrom(self.spec.config)
-        signature.complete_config(config, _signature(self._function))  # refuses contradictions to the file
+        # Refuses a configuration that contradicts the file.
+        signature.complete_config(config, _signature(self._function))
 
     def create_instance(self, device: Device, name: str) -> BackendInstance:
         return TensorflowInstance(self.spec, device, self._function)
@@ -84,7 +85,7 @@ class TensorflowInstance(ArrayInstance):
 
 
 class TensorSpec(Protocol):
-    """tf.TensorSpec, the part in use."""
+    """The used part of tf.TensorSpec."""
 
     @property
     def shape(self) -> "TensorShape": ...
@@ -94,7 +95,7 @@ class TensorSpec(Protocol):
 
 
 class TensorShape(Protocol):
-    """tf.TensorShape: `rank` is None if it is unknown, and so is each size."""
+    """tf.TensorShape: the rank is None if it is unknown, and so is each size."""
 
     @property
     def rank(self) -> int | None: ...
@@ -119,7 +120,7 @@ class EagerTensor(Protocol):
 
 
 class ServingFunction(Protocol):
-    """A signature of a SavedModel: tf's ConcreteFunction, which takes its inputs by name and returns tensors by name."""
+    """A signature of a SavedModel: TensorFlow's ConcreteFunction, which takes inputs by name and returns tensors by name."""
 
     structured_input_signature: tuple[tuple[()], Mapping[str, TensorSpec]]
     structured_outputs: Mapping[str, TensorSpec]
@@ -131,7 +132,7 @@ class SavedModel(Protocol):
     signatures: Mapping[str, ServingFunction]
 
 
-# -- on the server's side ----------------------------------------------------------------------------------------------
+# -- in the server ----------------------------------------------------------------------------------------------
 def _completed(config: ModelConfig, folder: Path, python: Interpreter) -> ModelConfig:
     given = b64encode(config.SerializeToString()).decode()
     place, work = "while it read the SavedModel", "reading the SavedModel"
@@ -173,7 +174,7 @@ def _serving_function(model: SavedModel, config: ModelConfig) -> ServingFunction
 
 
 def _signature(function: ServingFunction) -> Signature:
-    """Return the keyword inputs of a function and its outputs, by name."""
+    """Return the keyword inputs and the outputs of a function, by name."""
     inputs = tuple(_tensor(name, spec) for name, spec in function.structured_input_signature[1].items())
     outputs = tuple(_tensor(name, spec) for name, spec in function.structured_outputs.items())
     return Signature(inputs, outputs)

@@ -1,4 +1,4 @@
-"""Types for the used part of TensorRT's Python API, because the package has none and most machines lack it.
+"""Types for the used part of TensorRT's Python API, because the package has no types, and most machines lack the package.
 
 Source: the Python API of TensorRT 10, ICudaEngine and IExecutionContext.
 """
@@ -16,7 +16,7 @@ Notify = Callable[[str, Shape], None]
 
 
 class ExecutionContext(Protocol):
-    """IExecutionContext: one run at a time, with the shapes and addresses that were set."""
+    """IExecutionContext: executes one run at a time, with the shapes and addresses that were set before."""
 
     def set_optimization_profile_async(self, profile: int, stream: int) -> bool: ...
 
@@ -34,7 +34,7 @@ class ExecutionContext(Protocol):
 
 
 class CudaEngine(Protocol):
-    """ICudaEngine: a plan on one device."""
+    """ICudaEngine: a deserialised plan on one device."""
 
     num_io_tensors: int
     num_optimization_profiles: int

@@ -1,7 +1,7 @@
-"""TensorRT: one engine per device, shared by its instances; each instance has its own contexts and CUDA stream.
+"""The TensorRT backend: instances on one device share one engine, and each has its own contexts and CUDA stream.
 
-Device memory comes from torch's caching allocator. Parameters are those of Triton's tensorrt_backend (README), and
-`instance_group { profile: [...] }` selects optimisation profiles as it does there.
+Device memory comes from torch's caching allocator. The parameters are the ones of Triton's tensorrt_backend (README). As in
+Triton, `instance_group { profile: [...] }` selects optimisation profiles.
 """
 
 import copy
@@ -37,12 +37,12 @@ class TensorrtBackend(Backend):
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
         self._engines: dict[Device, Engine] = {}
-        self._lock = threading.Lock()  # instances are made on their own threads
+        self._lock = threading.Lock()  # each instance is made on its own thread
 
     @classmethod
     def complete_config(cls, config: ModelConfig, version_dir: Path) -> None:
-        """Complete from the plan, which only a machine with a GPU can read; elsewhere a complete configuration is not
-        checked."""
+        """Complete the configuration from the plan. Only a machine with a GPU can read plans; without a GPU, a configuration
+        that is already complete is not checked."""
         path = _plan(version_dir / config.default_model_filename)
         complete = (
             config.input and config.output and all(t.data_type and t.dims for t in (*config.input, *config.output))
@@ -96,7 +96,7 @@ def _plan(path: Path) -> Path:
 
 
 def _profiles(config: ModelConfig, instance: str, engine: Engine) -> list[int]:
-    """Return the optimisation profiles that the instance's group asks for; profile 0 unless it names any."""
+    """Return the optimisation profiles that the instance's group names; profile 0 if it names none."""
     count = engine.cuda_engine.num_optimization_profiles
     for number, group in enumerate(config.instance_group):
         if instance.rpartition("_")[0] == (group.name or f"{config.name}_{number}") and group.profile:
@@ -110,7 +110,7 @@ def _profiles(config: ModelConfig, instance: str, engine: Engine) -> list[int]:
 
 
 class TensorrtInstance(ArrayInstance):
-    """Inputs are copied to the device, outputs to the host, and everything in between is queued on one stream."""
+    """Runs an engine. It queues the copies of inputs to the device, the execution and the copies to the host on one stream."""
 
     def __init__(self, spec: ModelSpec, device: Device, engine: Engine, profiles: Sequence[int], strategy: str) -> None:
         import torch
@@ -158,16 +158,16 @@ class TensorrtInstance(ArrayInstance):
             if not self._stay_on_device:
                 found = {name: tensor.to("cpu", non_blocking=False) for name, tensor in found.items()}
             self._stream.synchronize()
-            del held  # not earlier, because the device may have read them until now
+            del held  # not earlier, because the device may have read the inputs until now
         if self._stay_on_device:
             return {name: DeviceTensor.of(tensor) for name, tensor in found.items()}
         return {name: _to_numpy(tensor, name) for name, tensor in found.items()}
 
     def _bind_input(self, context: ExecutionContext, name: str, tensor: Tensor) -> "Tensor | torch.Tensor":
-        """Give the context the input's shape and address; return the tensor, which must live until the end of the run."""
+        """Set the input's shape and address in the context. Return the tensor, which must live until the end of the run."""
         assert self._engine is not None
         if self._engine.cuda_engine.is_shape_inference_io(name):
-            values = np.ascontiguousarray(host_array(tensor))  # read on the host
+            values = np.ascontiguousarray(host_array(tensor))  # TensorRT reads it on the host
             self._set_address(context, name, values.ctypes.data)
             return values
         bound = self._on_device(tensor)
@@ -189,16 +189,16 @@ class TensorrtInstance(ArrayInstance):
         return to_torch(np.ascontiguousarray(tensor)).to(self._device)
 
     def close(self) -> None:
-        """Free the contexts before the engine; then torch returns cached memory to the driver."""
+        """Free the contexts before the engine. Then let torch return cached memory to the driver."""
         self._contexts.clear()
         self._engine = None
         self._torch.cuda.empty_cache()
 
 
 class _Outputs:
-    """Device memory for an instance's outputs: from torch before a run, or when TensorRT asks.
+    """Device memory for an instance's outputs. torch allocates it before a run, or when TensorRT asks for it.
 
-    One allocator serves for the life of the instance, because a context never releases its allocator.
+    One allocator is used as long as the instance lives, because a context never releases its allocator.
     """
 
     def __init__(self, engine: Engine, device: "torch.device", dtypes: "dict[str, torch.dtype]") -> None:
@@ -212,7 +212,7 @@ class _Outputs:
         self._allocator = engine.output_allocator(self._reallocate, self._shapes.__setitem__)
 
     def bind(self, context: ExecutionContext) -> None:
-        """Allocate memory for one run, after the context has its input shapes."""
+        """Allocate memory for one run. The context must already have its input shapes."""
         self._tensors.clear()
         self._buffers.clear()
         for name in self._names:
@@ -222,7 +222,7 @@ class _Outputs:
             else:
                 memory = self._torch.empty(shape, dtype=self._dtypes[name], device=self._device)
                 self._tensors[name] = memory
-                # TensorRT wants an address even for an empty tensor.
+                # TensorRT needs an address even for an empty tensor.
                 context.set_tensor_address(name, memory.data_ptr() or self._reallocate(name, 1))
 
     def tensor(self, name: str) -> "torch.Tensor":

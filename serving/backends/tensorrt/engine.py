@@ -1,7 +1,7 @@
-"""A TensorRT engine, through the Python API of TensorRT 10 and 11: named tensors, optimisation profiles, missing parts.
+"""Uses TensorRT engines through the Python API of TensorRT 10 and 11: named tensors, optimisation profiles, missing parts.
 
 Source: TensorRT developer guide, "Working with Dynamic Shapes", and the Python API of IRuntime, ICudaEngine and
-IExecutionContext. `tensorrt` is imported only here, and only where a model needs it.
+IExecutionContext. `tensorrt` is imported only in this module, and only if a model needs it.
 """
 
 import functools
@@ -17,7 +17,7 @@ from serving.core.devices import gpu_count
 from serving.core.errors import ServingError, invalid, unavailable
 
 _OLDEST = (10, 0)
-# The names of trt.DataType's members -> KServe datatype
+# Maps the names of trt.DataType's members to KServe datatypes.
 _DATATYPES = {
     "FLOAT": "FP32",
     "HALF": "FP16",
@@ -34,7 +34,7 @@ _ERROR_CODE = re.compile(r"^.*?Error Code \d+: ")
 
 @functools.cache
 def why_missing() -> str:
-    """Return a clause with the parts that this machine lacks for TensorRT engines; "" if it lacks none."""
+    """Return a clause that names the parts that this machine lacks for TensorRT engines; "" if it lacks none."""
     lacks = []
     try:
         trt = importlib.import_module("tensorrt")
@@ -57,7 +57,7 @@ def _torch_has_cuda() -> bool:
 
 
 def require_tensorrt(model: str) -> ModuleType:
-    """Return the `tensorrt` module; UNAVAILABLE with all missing parts."""
+    """Return the `tensorrt` module; UNAVAILABLE with all missing parts if it cannot be used."""
     missing = why_missing()
     if missing:
         raise unavailable(f"model '{model}' needs TensorRT, but {missing}")
@@ -71,7 +71,8 @@ class Engine:
         self._trt = require_tensorrt(model)
         self._logger = _logger(self._trt)
         self._runtime = self._trt.Runtime(self._logger)
-        # A version-compatible plan carries its own runtime, which is code and runs only if the configuration allows it.
+        # A version-compatible plan contains its own runtime. This runtime is code, and runs only if the configuration allows
+        # it.
         self._runtime.engine_host_code_allowed = version_compatible
         cuda_engine: CudaEngine | None = self._runtime.deserialize_cuda_engine(path.read_bytes())
         if cuda_engine is None:
@@ -81,11 +82,11 @@ class Engine:
 
     @property
     def last_error(self) -> str:
-        """TensorRT's last logged error, as a clause."""
+        """Return TensorRT's last logged error, as a clause."""
         return _ERROR_CODE.sub("", str(self._logger.last_error)).strip(" .()") or "no reason given"
 
     def context(self, strategy: str) -> ExecutionContext:
-        """Make an execution context; `strategy` is STATIC or ON_PROFILE_CHANGE (Triton's parameter of that name)."""
+        """Make an execution context; strategy: STATIC or ON_PROFILE_CHANGE, as in Triton's parameter."""
         context = self.cuda_engine.create_execution_context(
             getattr(self._trt.ExecutionContextAllocationStrategy, strategy)
         )
@@ -94,12 +95,12 @@ class Engine:
         return context
 
     def output_allocator(self, reallocate: Reallocate, notify: Notify) -> object:
-        """Make an IOutputAllocator that asks `reallocate` for memory and tells `notify` the shapes."""
+        """Make an IOutputAllocator that calls `reallocate` for memory and `notify` with the shapes."""
         return _allocator(self._trt, reallocate, notify)
 
 
 def plan_error(message: str, version: str) -> ServingError:
-    """Return why a plan does not deserialise: it needs the version of TensorRT and the kind of GPU that it was built for."""
+    """Return the error of a plan that does not deserialise, for example because another version of TensorRT built it."""
     match = _VERSIONS.search(message)
     if match:
         return invalid(f"the plan was built by TensorRT {match[2]}, but this machine has {match[1]}: build it again")
@@ -142,7 +143,7 @@ def _max_batch(engine: CudaEngine, inputs: Sequence[str], profile: int) -> int:
 
 
 def choose_profile(engine: CudaEngine, shapes: Mapping[str, Shape], profiles: Sequence[int]) -> int:
-    """Return, of the profiles that allow these input shapes, that with the nearest optimum; INVALID_ARG if none does."""
+    """Return the profile that allows these input shapes and whose optimum is nearest. INVALID_ARG if no profile allows them."""
     allowed = [profile for profile in profiles if all(_fits(engine, n, s, profile) for n, s in shapes.items())]
     if not allowed:
         raise invalid(_outside(engine, shapes, profiles))
@@ -188,7 +189,7 @@ def _logger(trt: ModuleType) -> Logger:
 
 def _allocator(trt: ModuleType, reallocate: Reallocate, notify: Notify) -> object:
     class OutputAllocator(trt.IOutputAllocator):  # type: ignore[name-defined, misc]
-        """Allocates outputs whose size depends on the data: TensorRT asks for memory while it runs."""
+        """Allocates outputs whose sizes depend on the data, when TensorRT asks for memory during a run."""
 
         def __init__(self) -> None:
             trt.IOutputAllocator.__init__(self)
